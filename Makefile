@@ -1,0 +1,45 @@
+# Two commands: `make demo` and `make test`. Both set up everything they need.
+PYTHON ?= python3
+VENV   ?= .venv
+DEVICE ?= cpu
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test test-slow lint types unit package clean
+
+demo: $(STAMP)
+	$(BIN)/freeat compare --preset demo --out demo
+
+test: lint types unit
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(BIN)/pytest -n 2 -m "not slow" --device $(DEVICE)
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -m slow --device $(DEVICE)
+
+# Builds wheel and sdist, installs the wheel in a clean environment and runs the command line there.
+package: $(STAMP)
+	rm -rf dist $(VENV)-wheel
+	$(BIN)/python -m build --outdir dist .
+	$(PYTHON) -m venv $(VENV)-wheel
+	$(VENV)-wheel/bin/pip install -q -c constraints.txt dist/*.whl
+	$(VENV)-wheel/bin/freeat --version
+	$(VENV)-wheel/bin/freeat train --data digits --model mlp --algorithm free-4 --norm l2 --eps 0.5 \
+		--updates 40 --train-size 200 --out $(VENV)-wheel/run --json
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
+	touch $(STAMP)
+
+clean:
+	rm -rf $(VENV) $(VENV)-wheel dist demo

@@ -1,0 +1,3 @@
+"""freeat: adversarial training whose robustness generalizes."""
+
+__version__ = "0.1.0"
