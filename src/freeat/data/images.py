@@ -1,0 +1,142 @@
+"""Labelled images in memory, and batches of them."""
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from freeat.data.augmentation import Augmentation
+from freeat.data.order import seeded_order, stratified_rows
+from freeat.errors import InputError
+from freeat.streams import Coins
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Images:
+    """A labelled sample S of images.
+
+    ``x`` is (n, C, H, W), uint8 or float32 in [0, 1], in channels_last memory; ``y`` is (n,) int64; ``index``
+    is each image's number in its original split and survives every selection, so that random streams follow
+    the image.
+    """
+
+    x: Tensor
+    y: Tensor
+    index: Tensor
+
+    def __post_init__(self) -> None:
+        _check_images(self.x)
+        _check_labels(self.y, len(self.x))
+        if self.index.shape != self.y.shape or self.index.dtype != torch.int64:
+            raise InputError(
+                f"index of shape {tuple(self.index.shape)} and type {self.index.dtype}: must be one int64 per "
+                f"image ({len(self.x)}); use Images.of(x, y) to number them"
+            )
+        object.__setattr__(self, "x", self.x.contiguous(memory_format=torch.channels_last))
+
+    @classmethod
+    def of(cls, x: Tensor, y: Tensor) -> "Images":
+        """Images numbered 0, 1, … in the order given."""
+        return cls(x=x, y=y, index=torch.arange(len(x), device=x.device))
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W)."""
+        _, c, h, w = self.x.shape
+        return c, h, w
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of pixels and labels, the same on every device."""
+        digest = hashlib.sha256(f"{tuple(self.x.shape)} {self.x.dtype}".encode())
+        rows = max(1, (1 << 24) // max(1, self.x[0].numel()))
+        for block in self.x.permute(0, 2, 3, 1).split(rows):
+            digest.update(memoryview(block.contiguous().cpu().numpy()).cast("B"))
+        digest.update(memoryview(self.y.cpu().numpy()).cast("B"))
+        return digest.hexdigest()
+
+    def to(self, device: torch.device | str) -> "Images":
+        """The same images on another device."""
+        return replace(self, x=self.x.to(device), y=self.y.to(device), index=self.index.to(device))
+
+    def take(self, rows: Tensor) -> "Images":
+        """The images at these rows, in this order."""
+        rows = rows.to(self.x.device)
+        return Images(x=self.x[rows], y=self.y[rows], index=self.index[rows])
+
+    def subset(self, n: int, seed: int = 0) -> "Images":
+        """The first n of a fixed seeded order, so nested in n; kept in their original order."""
+        if not 1 <= n <= len(self):
+            raise InputError(f"subset of {n} images: must lie between 1 and the {len(self)} there are")
+        rows = seeded_order(self.index.cpu().numpy(), seed, "subset")[:n]
+        return self.take(torch.from_numpy(np.sort(rows)))
+
+    def split(self, held_out: float | int, seed: int = 0) -> tuple["Images", "Images"]:
+        """(rest, held out): a stratified validation split, by count or by fraction in (0, 1)."""
+        count = held_out if isinstance(held_out, int) else round(held_out * len(self))
+        if not 1 <= count < len(self):
+            raise InputError(
+                f"held-out part {held_out}: must leave at least one of {len(self)} images on each side; "
+                "give a fraction such as 0.1 or a count"
+            )
+        rows = stratified_rows(self.y.cpu().numpy(), self.index.cpu().numpy(), count, seed, "split")
+        kept = np.ones(len(self), dtype=bool)
+        kept[rows] = False
+        return self.take(torch.from_numpy(np.flatnonzero(kept))), self.take(torch.from_numpy(rows))
+
+    def neighbour(self, i: int, x: Tensor, y: int) -> "Images":
+        """S': example i replaced by (x, y). It keeps i's number, so that both runs share their coins."""
+        if not 0 <= i < len(self):
+            raise InputError(f"neighbour at {i}: must be the row of an image, 0 to {len(self) - 1}")
+        if x.shape != self.x.shape[1:] or x.dtype != self.x.dtype:
+            raise InputError(
+                f"replacement of shape {tuple(x.shape)} and type {x.dtype}: "
+                f"must be {self.shape} and {self.x.dtype}, as the images are"
+            )
+        images, labels = self.x.clone(), self.y.clone()
+        images[i], labels[i] = x.to(images.device), y
+        return replace(self, x=images, y=labels)
+
+    def batch(
+        self, rows: Tensor, augment: Augmentation | None = None, coins: Coins | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """(x, y) at ``rows`` of shape (…, b): x float32 in [0, 1], (…, b, C, H, W), channels_last."""
+        rows = rows.to(self.x.device)
+        x = self.x.permute(0, 2, 3, 1)[rows].movedim(-1, -3)
+        if augment is not None:
+            if coins is None:
+                raise InputError("augmentation without coins: pass the random stream it draws from")
+            x = augment(x, coins)
+        if x.dtype == torch.uint8:
+            x = x.to(torch.float32).div_(255)
+        return x, self.y[rows]
+
+
+def _check_images(x: Tensor) -> None:
+    if x.ndim != 4 or 0 in x.shape:
+        raise InputError(f"images of shape {tuple(x.shape)}: must be (n, C, H, W) with no empty axis")
+    if x.dtype not in (torch.uint8, torch.float32):
+        raise InputError(f"images of type {x.dtype}: must be uint8, or float32 in [0, 1]")
+    if x.dtype == torch.float32 and not x.is_meta:
+        low, high = (float(v) for v in torch.aminmax(x))
+        # NaN fails both comparisons.
+        if not (low >= 0 and high <= 1):
+            raise InputError(
+                f"float images between {low:g} and {high:g}: must be finite and in [0, 1]; divide by 255, or "
+                "pass uint8"
+            )
+
+
+def _check_labels(y: Tensor, n: int) -> None:
+    if y.shape != (n,) or y.dtype != torch.int64:
+        raise InputError(
+            f"labels of shape {tuple(y.shape)} and type {y.dtype}: must be {n} int64, one per image"
+        )
+    if not y.is_meta and int(y.min()) < 0:
+        raise InputError(f"label {int(y.min())}: labels must be class numbers from 0")

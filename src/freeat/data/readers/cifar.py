@@ -1,0 +1,101 @@
+"""CIFAR-10 and CIFAR-100, python and binary versions, from their folder or their .tar.gz."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freeat.data.readers.arrays import Array, Arrays
+from freeat.data.readers.members import read_members
+from freeat.data.readers.pickles import read_pickle
+from freeat.errors import InputError
+
+PIXELS = 3 * 32 * 32
+CIFAR10_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
+
+
+def read_cifar10_python(path: Path) -> Arrays:
+    """Five training batches and a test batch, Python-2 pickles with byte keys."""
+    files = read_members(path, (*CIFAR10_TRAIN, "test_batch", "batches.meta"))
+    batches = [read_pickle(files[name], f"{path}/{name}") for name in CIFAR10_TRAIN]
+    test = read_pickle(files["test_batch"], f"{path}/test_batch")
+    meta = read_pickle(files["batches.meta"], f"{path}/batches.meta")
+    return Arrays(
+        x_train=np.concatenate([_images(_entry(b, "data", path), path) for b in batches]),
+        y_train=np.concatenate([_labels(b, "labels", path) for b in batches]),
+        x_test=_images(_entry(test, "data", path), path),
+        y_test=_labels(test, "labels", path),
+        classes=_names(meta, "label_names", path),
+    )
+
+
+def read_cifar100_python(path: Path) -> Arrays:
+    """The 100 fine labels; the 20 coarse ones are left aside."""
+    files = read_members(path, ("train", "test", "meta"))
+    train, test, meta = (read_pickle(files[name], f"{path}/{name}") for name in ("train", "test", "meta"))
+    return Arrays(
+        x_train=_images(_entry(train, "data", path), path),
+        y_train=_labels(train, "fine_labels", path),
+        x_test=_images(_entry(test, "data", path), path),
+        y_test=_labels(test, "fine_labels", path),
+        classes=_names(meta, "fine_label_names", path),
+    )
+
+
+def read_cifar10_binary(path: Path) -> Arrays:
+    """Records of a label byte and 3072 pixel bytes."""
+    train, test = tuple(f"{name}.bin" for name in CIFAR10_TRAIN), "test_batch.bin"
+    files = read_members(path, (*train, test, "batches.meta.txt"))
+    parts = [_records(files[name], 1, f"{path}/{name}") for name in train]
+    x_test, y_test = _records(files[test], 1, f"{path}/{test}")
+    return Arrays(
+        x_train=np.concatenate([x for x, _ in parts]),
+        y_train=np.concatenate([y for _, y in parts]),
+        x_test=x_test,
+        y_test=y_test,
+        classes=tuple(files["batches.meta.txt"].decode().split()),
+    )
+
+
+def read_cifar100_binary(path: Path) -> Arrays:
+    """Records of a coarse label byte, a fine label byte and 3072 pixel bytes."""
+    files = read_members(path, ("train.bin", "test.bin", "fine_label_names.txt"))
+    x_train, y_train = _records(files["train.bin"], 2, f"{path}/train.bin")
+    x_test, y_test = _records(files["test.bin"], 2, f"{path}/test.bin")
+    classes = tuple(files["fine_label_names.txt"].decode().split())
+    return Arrays(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
+
+
+def _records(data: bytes, label_bytes: int, what: str) -> tuple[Array, Array]:
+    size = label_bytes + PIXELS
+    if not data or len(data) % size:
+        raise InputError(
+            f"{what}: {len(data)} bytes, not a multiple of {size}; the file is cut, fetch it again"
+        )
+    rows = np.frombuffer(data, np.uint8).reshape(-1, size)
+    return _nhwc(rows[:, label_bytes:]), rows[:, label_bytes - 1].astype(np.int64)
+
+
+def _images(rows: object, path: Path) -> Array:
+    if not isinstance(rows, np.ndarray) or rows.dtype != np.uint8 or rows.shape[1:] != (PIXELS,):
+        raise InputError(f"{path}: its images are not rows of {PIXELS} bytes; fetch the data set again")
+    return _nhwc(rows)
+
+
+def _nhwc(rows: Array) -> Array:
+    # A row holds the red plane, then green, then blue.
+    return np.ascontiguousarray(rows.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
+
+
+def _labels(batch: dict[str, Any], key: str, path: Path) -> Array:
+    return np.asarray(_entry(batch, key, path))
+
+
+def _names(meta: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
+    return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in _entry(meta, key, path))
+
+
+def _entry(batch: dict[str, Any], key: str, path: Path) -> Any:
+    if key not in batch:
+        raise InputError(f"{path}: no {key!r} in its pickle; it is not the published python version")
+    return batch[key]
