@@ -1,0 +1,23 @@
+"""The training algorithms of the paper, one short file each, a line per line of pseudocode."""
+
+from freeat.algorithms.erm import Erm
+from freeat.algorithms.fast import Fast
+from freeat.algorithms.free import Free
+from freeat.algorithms.friendly import Friendly
+from freeat.algorithms.names import make_algorithm, parse_algorithm
+from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.algorithms.vanilla import Vanilla
+from freeat.algorithms.warmup import WarmUp
+
+__all__ = [
+    "Algorithm",
+    "Erm",
+    "Fast",
+    "Free",
+    "Friendly",
+    "StepRecord",
+    "Vanilla",
+    "WarmUp",
+    "make_algorithm",
+    "parse_algorithm",
+]

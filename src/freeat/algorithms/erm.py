@@ -1,0 +1,29 @@
+"""Empirical risk minimization: training without an adversary."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms.step import StepRecord
+from freeat.learner import Learner
+from freeat.objectives import CrossEntropy, Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class Erm:
+    """Algorithm 1 with Δ = {0}."""
+
+    objective: Objective = CrossEntropy()
+    updates_per_batch = 1
+
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        learner.begin(x)
+
+        def h(_: Tensor, x: Tensor, y: Tensor) -> Tensor:
+            return self.objective.loss(learner, x, y, x)
+
+        nothing = torch.zeros_like(x)
+        losses = learner.weight_gradient(h, nothing, x, y)
+        learner.descend()
+        return StepRecord(losses=losses, delta=nothing)

@@ -1,0 +1,54 @@
+"""Algorithm 3: fast adversarial training."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
+from freeat.attacks.ascent import delta_gradient
+from freeat.learner import Learner, Mode
+from freeat.objectives import CrossEntropy, Objective
+from freeat.streams import StepCoins
+from freeat.threat import Ball, Linf, Start, l2_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fast:
+    """Algorithm 3, A_Fast: one projected step on δ from a random start, then one descent of w.
+
+    ``alpha`` is in input units; by default 7ε/8 for Linf and ε/2 for L2 (7/255 and 64/255 in the paper).
+    """
+
+    ball: Ball
+    alpha: float | None = None
+    start: Start = "uniform"
+    objective: Objective = CrossEntropy()
+    attack_mode: Mode = "eval"
+    updates_per_batch = 1
+
+    def __post_init__(self) -> None:
+        check_step_size(self.alpha)
+
+    @property
+    def step_size(self) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return self.ball.eps * (7 / 8 if isinstance(self.ball, Linf) else 1 / 2)
+
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        ball, norms = self.ball, []
+        h = perturbed_loss(self.objective, learner, ball)
+
+        def one_step(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
+            delta = ball.confine(x, ball.start(x, self.start, coins))  # line 5
+            g_delta = delta_gradient(self.objective.attack(learner, x, y), x, delta, ball)  # line 6
+            norms.append(l2_norm(g_delta))
+            return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, coins.at(0)))  # line 7
+
+        coins = learner.begin(x)  # line 3
+        with learner.attacking(self.attack_mode):
+            delta = learner.in_parts(one_step, coins, x, y)  # line 4
+        losses = learner.weight_gradient(h, delta, x, y)  # line 8
+        learner.descend()
+        return StepRecord(losses=losses, delta=delta, g_norms=torch.cat(norms, -1)[None] if norms else None)

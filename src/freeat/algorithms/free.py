@@ -1,0 +1,56 @@
+"""Algorithm 2: free adversarial training. With ``objective=Trades()`` it is Algorithm 4, Free-TRADES."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.learner import Learner
+from freeat.objectives import CrossEntropy, Objective
+from freeat.threat import Ball, Start, l2_norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free:
+    """Algorithm 2, A_Free: m simultaneous steps of w and δ on each batch, both gradients from one pass.
+
+    ``alpha`` is in input units; by default ε. ``carry`` begins a batch with the perturbations the one before
+    ended with, slot by slot, as the first Free AT did; the paper draws them anew.
+    """
+
+    ball: Ball
+    m: int = 4
+    alpha: float | None = None
+    start: Start = "uniform"
+    objective: Objective = CrossEntropy()
+    carry: bool = False
+
+    def __post_init__(self) -> None:
+        check_loops("m", self.m)
+        check_step_size(self.alpha)
+
+    @property
+    def updates_per_batch(self) -> int:
+        return self.m
+
+    @property
+    def step_size(self) -> float:
+        return self.ball.eps if self.alpha is None else self.alpha
+
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        h = perturbed_loss(self.objective, learner, self.ball)
+        norms = []
+        coins = learner.begin(x)  # line 3
+        delta = self.ball.start(x, self.start, coins)  # line 4
+        if self.carry and learner.carried is not None:
+            kept = learner.carried[..., : x.shape[-4], :, :, :]
+            delta = torch.cat([kept, delta[..., kept.shape[-4] :, :, :, :]], dim=-4)
+        for i in range(min(self.m, learner.updates_left)):  # line 5, cut exactly at T
+            losses, g_delta = learner.both_gradients(h, delta, x, y)  # lines 6-7: one pass, both gradients
+            learner.descend()  # line 8
+            delta = self.ball.ascend(delta, g_delta, self.step_size, coins.at(i))  # line 9
+            norms.append(l2_norm(g_delta))
+        if self.carry:
+            learner.carried = delta
+        return StepRecord(losses=losses, delta=delta, g_norms=torch.stack(norms))

@@ -1,0 +1,80 @@
+"""Friendly adversarial training: PGD that stops, image by image, soon after the image is misclassified."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.errors import InputError
+from freeat.learner import Learner, Mode
+from freeat.objectives import CrossEntropy, Objective, cross_entropy
+from freeat.streams import StepCoins
+from freeat.threat import PIXELS, Ball, Start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Friendly:
+    """Friendly AT: PGD-m on cross-entropy, in which an image takes ``tau`` more steps once misclassified.
+
+    ``ball`` is the training ball (ε_train). ``alpha`` is in input units; by default a quarter of its radius.
+    ``omega`` adds Gaussian noise to each step; ``dynamic`` lets τ grow as 0, 1, …, tau over the training.
+    With τ = m and ω = 0 it is PGD-m.
+    """
+
+    ball: Ball
+    m: int = 10
+    tau: int = 3
+    omega: float = 0.0
+    dynamic: bool = False
+    alpha: float | None = None
+    start: Start = "uniform"
+    objective: Objective = CrossEntropy()
+    attack_mode: Mode = "eval"
+    updates_per_batch = 1
+
+    def __post_init__(self) -> None:
+        check_loops("m", self.m)
+        check_step_size(self.alpha)
+        if self.tau < 0 or self.omega < 0:
+            raise InputError(
+                f"τ = {self.tau} and ω = {self.omega:g} must not be negative; the paper uses 3 and 0"
+            )
+
+    @property
+    def step_size(self) -> float:
+        return self.ball.eps / 4 if self.alpha is None else self.alpha
+
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        h = perturbed_loss(self.objective, learner, self.ball)
+        tau = min(int(learner.progress * (self.tau + 1)), self.tau) if self.dynamic else self.tau
+
+        def friendly_attack(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
+            return self._attack(learner, x, y, tau, coins)
+
+        coins = learner.begin(x)
+        with learner.attacking(self.attack_mode):
+            delta = learner.in_parts(friendly_attack, coins, x, y)
+        losses = learner.weight_gradient(h, delta, x, y)
+        learner.descend()
+        return StepRecord(losses=losses, delta=delta)
+
+    def _attack(self, learner: Learner, x: Tensor, y: Tensor, tau: int, coins: StepCoins) -> Tensor:
+        ball = self.ball
+        delta = ball.confine(x, ball.start(x, self.start, coins))
+        steps_left = torch.full_like(y, tau)
+        for k in range(self.m):
+            delta = delta.detach().requires_grad_()
+            with torch.enable_grad():
+                logits = learner.logits(ball.apply(x, delta))
+                g_delta = torch.autograd.grad(cross_entropy(logits, y).sum(), delta)[0]
+            delta = delta.detach()
+            wrong = logits.argmax(-1) != y
+            going = ~wrong | (steps_left > 0)
+            steps_left = steps_left - wrong.to(steps_left.dtype)
+            onward = ball.ascend(delta, g_delta, self.step_size, coins.at(k))
+            if self.omega:
+                onward = ball.project(onward + self.omega * coins.at(k).normal("omega", x))
+            mask = going.view(*going.shape, *(1 for _ in PIXELS))
+            delta = torch.where(mask, ball.confine(x, onward), delta)
+        return delta

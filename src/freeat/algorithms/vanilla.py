@@ -1,0 +1,53 @@
+"""Algorithm 1: vanilla adversarial training. With ``objective=Trades()`` it is TRADES."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.attacks.ascent import Ascent, Maximizer
+from freeat.learner import Learner, Mode
+from freeat.objectives import CrossEntropy, Objective
+from freeat.streams import StepCoins
+from freeat.threat import Ball, Start
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vanilla:
+    """Algorithm 1, A_Vanilla: argmax_δ first (PGD-m, or any ``maximizer``), then one descent of w.
+
+    ``alpha`` is in input units; by default ε/4, and ε when m = 1.
+    """
+
+    ball: Ball
+    m: int = 10
+    alpha: float | None = None
+    start: Start = "uniform"
+    objective: Objective = CrossEntropy()
+    attack_mode: Mode = "eval"
+    maximizer: Maximizer | None = None
+    updates_per_batch = 1
+
+    def __post_init__(self) -> None:
+        check_loops("m", self.m)
+        check_step_size(self.alpha)
+
+    @property
+    def step_size(self) -> float:
+        if self.alpha is not None:
+            return self.alpha
+        return self.ball.eps if self.m == 1 else self.ball.eps / 4
+
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        h = perturbed_loss(self.objective, learner, self.ball)
+        maximize = self.maximizer or Ascent(steps=self.m, alpha=self.step_size, start=self.start)
+
+        def argmax(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
+            return maximize(self.objective.attack(learner, x, y), x, y, self.ball, coins)
+
+        coins = learner.begin(x)  # line 3
+        with learner.attacking(self.attack_mode):
+            delta = learner.in_parts(argmax, coins, x, y)  # line 4
+        losses = learner.weight_gradient(h, delta, x, y)  # line 5
+        learner.descend()
+        return StepRecord(losses=losses, delta=delta)

@@ -1,0 +1,132 @@
+"""Per-sample losses h(w, δ; x, y): what the weights descend, and what an attack ascends.
+
+An objective has two faces. ``loss`` is what w descends, given the clean images and the perturbed ones.
+``attack`` returns the function of the perturbed images that an attack ascends; it may hold what does not
+change between the steps of an attack. Free ascends ``loss`` itself. All return one value per image.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from freeat.errors import InputError
+
+
+class Classifier(Protocol):
+    """f_w: images of shape (..., b, C, H, W) to logits of shape (..., b, classes)."""
+
+    def logits(self, x: Tensor) -> Tensor: ...
+
+
+class Objective(Protocol):
+    """A loss h(w, δ; x, y) with its two faces."""
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor: ...
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]: ...
+
+
+def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """−log p_y of each image."""
+    return -_picked(logits.log_softmax(-1), y)
+
+
+def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
+    """KL(p ‖ q) of each image from log-probabilities: no logarithm of a rounded zero, no clamp."""
+    return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def _picked(values: Tensor, y: Tensor) -> Tensor:
+    return values.gather(-1, y.unsqueeze(-1)).squeeze(-1)
+
+
+def _attack_cross_entropy(f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x_adv: cross_entropy(f.logits(x_adv), y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy:
+    """h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3."""
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        return cross_entropy(f.logits(x_adv), y)
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return _attack_cross_entropy(f, x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trades:
+    """h̃_λ = Loss(f_w(x), y) + (1/λ) KL(f_w(x) ‖ f_w(x + δ)), equation (11); its gradient takes both branches."""
+
+    lam: float = 1 / 6
+
+    def __post_init__(self) -> None:
+        if not self.lam > 0:
+            raise InputError(f"TRADES coefficient λ = {self.lam:g} must be positive; the paper uses 1/6")
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        clean = f.logits(x).log_softmax(-1)
+        adversarial = f.logits(x_adv).log_softmax(-1)
+        return -_picked(clean, y) + kl_divergence(clean, adversarial) / self.lam
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        with torch.no_grad():
+            clean = f.logits(x).log_softmax(-1)  # the same in every step of the attack
+        return lambda x_adv: kl_divergence(clean, f.logits(x_adv).log_softmax(-1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitPairing:
+    """Adversarial logit pairing (ALP): Loss(f_w(x + δ), y) + weight · mean_k (f_w(x) − f_w(x + δ))²_k."""
+
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise InputError(f"ALP weight {self.weight:g} must not be negative; 0.5 is usual")
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        adversarial = f.logits(x_adv)
+        distance = (f.logits(x) - adversarial).square().mean(-1)
+        return cross_entropy(adversarial, y) + self.weight * distance
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return _attack_cross_entropy(f, x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mart:
+    """MART: BCE(f_w(x + δ), y) + weight · KL(f_w(x) ‖ f_w(x + δ)) · (1 − p_y(x)).
+
+    BCE = −log p_y − log(1 − max_{k≠y} p_k), both of x + δ; misclassified clean images weigh more.
+    """
+
+    weight: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not self.weight >= 0:
+            raise InputError(f"MART weight {self.weight:g} must not be negative; 5 is usual")
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        clean = f.logits(x).log_softmax(-1)
+        adversarial = f.logits(x_adv).log_softmax(-1)
+        wrong = adversarial.scatter(-1, y.unsqueeze(-1), -torch.inf).argmax(-1, keepdim=True)
+        # log(1 − p_k) as the log-sum of the other probabilities: finite however confident the net is
+        others = adversarial.scatter(-1, wrong, -torch.inf).logsumexp(-1)
+        boosted = -_picked(adversarial, y) - others
+        return boosted + self.weight * kl_divergence(clean, adversarial) * (1 - _picked(clean, y).exp())
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return _attack_cross_entropy(f, x, y)
+
+
+OBJECTIVES: dict[str, type[CrossEntropy | Trades | LogitPairing | Mart]] = {
+    "ce": CrossEntropy,
+    "trades": Trades,
+    "alp": LogitPairing,
+    "mart": Mart,
+}

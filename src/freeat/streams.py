@@ -1,0 +1,155 @@
+"""Random streams: every draw is a pure function of a seed, a purpose, and a step or an image.
+
+Nothing here, and nothing built on it, reads a global generator. From that follow bit-exact resume, twin runs
+that share their coins, and draws that do not depend on the batch size, the company or the number of processes.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Law = Literal["uniform", "normal"]
+
+
+def stream_key(seed: int, *path: str | int) -> int:
+    """The 64-bit key of a stream: a hash of the seed and of what the stream is for."""
+    text = repr((seed, *path)).encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
+
+
+def generator(device: torch.device, key: int) -> torch.Generator:
+    """A generator on ``device`` at the beginning of the stream ``key``."""
+    home = "cpu" if device.type == "meta" else device  # meta tensors have no generator of their own
+    return torch.Generator(device=home).manual_seed(key)
+
+
+def permutation(n: int, seed: int, *path: str | int) -> Tensor:
+    """A uniformly random order of n items, always drawn on the CPU."""
+    return torch.randperm(n, generator=generator(torch.device("cpu"), stream_key(seed, *path)))
+
+
+class Coins(Protocol):
+    """Draws for a batch of images x of shape (..., b, C, H, W), the same for every member of a stack.
+
+    ``shape`` is what is drawn for each image (default: C, H, W); the result has shape (..., b, *shape).
+    """
+
+    def uniform(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor: ...
+
+    def normal(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor: ...
+
+    def common(self, purpose: str, x: Tensor) -> Tensor:
+        """One normal draw of shape (C, H, W), common to all images of the batch."""
+        ...
+
+    def at(self, *path: str | int) -> Self:
+        """The coins of a part of this step: an iteration of an attack, a restart."""
+        ...
+
+
+def _dtype(x: Tensor) -> torch.dtype:
+    return x.dtype if x.is_floating_point() else torch.float32
+
+
+def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tensor:
+    """A draw of ``size``; pictures (n, C, H, W) are filled in channels-last order, the layout of the images."""
+    picture = len(size) == 4
+    order = (size[0], *size[2:], size[1]) if picture else size
+    empty = torch.empty(order, device=like.device, dtype=_dtype(like))
+    g = generator(like.device, key)
+    drawn = empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g)
+    return drawn.movedim(-1, 1) if picture else drawn
+
+
+@dataclass(frozen=True)
+class StepCoins:
+    """The coins of one training step, drawn on the device for the whole global batch.
+
+    A process that holds rows ``first, …`` of a global batch of ``total`` images keeps its rows of each draw.
+    """
+
+    seed: int
+    path: tuple[str | int, ...] = ()
+    total: int | None = None
+    first: int = 0
+
+    def uniform(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        return self._draw("uniform", purpose, x, shape)
+
+    def normal(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        return self._draw("normal", purpose, x, shape)
+
+    def common(self, purpose: str, x: Tensor) -> Tensor:
+        return _on_device("normal", (1, *x.shape[-3:]), x, self._key(purpose))[0]
+
+    def at(self, *path: str | int) -> Self:
+        return replace(self, path=(*self.path, *path))
+
+    def from_row(self, row: int) -> Self:
+        """The coins of the part of the batch that begins at ``row``."""
+        return replace(self, first=self.first + row)
+
+    def _key(self, purpose: str) -> int:
+        return stream_key(self.seed, purpose, *self.path)
+
+    def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
+        b = x.shape[-4]
+        total = b if self.total is None else self.total
+        size = (total, *(x.shape[-3:] if shape is None else shape))
+        rows = _on_device(law, size, x, self._key(purpose))[self.first : self.first + b]
+        return rows.expand(*x.shape[:-4], *rows.shape)
+
+
+@dataclass(frozen=True)
+class ImageCoins:
+    """The coins of an evaluation: each image has its own stream, whatever batch it comes in."""
+
+    seed: int
+    images: Sequence[int]
+    path: tuple[str | int, ...] = ()
+
+    def uniform(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        return self._draw("uniform", purpose, x, shape)
+
+    def normal(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        return self._draw("normal", purpose, x, shape)
+
+    def common(self, purpose: str, x: Tensor) -> Tensor:
+        drawn = self._stream(purpose, "common").standard_normal(self._order(tuple(x.shape[-3:])), np.float32)
+        return self._tensor(drawn, x)
+
+    def at(self, *path: str | int) -> Self:
+        return replace(self, path=(*self.path, *path))
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """The coins of some of the images: those that are still in play."""
+        return replace(self, images=[self.images[row] for row in rows])
+
+    def _stream(self, purpose: str, image: int | str) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(key=stream_key(self.seed, purpose, image, *self.path)))
+
+    @staticmethod
+    def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[1:], shape[0]) if len(shape) == 3 else shape
+
+    @staticmethod
+    def _tensor(drawn: np.ndarray, x: Tensor) -> Tensor:
+        tensor = torch.from_numpy(drawn).to(device=x.device, dtype=_dtype(x))
+        return tensor.movedim(-1, -3) if tensor.ndim >= 3 else tensor
+
+    def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
+        order = self._order(tuple(x.shape[-3:]) if shape is None else shape)
+        block = np.empty((len(self.images), *order), np.float32)
+        for row, image in enumerate(self.images):
+            stream = self._stream(purpose, image)
+            if law == "uniform":
+                stream.random(out=block[row], dtype=np.float32)
+            else:
+                stream.standard_normal(out=block[row], dtype=np.float32)
+        rows = self._tensor(block, x)
+        return rows.expand(*x.shape[:-4], *rows.shape)

@@ -1,0 +1,183 @@
+"""Threat models: the L2 and Linf balls Δ with their start, extreme point π_Δ (1) and projection P_Δ (2).
+
+Images have shape (..., C, H, W) and every norm is taken over the last three axes, so a ball serves one image,
+a batch, and a stack of batches alike. Radii and steps are in input units, e.g. ``8/255``.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self, get_args
+
+import torch
+from torch import Tensor
+
+from freeat.errors import InputError, unknown_name
+from freeat.streams import Coins
+
+Start = Literal["uniform", "radius", "gaussian", "zero"]
+STARTS: tuple[str, ...] = get_args(Start)
+PIXELS = (-3, -2, -1)
+GAUSSIAN_START = 0.001
+
+
+def parse_radius(text: str | float) -> float:
+    """A radius or step in input units, written as a number or as a fraction such as ``8/255``."""
+    try:
+        if isinstance(text, str) and "/" in text:
+            top, bottom = text.split("/")
+            value = float(top) / float(bottom)
+        else:
+            value = float(text)
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{text!r} is not a radius: write a number or a fraction such as 8/255") from None
+    if not math.isfinite(value) or value < 0:
+        raise InputError(f"{text!r} is not a radius: it must be finite and not negative, e.g. 8/255")
+    return value
+
+
+def l2_norm(v: Tensor, *, keepdim: bool = False) -> Tensor:
+    """‖v‖₂ of each image."""
+    norms: Tensor = torch.linalg.vector_norm(v, dim=PIXELS, keepdim=keepdim)
+    return norms
+
+
+@dataclass(frozen=True)
+class Ball(ABC):
+    """The set Δ of perturbations: a ball of radius ``eps``; images x + δ stay in ``box`` (None: anywhere)."""
+
+    eps: float
+    box: tuple[float, float] | None = (0.0, 1.0)
+    norm: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "eps", parse_radius(self.eps))
+
+    @abstractmethod
+    def size(self, v: Tensor) -> Tensor:
+        """‖v‖ of each image, shape (..., 1, 1, 1)."""
+
+    @abstractmethod
+    def project(self, v: Tensor) -> Tensor:
+        """P_Δ(v), equation (2): the point of Δ nearest to v."""
+
+    @abstractmethod
+    def _unit_extreme(self, g: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def _uniform(self, x: Tensor, coins: Coins) -> Tensor: ...
+
+    @abstractmethod
+    def check(self, shape: tuple[int, int, int]) -> None:
+        """Refuse a radius that cannot be meant for images of this shape."""
+
+    def extreme(self, g: Tensor, coins: Coins) -> Tensor:
+        """π_Δ(g), equation (1): the extreme point of Δ nearest to g; for g = 0, where all are, a random one."""
+        return self.eps * self._direction(g, coins)
+
+    def ascend(self, delta: Tensor, g: Tensor, alpha: float, coins: Coins) -> Tensor:
+        """P_Δ(δ + (α/ε) π_Δ(g)): a step of length α up the gradient g, and back to Δ."""
+        return self.project(delta + alpha * self._direction(g, coins))
+
+    def start(self, x: Tensor, how: Start, coins: Coins) -> Tensor:
+        """Where an attack on x begins: ``uniform`` in Δ; ``radius``, a random direction with a uniform norm;
+        ``gaussian``, 0.001·N(0, 1); or ``zero``."""
+        match how:
+            case "uniform":
+                return self._uniform(x, coins)
+            case "radius":
+                z = coins.normal("start", x)
+                return z * (self.eps * coins.uniform("start-radius", x, (1, 1, 1)) / self.size(z))
+            case "gaussian":
+                return self.project(GAUSSIAN_START * coins.normal("start", x))
+            case "zero":
+                return torch.zeros_like(x)
+        raise unknown_name("start", how, STARTS)
+
+    def apply(self, x: Tensor, delta: Tensor) -> Tensor:
+        """What the network sees: x + δ, cut to the box."""
+        return x + delta if self.box is None else (x + delta).clamp(*self.box)
+
+    def confine(self, x: Tensor, delta: Tensor) -> Tensor:
+        """δ shortened, pixel by pixel, until x + δ is in the box; a δ in Δ stays in Δ."""
+        return delta if self.box is None else delta.clamp(self.box[0] - x, self.box[1] - x)
+
+    def scaled(self, factor: float) -> Self:
+        """The ball of radius factor·ε."""
+        return replace(self, eps=self.eps * factor)
+
+    def _direction(self, g: Tensor, coins: Coins) -> Tensor:
+        # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
+        largest = g.abs().amax(PIXELS, keepdim=True)
+        return self._unit_extreme(torch.where(largest > 0, g / largest, coins.common("direction", g)))
+
+
+@dataclass(frozen=True)
+class L2(Ball):
+    """{δ : ‖δ‖₂ ≤ ε}."""
+
+    norm: ClassVar[str] = "l2"
+
+    def size(self, v: Tensor) -> Tensor:
+        return l2_norm(v, keepdim=True)
+
+    def project(self, v: Tensor) -> Tensor:
+        size = self.size(v)
+        return torch.where(size > self.eps, v * (self.eps / size), v)
+
+    def _unit_extreme(self, g: Tensor) -> Tensor:
+        return g / self.size(g)
+
+    def _uniform(self, x: Tensor, coins: Coins) -> Tensor:
+        z = coins.normal("start", x)
+        d = math.prod(x.shape[-3:])
+        radius = self.eps * coins.uniform("start-radius", x, (1, 1, 1)) ** (1 / d)
+        return self.project(z * (radius / self.size(z)))
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        diameter = math.sqrt(math.prod(shape))
+        if self.eps > diameter:
+            raise InputError(
+                f"L2 radius {self.eps:g} exceeds {diameter:.4g}, the diagonal of the box of {shape} images: "
+                f"radii are in input units with pixels in [0, 1], e.g. 128/255"
+            )
+
+
+@dataclass(frozen=True)
+class Linf(Ball):
+    """{δ : max_i |δ_i| ≤ ε}."""
+
+    norm: ClassVar[str] = "linf"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.eps > 1:
+            raise InputError(
+                f"Linf radius {self.eps:g} is larger than 1, the range of a pixel: "
+                f"radii are in input units, so write {self.eps:g}/255 if you mean grey levels"
+            )
+
+    def size(self, v: Tensor) -> Tensor:
+        return v.abs().amax(PIXELS, keepdim=True)
+
+    def project(self, v: Tensor) -> Tensor:
+        return v.clamp(-self.eps, self.eps)
+
+    def _unit_extreme(self, g: Tensor) -> Tensor:
+        return g.sign()
+
+    def _uniform(self, x: Tensor, coins: Coins) -> Tensor:
+        return self.project(self.eps * (2 * coins.uniform("start", x) - 1))
+
+    def check(self, shape: tuple[int, int, int]) -> None:
+        """Nothing more than construction checked: the range of a pixel does not depend on the shape."""
+
+
+NORMS: dict[str, type[Ball]] = {"l2": L2, "linf": Linf}
+
+
+def make_ball(norm: str, eps: str | float, box: tuple[float, float] | None = (0.0, 1.0)) -> Ball:
+    """The ball named by ``norm`` (any case) with radius ``eps`` (a number or ``8/255``)."""
+    if norm.lower() not in NORMS:
+        raise unknown_name("norm", norm, NORMS)
+    return NORMS[norm.lower()](parse_radius(eps), box)

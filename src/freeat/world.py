@@ -1,0 +1,95 @@
+"""The processes that train one model together, and what they say to each other."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """``size`` processes, of which this is number ``rank``; alone, every exchange is a no-op."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes files and talks to the user."""
+        return self.rank == 0
+
+    def share(self, total: int) -> slice:
+        """This process's rows of ``total``: contiguous, as even as can be, possibly none."""
+        return slice(self.rank * total // self.size, (self.rank + 1) * total // self.size)
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Every process's gradient becomes the sum over all; a process that saw no image adds zero."""
+        if self.size == 1:
+            return
+        parameters = [p for p in parameters if p.requires_grad]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
+        flat = torch.cat([g.flatten() for g in grads])
+        dist.all_reduce(flat)
+        offset = 0
+        for p in parameters:
+            p.grad = (
+                flat[offset : offset + p.numel()].view_as(p).contiguous(memory_format=torch.preserve_format)
+            )
+            offset += p.numel()
+
+    def sum(self, value: Tensor) -> Tensor:
+        """The sum of every process's value."""
+        if self.size > 1:
+            value = value.clone()
+            dist.all_reduce(value)
+        return value
+
+    def concatenate(self, rows: Tensor) -> Tensor:
+        """The rows of all processes in the order of their ranks; their numbers may differ."""
+        if self.size == 1:
+            return rows
+        gathered: list[Tensor | None] = [None] * self.size
+        dist.all_gather_object(gathered, rows.cpu())
+        return torch.cat([part for part in gathered if part is not None]).to(rows.device)
+
+    def average_buffers(self, model: nn.Module) -> None:
+        """Running statistics, which each process gathered on its own rows, become their mean."""
+        if self.size > 1:
+            for buffer in model.buffers():
+                if buffer.is_floating_point():
+                    dist.all_reduce(buffer)
+                    buffer /= self.size
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is raised in any process."""
+        if self.size == 1:
+            return flag
+        flags: list[bool | None] = [None] * self.size
+        dist.all_gather_object(flags, flag)
+        return any(flags)
+
+    def wait(self) -> None:
+        """Until every process is here."""
+        if self.size > 1:
+            dist.barrier()
+
+
+ALONE = World()
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[World]:
+    """The world that ``torchrun`` started, or this process alone."""
+    import os
+
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        yield ALONE
+        return
+    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield World(rank=dist.get_rank(), size=dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
