@@ -1,0 +1,82 @@
+"""Anyone's model by import path: ``package.module:factory``."""
+
+import importlib
+import inspect
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from torch import nn
+
+from freeat.errors import InputError, unknown_name
+
+
+def is_import_path(name: str) -> bool:
+    """Whether a model's name is an import path rather than the name of one of our networks."""
+    return ":" in name
+
+
+def call_factory(path: str, args: Mapping[str, object], *, trust_code: bool) -> nn.Module:
+    """The model that ``factory(**args)`` returns; importing and calling run the user's code."""
+    if not trust_code:
+        raise InputError(
+            f"model {path!r} would import and run code: if you trust it, name the model yourself on the "
+            "command line or pass --trust-code (trust_code=True in Python)"
+        )
+    factory = _find(path)
+    _check_arguments(path, factory, args)
+    try:
+        model = factory(**args)
+    except Exception as error:
+        raise InputError(f"model {path!r} failed to build: {_describe(error)}; check --model-args") from error
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model {path!r} returned {type(model).__name__}, not a torch.nn.Module: "
+            "name a function or class that builds the model"
+        )
+    return model
+
+
+def _find(path: str) -> Callable[..., object]:
+    module_name, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
+        raise InputError(f"model {path!r} is not an import path: write package.module:factory")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:  # a user's module may fail in any way while it is imported
+        raise InputError(
+            f"model {path!r} cannot be imported: {_describe(error)}; "
+            f"check that {module_name} is installed or on PYTHONPATH and imports by itself"
+        ) from error
+    try:
+        factory = attrgetter(attribute)(module)
+    except AttributeError:
+        public = [
+            name for name, value in vars(module).items() if callable(value) and not name.startswith("_")
+        ]
+        raise unknown_name(f"factory in module {module_name}", attribute, public) from None
+    if not callable(factory) or isinstance(factory, nn.Module):
+        raise InputError(
+            f"model {path!r} is a ready {type(factory).__name__}, not a factory: "
+            "name a function or class that builds the model anew"
+        )
+    found: Callable[..., object] = factory
+    return found
+
+
+def _check_arguments(path: str, factory: Callable[..., Any], args: Mapping[str, object]) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return  # some built-in callables have none; the call itself will tell
+    try:
+        signature.bind(**args)
+    except TypeError as error:
+        raise InputError(
+            f"model {path!r} does not take the arguments {dict(args)}: {error}; "
+            f"its signature is {signature}, give the values with --model-args"
+        ) from None
+
+
+def _describe(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,187 @@
+"""The names of the networks, and the one place where they are parsed.
+
+A name is a base and any number of suffixes, in any order and any case::
+
+    name    =  base { "-" suffix }
+    base    =  resnet18 | resnet34 | resnet50 | preact-resnet18 | preact-resnet34 | wrn<depth>-<widen>
+               | vgg11 | vgg13 | vgg16 | vgg19 | cnn | mlp | linear
+    suffix  =  w<width>                      channels of the first stage (hidden units of the mlp)
+               | s2                          a stem of stride 2: a quarter of the work
+               | bn | gn | nonorm            batch norm (as published), group norm, no norm
+               | relu | softplus | silu      the activation
+
+``resnet18-w16-s2`` is a ResNet-18 a quarter as wide behind a strided stem, ``wrn16-4`` a WRN-16-4. A suffix
+that says what is so anyway is dropped from the canonical name: ``resnet18-bn-w64`` is ``resnet18``. The width
+of a Wide-ResNet is part of its base. A new network is one function of a ``Form`` and one line of ``_BASES``.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from freeat.errors import InputError, unknown_name
+from freeat.models.layers import Activation, Form, Layers, Norm
+from freeat.models.preact import preact_resnet, wide_resnet
+from freeat.models.resnet import BasicBlock, Bottleneck, resnet
+from freeat.models.small import cnn, linear, mlp
+from freeat.models.vgg import vgg
+
+_SUFFIXES: dict[str, tuple[str, object]] = {
+    "s2": ("stem_stride", 2),
+    "bn": ("norm", "batch"),
+    "gn": ("norm", "group"),
+    "nonorm": ("norm", "none"),
+    "relu": ("activation", "relu"),
+    "softplus": ("activation", "softplus"),
+    "silu": ("activation", "silu"),
+}
+_WIDTH = re.compile(r"w([1-9][0-9]{0,3})")
+
+
+class _Base(NamedTuple):
+    """A network before its suffixes; ``open`` is what they may change."""
+
+    about: str
+    network: Callable[[Form], nn.Module]
+    width: int = 64
+    open: frozenset[str] = frozenset({"width", "stem_stride", "norm", "activation"})
+
+
+_BASES = {
+    "resnet18": _Base(
+        "ResNet-18 (the paper's for CIFAR)", partial(resnet, block=BasicBlock, depths=(2, 2, 2, 2))
+    ),
+    "resnet34": _Base("ResNet-34", partial(resnet, block=BasicBlock, depths=(3, 4, 6, 3))),
+    "resnet50": _Base(
+        "ResNet-50 (the paper's for Tiny-ImageNet)", partial(resnet, block=Bottleneck, depths=(3, 4, 6, 3))
+    ),
+    "preact-resnet18": _Base("PreAct-ResNet-18", partial(preact_resnet, depths=(2, 2, 2, 2))),
+    "preact-resnet34": _Base("PreAct-ResNet-34", partial(preact_resnet, depths=(3, 4, 6, 3))),
+    "vgg11": _Base("VGG-11", partial(vgg, depths=(1, 1, 2, 2, 2))),
+    "vgg13": _Base("VGG-13", partial(vgg, depths=(2, 2, 2, 2, 2))),
+    "vgg16": _Base("VGG-16", partial(vgg, depths=(2, 2, 3, 3, 3))),
+    "vgg19": _Base("VGG-19 (the paper's for SVHN)", partial(vgg, depths=(2, 2, 4, 4, 4))),
+    "cnn": _Base("four convolutions (for 8×8 digits up to 32×32)", cnn, width=32),
+    "mlp": _Base("two hidden layers", mlp, width=256, open=frozenset({"width", "activation"})),
+    "linear": _Base("a linear classifier", linear, width=0, open=frozenset()),
+}
+_WIDE = re.compile(r"wrn([1-9][0-9]{0,3})-([1-9][0-9]{0,3})")
+_WIDE_EXAMPLES = ("wrn34-10", "wrn16-4")
+_VARIANT_EXAMPLES = (
+    "resnet18-w16",
+    "resnet18-w16-s2",
+    "resnet18-gn",
+    "resnet18-softplus",
+    "cnn-w16",
+    "cnn-gn",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture:
+    """A parsed name; ``str`` gives its canonical form."""
+
+    base: str
+    width: int
+    stem_stride: int = 1
+    norm: Norm = "batch"
+    activation: Activation = "relu"
+
+    def __str__(self) -> str:
+        suffixes = [
+            f"w{self.width}" if self.width != _base(self.base).width else "",
+            f"s{self.stem_stride}" if self.stem_stride != 1 else "",
+            {"batch": "", "group": "gn", "none": "nonorm"}[self.norm],
+            self.activation if self.activation != "relu" else "",
+        ]
+        return "-".join([self.base, *filter(None, suffixes)])
+
+    @property
+    def about(self) -> str:
+        """One line for people: the base, and what the suffixes changed."""
+        base = _base(self.base)
+        changes = [
+            f"width {self.width}" if self.width != base.width else "",
+            f"stem of stride {self.stem_stride}" if self.stem_stride != 1 else "",
+            {"batch": "", "group": "group norm", "none": "no norm"}[self.norm],
+            f"{self.activation} activation" if self.activation != "relu" else "",
+        ]
+        return ", ".join([base.about, *filter(None, changes)])
+
+    def network(self, *, classes: int, shape: tuple[int, int, int]) -> nn.Module:
+        """The network, on torch's default device, drawn from its global generator; ``build`` sets both."""
+        layers = Layers(norm_kind=self.norm, activation_kind=self.activation)
+        form = Form(
+            shape=shape, classes=classes, width=self.width, stem_stride=self.stem_stride, layers=layers
+        )
+        return _base(self.base).network(form)
+
+
+def parse(name: str) -> Architecture:
+    """The network that ``name`` means."""
+    words = name.lower().split("-")
+    for length in range(len(words), 0, -1):
+        base_name = "-".join(words[:length])
+        if base_name in _BASES or _WIDE.fullmatch(base_name):
+            break
+    else:
+        raise unknown_name("model", name, [*_BASES, *_WIDE_EXAMPLES])
+    base = _base(base_name)
+    chosen: dict[str, Any] = {}
+    for word in words[length:]:
+        key, value = _suffix(word, base_name, base)
+        if key in chosen:
+            raise InputError(
+                f"model {name!r} sets its {key.replace('_', ' ')} twice: keep one of the two suffixes"
+            )
+        chosen[key] = value
+    return Architecture(base=base_name, **({"width": base.width} | chosen))
+
+
+def _base(name: str) -> _Base:
+    wide = _WIDE.fullmatch(name)
+    if wide is None:
+        return _BASES[name]
+    depth, widen = int(wide[1]), int(wide[2])
+    if depth < 10 or depth % 6 != 4:
+        raise InputError(
+            f"model {name!r} has depth {depth}, but a Wide-ResNet's is 6n + 4: "
+            "choose 10, 16, 22, 28, 34, …, for instance wrn34-10"
+        )
+    return _Base(
+        f"WRN-{depth}-{widen}",
+        partial(wide_resnet, depth=depth, widen=widen),
+        width=16,
+        open=frozenset({"stem_stride", "norm", "activation"}),
+    )
+
+
+def _suffix(word: str, base_name: str, base: _Base) -> tuple[str, object]:
+    """What a suffix sets, and to what."""
+    width = _WIDTH.fullmatch(word)
+    key, value = ("width", int(width[1])) if width else _SUFFIXES.get(word, ("", None))
+    if key in base.open:
+        return key, value
+    if not base.open:
+        raise InputError(f"model {base_name!r} takes no suffix, but has {word!r}: leave it out")
+    fitting = [known for known, (opened, _) in _SUFFIXES.items() if opened in base.open]
+    example = ["w16"] if "width" in base.open else []
+    raise unknown_name(f"suffix of model {base_name!r}", word, example + fitting)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A line of the catalogue."""
+
+    name: str
+    about: str
+
+
+def catalogue() -> list[Entry]:
+    """The networks by name, with examples of what suffixes make of them."""
+    names = [*_BASES, *_WIDE_EXAMPLES, *_VARIANT_EXAMPLES]
+    return [Entry(name=name, about=parse(name).about) for name in names]
