@@ -32,8 +32,8 @@ class Images:
         _check_labels(self.y, len(self.x))
         if self.index.shape != self.y.shape or self.index.dtype != torch.int64:
             raise InputError(
-                f"index of shape {tuple(self.index.shape)} and type {self.index.dtype}: must be one int64 per "
-                f"image ({len(self.x)}); use Images.of(x, y) to number them"
+                f"index of shape {tuple(self.index.shape)} and type {self.index.dtype}: must be one int64 "
+                f"per image ({len(self.x)}); use Images.of(x, y) to number them"
             )
         object.__setattr__(self, "x", self.x.contiguous(memory_format=torch.channels_last))
 
@@ -55,10 +55,10 @@ class Images:
     def digest(self) -> str:
         """SHA-256 of pixels and labels, the same on every device."""
         digest = hashlib.sha256(f"{tuple(self.x.shape)} {self.x.dtype}".encode())
-        rows = max(1, (1 << 24) // max(1, self.x[0].numel()))
-        for block in self.x.permute(0, 2, 3, 1).split(rows):
-            digest.update(memoryview(block.contiguous().cpu().numpy()).cast("B"))
-        digest.update(memoryview(self.y.cpu().numpy()).cast("B"))
+        rows = max(1, (1 << 24) // self.x[0].numel())
+        for start in range(0, len(self), rows):
+            digest.update(self.x[start : start + rows].permute(0, 2, 3, 1).cpu().numpy().tobytes())
+        digest.update(self.y.cpu().numpy().tobytes())
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "Images":

@@ -307,7 +307,7 @@ SOURCES: dict[str, Source] = {
 
 
 def find_source(name: str) -> Source | None:
-    """The data set of this name, however it is written: ``CIFAR-10``, ``cifar_10`` and ``cifar10`` are one."""
+    """The data set of this name, however written: ``CIFAR-10``, ``cifar_10`` and ``cifar10`` are one."""
     plain = _plain(name)
     return next((source for source in SOURCES.values() if _plain(source.name) == plain), None)
 

@@ -16,7 +16,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrays:
-    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of a training and a test split."""
+    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits."""
 
     x_train: Array
     y_train: Array

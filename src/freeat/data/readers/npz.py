@@ -47,7 +47,7 @@ def to_nhwc(x: Array, layout: str | None, what: str) -> Array:
     first, last = x.shape[1] in CHANNELS, x.shape[3] in CHANNELS
     if layout is None and first == last:
         raise InputError(
-            f"{what} has shape {x.shape}: {'either' if first else 'no'} outer axis can be the 1 or 3 channels; "
-            "store layout='NHWC' or layout='NCHW' in the file"
+            f"{what} has shape {x.shape}: {'either' if first else 'no'} outer axis can be the 1 or 3 "
+            "channels; store layout='NHWC' or layout='NCHW' in the file"
         )
     return x if layout == "NHWC" or (layout is None and last) else np.moveaxis(x, 1, 3)

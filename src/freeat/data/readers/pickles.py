@@ -9,11 +9,11 @@ import numpy as np
 from freeat.errors import InputError
 
 
-def _reconstruct(subtype: type, shape: tuple[int, ...], dtype: bytes | str) -> np.ndarray[Any, Any]:
+def _reconstruct(subtype: type, shape: tuple[int, ...], dtype: bytes) -> np.ndarray[Any, Any]:
     """What old pickles call to make an empty array; its state follows."""
     if subtype is not np.ndarray:
         raise InputError(f"pickle asks for an array of type {subtype!r}: only plain arrays are read")
-    return np.ndarray(shape, dtype=dtype)
+    return np.ndarray(shape, dtype=dtype.decode())
 
 
 # Python 2 and NumPy 1 wrote these module names; they are names only, nothing is imported from a pickle.
