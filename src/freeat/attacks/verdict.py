@@ -1,0 +1,65 @@
+"""What an attack found: for each image the perturbation, whether it fools the model, and the largest loss."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from freeat.learner import Passes
+from freeat.streams import ImageCoins
+from freeat.threat import Ball
+
+Logits = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacked:
+    """The result of an attack on a batch. ``loss`` is the largest cross-entropy along the way, if asked for."""
+
+    delta: Tensor
+    fooled: Tensor
+    loss: Tensor | None
+    passes: Passes
+
+
+class Attack(Protocol):
+    """Looks for δ in the ball, in the box, such that the model is wrong at x + δ.
+
+    ``f`` is the model's logits, in evaluation mode with its weights frozen.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(
+        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+    ) -> Attacked: ...
+
+
+class Search:
+    """The best found so far for each image of a batch, while an attack runs."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.delta = torch.zeros_like(x)
+        self.fooled = torch.zeros_like(y, dtype=torch.bool)
+        self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
+        self.passes = Passes()
+
+    def see(self, rows: Tensor, delta: Tensor, wrong: Tensor, loss: Tensor, *, counts: bool) -> None:
+        """An iterate of the images ``rows``; it ``counts`` towards the verdict, or only towards the loss.
+
+        Kept is the first perturbation that fools, and until there is one, that of the largest loss.
+        """
+        known = self.fooled[rows]
+        if counts:
+            better = ~known & (wrong | (loss > self.loss[rows]))
+            mask = better[:, None, None, None]
+            self.delta[rows] = torch.where(mask, delta.detach(), self.delta[rows])
+            self.fooled[rows] = known | wrong
+        self.loss[rows] = torch.maximum(self.loss[rows], loss.detach())
+
+    def result(self, *, with_loss: bool) -> Attacked:
+        loss = self.loss if with_loss else None
+        return Attacked(delta=self.delta, fooled=self.fooled, loss=loss, passes=self.passes)
