@@ -1,0 +1,140 @@
+"""The generalization bounds: Lemma 3, and Theorems 2 (Vanilla), 5 (Fast) and 4 (Free) as its instances."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from freeat.theory.logspace import exp_or_inf, softplus
+from freeat.theory.problem import Problem, require_count, require_positive
+from freeat.theory.recursion import (
+    Recursion,
+    batch_updates,
+    fast_recursion,
+    free_recursion,
+    recursion_of,
+    vanilla_recursion,
+)
+
+THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "free": "Theorem 4"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound:
+    """A bound on the generalization adversarial risk, kept in logarithms.
+
+    ``T`` counts weight updates; ``steps`` counts batches (T/m for Free), the T of Lemma 3.
+    """
+
+    algorithm: str
+    log_lam: float
+    log_bound: float
+    log_t0: float
+    T: float
+    steps: float
+
+    @property
+    def value(self) -> float:
+        """The bound, inf only where it exceeds every float."""
+        return exp_or_inf(self.log_bound)
+
+    @property
+    def lam(self) -> float:
+        """The theorem's λ, inf only where it exceeds every float."""
+        return exp_or_inf(self.log_lam)
+
+    @property
+    def t0(self) -> float:
+        """The batch t₀ that minimizes Lemma 2's bound, inf only where it exceeds every float."""
+        return exp_or_inf(self.log_t0)
+
+    @property
+    def vacuous(self) -> bool:
+        """Whether the bound exceeds 1, which a loss in [0, 1] satisfies without any theorem."""
+        return self.log_bound > 0
+
+    @property
+    def t0_outside(self) -> bool:
+        """Whether t₀ lies outside [1, steps], where the bound holds but is not Lemma 2's best."""
+        return not 0 <= self.log_t0 <= math.log(self.steps)
+
+    def row(self) -> dict[str, str | float | bool | None]:
+        """The bound as plain values that JSON can hold: a number beyond every float is None."""
+        return {
+            "algorithm": self.algorithm,
+            "lambda": _finite(self.lam),
+            "log10_lambda": self.log_lam / math.log(10),
+            "bound": _finite(self.value),
+            "log10_bound": self.log_bound / math.log(10),
+            "t0": _finite(self.t0),
+            "updates": self.T,
+            "steps": self.steps,
+            "vacuous": self.vacuous,
+            "t0_outside": self.t0_outside,
+        }
+
+
+def _finite(x: float) -> float | None:
+    return x if math.isfinite(x) else None
+
+
+def log_optimal_t0(p: Problem, recursion: Recursion, *, steps: float) -> float:
+    """log t₀ with t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)), the minimizer in Lemma 3's proof."""
+    require_positive("steps", steps)
+    # 1/(ν+1) and ν/(ν+1) from log ν, so that an infinite ν gives 0 and 1 instead of nan
+    share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))
+    log_rate = math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
+    return share * log_rate + rest * math.log(steps)
+
+
+def optimal_t0(p: Problem, recursion: Recursion, *, steps: float) -> float:
+    """The t₀ that minimizes Lemma 2's two terms over the reals; Lemma 3's text says "maximized"."""
+    return exp_or_inf(log_optimal_t0(p, recursion, steps=steps))
+
+
+def recursion_bound(p: Problem, *, nu: float, xi: float, T: float) -> Bound:
+    """Lemma 3: b/n (1 + 1/ν) (L_w ξ ν / b)^(1/(ν+1)) T^(ν/(ν+1)) for any recursion with constants ν, ξ."""
+    require_positive("nu", nu)
+    require_positive("xi", xi)
+    return _lemma_3("recursion", p, Recursion(log_nu=math.log(nu), xi=xi), T=T, steps=T)
+
+
+def vanilla_bound(p: Problem, *, T: float) -> Bound:
+    """Theorem 2: Lemma 3 with ν = λ_Vanilla and ξ = 2εn + 2L/β, over T steps of at most c/t."""
+    return _bound("vanilla", p, vanilla_recursion(p), T=T)
+
+
+def fast_bound(p: Problem, *, T: float, alpha: float) -> Bound:
+    """Theorem 5: Lemma 3 with ν = λ_Fast and ξ = 2L/(β(1 + α_δεψβ)), over T steps of at most c/t."""
+    return _bound("fast", p, fast_recursion(p, alpha=alpha), T=T)
+
+
+def free_bound(p: Problem, *, T: float, alpha: float, m: int) -> Bound:
+    """Theorem 4: Lemma 3 with ν = λ_Free and ξ = 2L/β, over T/m steps of at most c/(mt)."""
+    return _bound("free", p, free_recursion(p, alpha=alpha, m=m), T=T, m=m)
+
+
+def bound(
+    algorithm: str, p: Problem, *, T: float, alpha: float | None = None, m: float | None = None
+) -> Bound:
+    """The algorithm's bound by name; ``alpha`` and ``m`` may be given where they are not used."""
+    return _bound(
+        algorithm, p, recursion_of(algorithm, p, alpha=alpha, m=m), T=T, m=batch_updates(algorithm, m)
+    )
+
+
+def _bound(algorithm: str, p: Problem, recursion: Recursion, *, T: float, m: int = 1) -> Bound:
+    require_count("T", T)
+    return _lemma_3(algorithm, p, recursion, T=T, steps=T / m)
+
+
+def _lemma_3(algorithm: str, p: Problem, recursion: Recursion, *, T: float, steps: float) -> Bound:
+    """Lemma 3's bound, which equals b/n (1 + 1/ν) t₀ with the minimizing t₀."""
+    log_t0 = log_optimal_t0(p, recursion, steps=steps)
+    return Bound(
+        algorithm=algorithm,
+        log_lam=recursion.log_nu,
+        log_bound=math.log(p.b / p.n) + softplus(-recursion.log_nu) + log_t0,
+        log_t0=log_t0,
+        T=T,
+        steps=steps,
+    )
