@@ -5,13 +5,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from freeat.data.augmentation import Augmentation
+from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.images import Images
 from freeat.data.location import data_folder
-from freeat.data.published import find_form, read_published
+from freeat.data.published import Recognized, find_form, read_form, recognize, verify_form
 from freeat.data.readers.arrays import Arrays
 from freeat.data.readers.digits import read_digits
+from freeat.data.readers.folder import read_folder
 from freeat.data.readers.npz import read_npz
+from freeat.data.readers.pixels import MEMORY_LIMIT, PixelStore
+from freeat.data.readers.trees import open_tree
 from freeat.data.sources import SOURCES, Source, find_source
 from freeat.errors import InputError, unknown_name
 
@@ -71,29 +74,40 @@ def load(
     seed: int = 0,
     test_fraction: float = 0.2,
     image_size: int | None = None,
+    memory_limit: int = MEMORY_LIMIT,
 ) -> DataSet:
-    """A data set by its name, or by the path of an ``.npz`` file or a folder.
+    """A data set by its name, or by the path of an ``.npz`` file, a published archive, or a folder of images.
 
-    ``seed`` and ``test_fraction`` matter only where a test split must be made; ``image_size`` only where
-    images of many sizes must become one.
+    ``seed`` and ``test_fraction`` matter only where a test split must be made, ``image_size`` only where images
+    of many sizes must become one; above ``memory_limit`` bytes a folder is decoded to memory-mapped files.
     """
+    folder = data_folder(data_dir)
+    store = PixelStore(folder=folder / "cache", limit=memory_limit)
     source = find_source(str(name_or_path))
-    if source is not None:
-        return _load_named(source, data_folder(data_dir))
     path = Path(name_or_path).expanduser()
-    if path.suffix == ".npz" and path.is_file():
-        return _dataset(path.stem, read_npz(path))
-    if path.exists() or len(path.parts) > 1 or path.suffix:
-        raise InputError(f"{path}: no such file or folder; known data sets: {', '.join(SOURCES)}")
-    raise unknown_name("data set", str(name_or_path), SOURCES)
+    if source is None and not path.exists():
+        if len(path.parts) > 1 or path.suffix:
+            raise InputError(f"{path}: no such file or folder; known data sets: {', '.join(SOURCES)}")
+        raise unknown_name("data set", str(name_or_path), SOURCES)
+    recognized = recognize(path) if source is None else None
+    if source is None and recognized is None and path.suffix != ".npz":
+        return _load_folder(path, store, seed, test_fraction, image_size)
+    if image_size is not None:
+        raise InputError(f"image size {image_size} for {name_or_path}: only folders of images are resized")
+    if source is not None:
+        return _load_named(source, folder, store)
+    if recognized is not None:
+        return _load_recognized(recognized, path, store)
+    return _dataset(path.stem, read_npz(path))
 
 
-def _load_named(source: Source, folder: Path) -> DataSet:
+def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
     if source.name == "digits":
         return _dataset(source.name, read_digits(), source)
     form = find_form(source, folder)
     if form is not None:
-        return _dataset(source.name, read_published(form, folder), source)
+        verify_form(form, folder / form.path)
+        return _dataset(source.name, read_form(form, folder / form.path, store), source)
     stand_in = folder / f"{source.name}.npz"
     if stand_in.is_file():
         return _stand_in(_dataset(source.name, read_npz(stand_in), source), stand_in)
@@ -112,13 +126,35 @@ def _stand_in(data: DataSet, path: Path) -> DataSet:
     return replace(data, notes=(*data.notes, note))
 
 
-def _dataset(
-    name: str, arrays: Arrays, source: Source | None = None, augment: Augmentation | None = None
+def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
+    arrays = read_form(found.form, path, store)
+    if found.verified:
+        return _dataset(found.source.name, arrays, found.source)
+    note = f"{path.name} has the form of {found.source.title}, but was not verified by its checksums."
+    return _dataset(path.name, replace(arrays, notes=(*arrays.notes, note)), found.source)
+
+
+def _load_folder(
+    path: Path, store: PixelStore, seed: int, test_fraction: float, image_size: int | None
 ) -> DataSet:
+    if not path.is_dir() and path.suffix != ".zip":
+        raise InputError(
+            f"{path}: not a data set; give an .npz file, a folder or zip of images, or a known name"
+        )
+    arrays = read_folder(
+        open_tree(path), store, seed=seed, test_fraction=test_fraction, image_size=image_size
+    )
+    # CIFAR's 4 of 32 pixels, in proportion.
+    pad = max(1, min(arrays.x_train.shape[1:3]) // 8)
+    return replace(_dataset(path.stem, arrays), augment=CropFlip(pad=pad))
+
+
+def _dataset(name: str, arrays: Arrays, source: Source | None = None) -> DataSet:
     train, test = arrays.images()
     if source is not None:
-        classes, augment = arrays.classes or source.class_names, source.augment
+        classes = arrays.classes or source.class_names
     else:
         # Classes are those seen in training: a test label beyond them is out of range.
         classes = arrays.classes or tuple(str(c) for c in range(int(train.y.max()) + 1))
+    augment = None if source is None else source.augment
     return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=arrays.notes)

@@ -1,6 +1,7 @@
-"""Published data sets in the data folder: found, verified, read."""
+"""Published data sets in their folder or archive: found, verified, read."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from freeat.data.checksums import verify
@@ -12,16 +13,21 @@ from freeat.data.readers.cifar import (
     read_cifar100_python,
 )
 from freeat.data.readers.idx import idx_path, read_idx_folder
+from freeat.data.readers.pixels import PixelStore
 from freeat.data.readers.svhn import read_svhn
-from freeat.data.sources import Form, Source
+from freeat.data.readers.tiny_imagenet import read_tiny_imagenet
+from freeat.data.readers.trees import open_tree
+from freeat.data.sources import SOURCES, Form, Source
+from freeat.errors import InputError
 
-READERS: dict[str, Callable[[Path], Arrays]] = {
-    "cifar10-python": read_cifar10_python,
-    "cifar10-binary": read_cifar10_binary,
-    "cifar100-python": read_cifar100_python,
-    "cifar100-binary": read_cifar100_binary,
-    "svhn": read_svhn,
-    "idx": read_idx_folder,
+READERS: dict[str, Callable[[Path, PixelStore], Arrays]] = {
+    "cifar10-python": lambda path, _: read_cifar10_python(path),
+    "cifar10-binary": lambda path, _: read_cifar10_binary(path),
+    "cifar100-python": lambda path, _: read_cifar100_python(path),
+    "cifar100-binary": lambda path, _: read_cifar100_binary(path),
+    "svhn": lambda path, _: read_svhn(path),
+    "tiny-imagenet": lambda path, store: read_tiny_imagenet(open_tree(path), store),
+    "idx": lambda path, _: read_idx_folder(path),
 }
 
 
@@ -30,15 +36,47 @@ def find_form(source: Source, folder: Path) -> Form | None:
     return next((form for form in source.forms if (folder / form.path).exists()), None)
 
 
-def read_published(form: Form, folder: Path) -> Arrays:
-    """Verify the files against the published checksums and read them."""
-    verify_form(form, folder)
-    return READERS[form.reader](folder / form.path)
+@dataclass(frozen=True, kw_only=True)
+class Recognized:
+    """A path that holds files of a published data set, or files made like them."""
+
+    source: Source
+    form: Form
+    verified: bool
 
 
-def verify_form(form: Form, folder: Path) -> None:
-    """Refuse files that are not the published ones."""
-    root = folder / form.path
+def recognize(path: Path) -> Recognized | None:
+    """What published data set lies at this path, told by its files; a verified one goes before a likeness."""
+    likely = [
+        Recognized(source=source, form=form, verified=_is_published(form, path))
+        for source in SOURCES.values()
+        for form in source.forms
+        if _looks_like(form, path)
+    ]
+    return max(likely, key=lambda found: found.verified, default=None)
+
+
+def _looks_like(form: Form, path: Path) -> bool:
+    if not path.is_dir():
+        return path.name == form.path
+    return any((path / f"{form.mark}{suffix}").is_file() for suffix in ("", ".gz"))
+
+
+def _is_published(form: Form, path: Path) -> bool:
+    try:
+        verify_form(form, path)
+    except InputError:
+        return False
+    return bool(form.md5)
+
+
+def read_form(form: Form, path: Path, store: PixelStore) -> Arrays:
+    """Read the folder or archive at ``path`` in the format of the form."""
+    return READERS[form.reader](path, store)
+
+
+def verify_form(form: Form, root: Path) -> None:
+    """Refuse files at ``root`` that are not the published ones."""
     for name, expected in form.md5:
         if not name:
             verify(root, expected)

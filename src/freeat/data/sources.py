@@ -20,13 +20,14 @@ class Download:
 class Form:
     """One form in which a data set can lie in the data folder.
 
-    ``path`` is a folder or an archive in the data folder, ``reader`` the name of the format, ``md5`` the
-    checksums: of the archive itself, or of the (unpacked) content of each file of the folder. Where none were
-    published the content is told by its size alone.
+    ``path`` is a folder or an archive in the data folder; ``reader`` the name of the format; ``mark`` the file
+    by which a folder is told; ``md5`` the checksums: of the archive itself (under an empty name), or of the
+    unpacked content of each file of the folder, where they are known.
     """
 
     path: str
     reader: str
+    mark: str = ""
     md5: tuple[tuple[str, str], ...] = ()
 
 
@@ -53,7 +54,7 @@ class Source:
 
 
 def _idx_forms(folder: str, md5: dict[str, str]) -> tuple[Form, ...]:
-    return (Form(path=folder, reader="idx", md5=tuple(md5.items())),)
+    return (Form(path=folder, reader="idx", mark="train-images-idx3-ubyte", md5=tuple(md5.items())),)
 
 
 def _idx_downloads(folder: str, base: str, md5: dict[str, str]) -> tuple[Download, ...]:
@@ -83,6 +84,7 @@ _CIFAR10 = Source(
         Form(
             path="cifar-10-batches-py",
             reader="cifar10-python",
+            mark="data_batch_1",
             md5=(
                 ("data_batch_1", "c99cafc152244af753f735de768cd75f"),
                 ("data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
@@ -101,6 +103,7 @@ _CIFAR10 = Source(
         Form(
             path="cifar-10-batches-bin",
             reader="cifar10-binary",
+            mark="data_batch_1.bin",
             md5=(
                 ("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
                 ("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
@@ -138,6 +141,7 @@ _CIFAR100 = Source(
         Form(
             path="cifar-100-python",
             reader="cifar100-python",
+            mark="meta",
             md5=(
                 ("train", "16019d7e3df5f24257cddd939b257f8d"),
                 ("test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
@@ -152,6 +156,7 @@ _CIFAR100 = Source(
         Form(
             path="cifar-100-binary",
             reader="cifar100-binary",
+            mark="fine_label_names.txt",
             md5=(
                 ("train.bin", "6172c7755cfe09b2fe270c85cebc1b15"),
                 ("test.bin", "4499cfba6c016c1be1438163640a0898"),
@@ -186,7 +191,7 @@ _SVHN_SOURCE = Source(
     licence="non-commercial use only; cite Netzer et al., Reading Digits in Natural Images, 2011",
     classes=DIGITS,
     augment=CropFlip(flip=False),  # a mirrored digit is no digit
-    forms=(Form(path="svhn", reader="svhn", md5=tuple(_SVHN_MD5.items())),),
+    forms=(Form(path="svhn", reader="svhn", mark="train_32x32.mat", md5=tuple(_SVHN_MD5.items())),),
     downloads=tuple(
         Download(url=f"{_SVHN}{name}", path=f"svhn/{name}", md5=digest) for name, digest in _SVHN_MD5.items()
     ),
@@ -202,7 +207,7 @@ _TINY_IMAGENET = Source(
     licence="ImageNet's terms: non-commercial research and education only",
     augment=CropFlip(),
     forms=(
-        Form(path="tiny-imagenet-200", reader="tiny-imagenet"),
+        Form(path="tiny-imagenet-200", reader="tiny-imagenet", mark="val/val_annotations.txt"),
         Form(
             path="tiny-imagenet-200.zip",
             reader="tiny-imagenet",

@@ -1,0 +1,131 @@
+"""A user's folder (or zip) of images, one subfolder per class."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from freeat.data.order import stratified_rows
+from freeat.data.readers.arrays import Arrays
+from freeat.data.readers.decoding import SUFFIXES, Frame, Header, is_image, read_header
+from freeat.data.readers.pixels import PixelStore
+from freeat.data.readers.trees import Tree
+from freeat.errors import InputError
+
+TEST_FOLDERS = ("test", "val", "valid", "validation")
+LARGEST_DEFAULT_SIZE = 64
+LAYOUT = "expected CLASS/*.png, or train/CLASS/*.png with test/CLASS/*.png"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The images of both splits by name, and the class of each."""
+
+    train: tuple[tuple[str, str], ...]
+    test: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes seen in training, in alphabetical order."""
+        return tuple(sorted({label for _, label in self.train}))
+
+
+def read_folder(
+    tree: Tree, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
+) -> Arrays:
+    """Both splits; without a test folder a stratified test split is made, and said so in the notes."""
+    listing = list_images(tree, seed=seed, test_fraction=test_fraction)
+    frame, resized = choose_frame(tree, [name for name, _ in (*listing.train, *listing.test)], image_size)
+    return read_listing(tree, replace(listing, notes=(*listing.notes, *resized)), frame, store)
+
+
+def read_listing(tree: Tree, listing: Listing, frame: Frame, store: PixelStore) -> Arrays:
+    """Decode the images of a listing."""
+    number = {label: i for i, label in enumerate(listing.classes)}
+    for name, label in listing.test:
+        if label not in number:
+            raise InputError(
+                f"{tree.path}/{name}: class {label!r} has no training images; add some or remove it"
+            )
+    splits = {"train": listing.train, "test": listing.test}
+    x = store.pixels(tree, {split: [name for name, _ in files] for split, files in splits.items()}, frame)
+    y = {split: np.array([number[label] for _, label in files], np.int64) for split, files in splits.items()}
+    return Arrays(
+        x_train=x["train"],
+        y_train=y["train"],
+        x_test=x["test"],
+        y_test=y["test"],
+        classes=listing.classes,
+        notes=listing.notes,
+    )
+
+
+def list_images(tree: Tree, *, seed: int, test_fraction: float) -> Listing:
+    """Find the classes and the split of a folder."""
+    images = [name for name in tree.files if is_image(name)]
+    tops = {name.split("/", 1)[0] for name in images if "/" in name}
+    test_folder = next((name for name in TEST_FOLDERS if name in tops), None)
+    if "train" in tops and test_folder is not None:
+        return Listing(
+            train=tuple(_labelled(tree, images, "train/")),
+            test=tuple(_labelled(tree, images, f"{test_folder}/")),
+        )
+    prefix = "train/" if tops == {"train"} else ""
+    labelled = list(_labelled(tree, images, prefix))
+    if not labelled:
+        raise InputError(f"{tree.path}: no images ({', '.join(SUFFIXES)}) in class folders; {LAYOUT}")
+    return _made_split(tree, labelled, seed, test_fraction)
+
+
+def _made_split(tree: Tree, labelled: list[tuple[str, str]], seed: int, test_fraction: float) -> Listing:
+    n, count = len(labelled), round(len(labelled) * test_fraction)
+    if not (0 < test_fraction < 1 and 1 <= count < n):
+        raise InputError(
+            f"test fraction {test_fraction}: must lie in (0, 1) and leave some of the {n} images of {tree.path} "
+            "on each side"
+        )
+    labels = np.unique([label for _, label in labelled], return_inverse=True)[1]
+    rows = set(stratified_rows(labels, np.arange(n), count, seed, "test split").tolist())
+    return Listing(
+        train=tuple(item for i, item in enumerate(labelled) if i not in rows),
+        test=tuple(item for i, item in enumerate(labelled) if i in rows),
+        notes=(
+            f"{tree.path.name} has no test folder: a stratified test split of {count} of its {n} images was made "
+            f"(seed {seed}).",
+        ),
+    )
+
+
+def _labelled(tree: Tree, images: Iterable[str], prefix: str) -> Iterable[tuple[str, str]]:
+    for name in images:
+        if name.startswith(prefix):
+            label, slash, _ = name.removeprefix(prefix).partition("/")
+            if not slash:
+                raise InputError(f"{tree.path}/{name}: an image outside a class folder; {LAYOUT}")
+            yield name, label
+
+
+def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[Frame, tuple[str, ...]]:
+    """The form of all images, with a note where they must be resized."""
+    headers = [read_header(tree, name) for name in names]
+    grey = all(header.grey for header in headers)
+    sizes = {(header.height, header.width) for header in headers}
+    if image_size is None and len(sizes) == 1:
+        ((height, width),) = sizes
+        return Frame(height=height, width=width, grey=grey), ()
+    side = image_size if image_size is not None else _default_side(headers)
+    if side < 1:
+        raise InputError(f"image size {side}: must be at least 1 pixel")
+    if sizes == {(side, side)}:
+        return Frame(height=side, width=side, grey=grey), ()
+    note = (
+        f"{tree.path.name}: images were resized, shorter side to {side} pixels (bilinear), and cropped at their "
+        f"centre to {side}×{side}."
+    )
+    return Frame(height=side, width=side, grey=grey), (note,)
+
+
+def _default_side(headers: list[Header]) -> int:
+    """The smallest shorter side, so that nothing is enlarged, but no more than small networks expect."""
+    return min(LARGEST_DEFAULT_SIZE, *(min(header.height, header.width) for header in headers))

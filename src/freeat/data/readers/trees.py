@@ -1,0 +1,103 @@
+"""A tree of files, in a folder or inside a zip archive, read without unpacking it."""
+
+import hashlib
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from freeat.errors import InputError
+
+LARGEST = 1 << 28
+"""Bytes of one image or list file."""
+
+
+class Tree(Protocol):
+    """Files by their name relative to the root, with forward slashes."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Name to (size, time of change), sorted by name."""
+        ...
+
+    def read(self, name: str) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class FolderTree:
+    """The files of a folder; hidden files and folders are left out."""
+
+    path: Path
+
+    @cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for folder, subfolders, names in os.walk(self.path):
+            subfolders[:] = [s for s in subfolders if not s.startswith(".")]
+            for name in names:
+                if not name.startswith("."):
+                    file = Path(folder, name)
+                    status = file.stat()
+                    found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
+        return dict(sorted(found.items()))
+
+    def read(self, name: str) -> bytes:
+        _check_size(f"{self.path}/{name}", self.files[name][0])
+        return (self.path / name).read_bytes()
+
+
+@dataclass(frozen=True)
+class ZipTree:
+    """The files of a zip archive, below the one folder that holds them all if there is one."""
+
+    path: Path
+
+    @cached_property
+    def _archive(self) -> zipfile.ZipFile:
+        try:
+            return zipfile.ZipFile(self.path)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise InputError(f"{self.path}: not a readable zip archive ({error}); fetch it again") from None
+
+    @cached_property
+    def _members(self) -> dict[str, zipfile.ZipInfo]:
+        members = [m for m in self._archive.infolist() if not m.is_dir()]
+        tops = {m.filename.split("/", 1)[0] for m in members}
+        skip = len(next(iter(tops))) + 1 if len(tops) == 1 and all("/" in m.filename for m in members) else 0
+        return {m.filename[skip:]: m for m in sorted(members, key=lambda m: m.filename)}
+
+    @cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        return {name: (m.file_size, m.CRC) for name, m in self._members.items()}
+
+    def read(self, name: str) -> bytes:
+        _check_size(f"{self.path}/{name}", self._members[name].file_size)
+        try:
+            return self._archive.read(self._members[name])
+        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
+            raise InputError(f"{self.path}: {name} cannot be read ({error}); fetch it again") from None
+
+
+def open_tree(path: Path) -> Tree:
+    """The tree of a folder or of a zip archive."""
+    return FolderTree(path) if path.is_dir() else ZipTree(path)
+
+
+def listing_digest(tree: Tree, names: Iterable[str]) -> str:
+    """SHA-256 of the names, sizes and times of these files: another listing means other content."""
+    digest = hashlib.sha256()
+    for name in names:
+        digest.update(f"{name}\0{tree.files[name]}\n".encode())
+    return digest.hexdigest()
+
+
+def _check_size(what: str, size: int) -> None:
+    if size > LARGEST:
+        raise InputError(f"{what}: {size} bytes; a file of a data set may have at most {LARGEST}")
