@@ -2,21 +2,20 @@
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from freeat.averaging import WeightAverage
 from freeat.errors import InputError
+from freeat.freezing import Mode, frozen
 from freeat.precision import Precision
 from freeat.schedules import Clock, Schedule
 from freeat.streams import StepCoins
 from freeat.world import ALONE, World
 
-Mode = Literal["eval", "train"]
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
 
 
@@ -105,22 +104,9 @@ class Learner:
             self.passes.forward += images
         return self.precision.run(self._forward, x)
 
-    @contextmanager
-    def attacking(self, mode: Mode) -> Iterator[None]:
+    def attacking(self, mode: Mode) -> AbstractContextManager[None]:
         """w is frozen, so that gradients are computed for δ only, and the network is in ``mode``."""
-        modules = [module for module in self.model.modules() if module.training != (mode == "train")]
-        weights = [p for p in self.model.parameters() if p.requires_grad]
-        for module in modules:
-            module.training = mode == "train"
-        for p in weights:
-            p.requires_grad_(False)
-        try:
-            yield
-        finally:
-            for module in modules:
-                module.training = mode != "train"
-            for p in weights:
-                p.requires_grad_(True)
+        return frozen(self.model, mode)
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""

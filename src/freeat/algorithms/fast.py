@@ -7,7 +7,8 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.attacks.ascent import delta_gradient
-from freeat.learner import Learner, Mode
+from freeat.freezing import Mode
+from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.streams import StepCoins
 from freeat.threat import Ball, Linf, Start, l2_norm

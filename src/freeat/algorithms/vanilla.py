@@ -6,7 +6,8 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.attacks.ascent import Ascent, Maximizer
-from freeat.learner import Learner, Mode
+from freeat.freezing import Mode
+from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.streams import StepCoins
 from freeat.threat import Ball, Start

@@ -1,0 +1,139 @@
+"""Clean and robust risk of a model on a sample, and the robust generalization gap."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.verdict import Attack
+from freeat.data import Augmentation, Images
+from freeat.freezing import frozen
+from freeat.intervals import difference, sampled, wilson
+from freeat.learner import Passes
+from freeat.objectives import cross_entropy
+from freeat.streams import ImageCoins
+from freeat.threat import Ball
+from freeat.world import ALONE, World
+
+EVALUATION_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a model did on each image of a sample of ``population`` images; tensors on the CPU."""
+
+    index: Tensor
+    y: Tensor
+    clean_correct: Tensor
+    clean_loss: Tensor
+    robust_correct: Tensor
+    robust_loss: Tensor
+    classes: int
+    population: int
+    passes: Passes
+
+    def summary(self) -> dict[str, Any]:
+        """Accuracies and losses, whole and per class, as plain numbers."""
+        per_class = [self._class_accuracies(k) for k in range(self.classes) if bool((self.y == k).any())]
+        robust = [row["robust_accuracy"] for row in per_class]
+        n = len(self.y)
+        return {
+            "n": n,
+            "population": self.population,
+            "clean_accuracy": _mean(self.clean_correct),
+            "clean_loss": _mean(self.clean_loss),
+            "robust_accuracy": _mean(self.robust_correct),
+            "robust_loss": _mean(self.robust_loss),
+            "robust_interval": list(wilson(int(self.robust_correct.sum()), n)),
+            "balanced_robust_accuracy": sum(robust) / len(robust),
+            "worst_class_robust_accuracy": min(robust),
+            "per_class": per_class,
+            "passes": asdict(self.passes),
+        }
+
+    def _class_accuracies(self, k: int) -> dict[str, float]:
+        of_class = self.y == k
+        return {
+            "class": k,
+            "n": int(of_class.sum()),
+            "clean_accuracy": _mean(self.clean_correct[of_class]),
+            "robust_accuracy": _mean(self.robust_correct[of_class]),
+        }
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())
+
+
+def evaluate(
+    model: nn.Module,
+    images: Images,
+    attack: Attack,
+    ball: Ball,
+    *,
+    classes: int,
+    seed: int = 0,
+    population: int | None = None,
+    augment: Augmentation | None = None,
+    batch_size: int = EVALUATION_BATCH,
+    world: World = ALONE,
+) -> Outcome:
+    """The model's clean and robust risk on the images, in fp32; the draws follow each image, not the batch.
+
+    ``population``: how many images these were sampled from (default: they are all). ``augment``: judge a random
+    view of each image instead of the image itself, the same view at every evaluation.
+    """
+    mine = world.share(len(images))
+    rows = torch.arange(len(images))[mine]
+    columns: list[list[Tensor]] = [[], [], [], []]
+    passes = Passes()
+    with frozen(model, "eval"):
+        for part in torch.split(rows, batch_size):
+            coins = ImageCoins(seed, images.index[part.to(images.index.device)].tolist())
+            x, y = images.batch(part, augment, coins)
+            x = x.to(next(model.parameters()).dtype)
+            with torch.no_grad():
+                clean = model(x)
+            attacked = attack(model, x, y, ball, coins, with_loss=True)
+            assert attacked.loss is not None
+            passes.forward += len(y) + attacked.passes.forward
+            passes.gradient += attacked.passes.gradient
+            values = (clean.argmax(-1) == y, cross_entropy(clean, y), ~attacked.fooled, attacked.loss)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value.cpu())
+    empty = [
+        torch.zeros(0, dtype=torch.bool),
+        torch.zeros(0),
+        torch.zeros(0, dtype=torch.bool),
+        torch.zeros(0),
+    ]
+    joined = [
+        world.concatenate(torch.cat(column) if column else e)
+        for column, e in zip(columns, empty, strict=True)
+    ]
+    total = world.sum(torch.tensor([passes.gradient, passes.forward]))
+    return Outcome(
+        index=images.index.cpu(),
+        y=images.y.cpu(),
+        clean_correct=joined[0],
+        clean_loss=joined[1],
+        robust_correct=joined[2],
+        robust_loss=joined[3],
+        classes=classes,
+        population=population or len(images),
+        passes=Passes(gradient=int(total[0]), forward=int(total[1])),
+    )
+
+
+def gap(train: dict[str, Any], test: dict[str, Any], measure: str = "robust_accuracy") -> dict[str, Any]:
+    """Training minus test accuracy with a 95 % interval.
+
+    A training set evaluated whole has no sampling error, a sample of it has that of a finite population; test
+    images stand for the unseen. The spread over seeds is not in it: that takes several runs.
+    """
+    p, q = train[measure], test[measure]
+    of_p = sampled(p * train["n"], train["n"], train["population"])
+    of_q = wilson(q * test["n"], test["n"])
+    low, high = difference(p, of_p, q, of_q)
+    return {"value": p - q, "low": low, "high": high}

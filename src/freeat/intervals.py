@@ -1,0 +1,41 @@
+"""Confidence intervals of accuracies and of their differences."""
+
+import math
+from statistics import NormalDist
+
+Interval = tuple[float, float]
+
+
+def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
+    """Wilson's score interval of a proportion."""
+    if n == 0:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    p = successes / n
+    centre = p + z * z / (2 * n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def difference(p: float, of_p: Interval, q: float, of_q: Interval) -> Interval:
+    """Newcombe's interval of p − q from the intervals of two independent proportions."""
+    low = (p - q) - math.hypot(p - of_p[0], of_q[1] - q)
+    high = (p - q) + math.hypot(of_p[1] - p, q - of_q[0])
+    return low, high
+
+
+def sampled(successes: float, n: int, population: int, level: float = 0.95) -> Interval:
+    """The interval of a finite population's proportion from n of its members; a point when all were seen."""
+    p = successes / n
+    shrink = math.sqrt((population - n) / max(population - 1, 1))
+    low, high = wilson(successes, n, level)
+    return p - (p - low) * shrink, p + (high - p) * shrink
+
+
+def mean_std(values: list[float]) -> tuple[float, float]:
+    """Mean and sample standard deviation; the latter is NaN for fewer than two values."""
+    mean = math.fsum(values) / len(values)
+    if len(values) < 2:
+        return mean, math.nan
+    return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

@@ -1,0 +1,96 @@
+"""The training loop, and the meter that reads it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.batches import Batches
+from freeat.data import Augmentation, Images
+from freeat.gradient_norms import GradientNorms
+from freeat.learner import Learner
+from freeat.streams import StepCoins
+from freeat.world import ALONE, World
+
+
+def train(
+    learner: Learner,
+    algorithm: Algorithm,
+    images: Images,
+    batches: Batches,
+    augment: Augmentation | None = None,
+) -> Iterator[StepRecord]:
+    """Train until the budget of weight updates is spent, a batch at a time; resumes wherever the learner is."""
+    learner.model.train()
+    while learner.updates_left > 0:
+        t = learner.batches + 1
+        rows = batches(t)
+        mine = learner.world.share(len(rows))
+        coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
+        x, y = images.batch(rows[mine], augment, coins)
+        learner.expect(len(rows), mine.start)
+        yield algorithm.step(learner, x, y)
+
+
+class Diverged(RuntimeError):
+    """The training loss is not a finite number."""
+
+
+@dataclass
+class Meter:
+    """What happened since the last record: the mean training loss and the gradient norms.
+
+    Numbers stay on the device until they are asked for. Every process adds the losses of its own rows; what is
+    reported is of the global batch.
+    """
+
+    world: World = ALONE
+    batches: int = 0
+    total: float = 0.0
+    norms: GradientNorms = field(default_factory=GradientNorms)
+    _sums: list[Tensor] = field(default_factory=list)
+    _sizes: list[int] = field(default_factory=list)
+    _norms: list[Tensor] = field(default_factory=list)
+
+    def add(self, record: StepRecord, batch_size: int) -> None:
+        """Note a step on a global batch of that size."""
+        self._sums.append(record.losses.sum())
+        self._sizes.append(batch_size)
+        if record.g_norms is not None:
+            self._norms.append(record.g_norms.flatten())
+
+    def settle(self) -> None:
+        """Fetch what is pending, and stop a run whose loss is no longer finite."""
+        if not self._sums:
+            return
+        sums = self.world.sum(torch.stack(self._sums)).tolist()
+        for loss, size in zip(sums, self._sizes, strict=True):
+            if not math.isfinite(loss):
+                raise Diverged(
+                    f"the training loss became {loss}: lower --lr, warm ε up with --warmup, or use --precision fp32; "
+                    "the last good checkpoint is kept"
+                )
+            self.total += loss / size
+            self.batches += 1
+        if self._norms:
+            self.norms.add(self.world.concatenate(torch.cat(self._norms).cpu()))
+        self._sums, self._sizes, self._norms = [], [], []
+
+    def take(self) -> dict[str, Any]:
+        """The means since the last call."""
+        self.settle()
+        mean = self.total / self.batches if self.batches else None
+        self.batches, self.total = 0, 0.0
+        return {"training_loss": mean, "gradient_norms": self.norms.take()}
+
+    def state(self) -> dict[str, Any]:
+        self.settle()
+        return {"batches": self.batches, "total": self.total, "norms": self.norms.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.batches, self.total = state["batches"], state["total"]
+        self.norms = GradientNorms.from_state(state["norms"])
