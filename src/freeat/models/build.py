@@ -3,12 +3,13 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
 
 from freeat.errors import InputError
-from freeat.models.imported import call_factory, is_import_path
+from freeat.models.imported import call_factory, find_factory, is_import_path
 from freeat.models.names import parse
 from freeat.models.normalize import Normalization
 from freeat.streams import stream_key
@@ -31,16 +32,18 @@ def build(
     seed as far as it draws them from torch's CPU generator.
     """
     _check_problem(classes, shape)
+    if is_import_path(name):
+        factory = find_factory(name, trust_code=trust_code)
+        make = partial(call_factory, name, factory, args or {})
+    elif args:
+        raise InputError(
+            f"model {name!r} takes no arguments, but was given {dict(args)}: its variants are suffixes "
+            "of its name (see `freeat models`); arguments are for package.module:factory"
+        )
+    else:
+        make = partial(parse(name).network, classes=classes, shape=shape)
     with seeded(seed, "initial weights"):
-        if is_import_path(name):
-            model = call_factory(name, args or {}, trust_code=trust_code)
-        elif args:
-            raise InputError(
-                f"model {name!r} takes no arguments, but was given {dict(args)}: its variants are suffixes "
-                "of its name (see `freeat models`); arguments are for package.module:factory"
-            )
-        else:
-            model = parse(name).network(classes=classes, shape=shape)
+        model = make()
     model = model.to("cpu", torch.float32)
     if normalize is None:
         return model

@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from freeat.errors import InputError, unknown_name
 
@@ -16,33 +18,19 @@ def is_import_path(name: str) -> bool:
     return ":" in name
 
 
-def call_factory(path: str, args: Mapping[str, object], *, trust_code: bool) -> nn.Module:
-    """The model that ``factory(**args)`` returns; importing and calling run the user's code."""
+def find_factory(path: str, *, trust_code: bool) -> Callable[..., object]:
+    """The factory at an import path, which is imported only with the user's trust."""
+    module_name, _, attribute = path.partition(":")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
+        raise InputError(f"model {path!r} is not an import path: write package.module:factory")
     if not trust_code:
         raise InputError(
             f"model {path!r} would import and run code: if you trust it, name the model yourself on the "
             "command line or pass --trust-code (trust_code=True in Python)"
         )
-    factory = _find(path)
-    _check_arguments(path, factory, args)
     try:
-        model = factory(**args)
-    except Exception as error:
-        raise InputError(f"model {path!r} failed to build: {_describe(error)}; check --model-args") from error
-    if not isinstance(model, nn.Module):
-        raise InputError(
-            f"model {path!r} returned {type(model).__name__}, not a torch.nn.Module: "
-            "name a function or class that builds the model"
-        )
-    return model
-
-
-def _find(path: str) -> Callable[..., object]:
-    module_name, _, attribute = path.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
-        raise InputError(f"model {path!r} is not an import path: write package.module:factory")
-    try:
-        module = importlib.import_module(module_name)
+        with torch.random.fork_rng(devices=[]):  # a module may draw while it is imported; nobody shall notice
+            module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may fail in any way while it is imported
         raise InputError(
             f"model {path!r} cannot be imported: {_describe(error)}; "
@@ -62,6 +50,26 @@ def _find(path: str) -> Callable[..., object]:
         )
     found: Callable[..., object] = factory
     return found
+
+
+def call_factory(path: str, factory: Callable[..., object], args: Mapping[str, object]) -> nn.Module:
+    """The model that ``factory(**args)`` returns."""
+    _check_arguments(path, factory, args)
+    try:
+        model = factory(**args)
+    except Exception as error:
+        raise InputError(f"model {path!r} failed to build: {_describe(error)}; check --model-args") from error
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"model {path!r} returned {type(model).__name__}, not a torch.nn.Module: "
+            "name a function or class that builds the model"
+        )
+    if any(is_lazy(parameter) or parameter.is_meta for parameter in model.parameters()):
+        raise InputError(
+            f"model {path!r} has weights without values (lazy layers, or torch's meta device): "
+            "let the factory give every layer its sizes and build it on the CPU"
+        )
+    return model
 
 
 def _check_arguments(path: str, factory: Callable[..., Any], args: Mapping[str, object]) -> None:
