@@ -72,7 +72,11 @@ class Ball(ABC):
         """Refuse a radius that cannot be meant for images of this shape."""
 
     def extreme(self, g: Tensor, coins: Coins) -> Tensor:
-        """π_Δ(g), equation (1): the extreme point of Δ nearest to g; for g = 0, where all are, a random one."""
+        """π_Δ(g), equation (1): the extreme point of Δ nearest to g.
+
+        A random one where g has no direction: for g = 0, to which all are equally near, and for a g that
+        overflowed.
+        """
         return self.eps * self._direction(g, coins)
 
     def ascend(self, delta: Tensor, g: Tensor, alpha: float, coins: Coins) -> Tensor:
@@ -109,7 +113,8 @@ class Ball(ABC):
     def _direction(self, g: Tensor, coins: Coins) -> Tensor:
         # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
         largest = g.abs().amax(PIXELS, keepdim=True)
-        return self._unit_extreme(torch.where(largest > 0, g / largest, coins.common("direction", g)))
+        points = (largest > 0) & largest.isfinite()
+        return self._unit_extreme(torch.where(points, g / largest, coins.common("direction", g)))
 
 
 @dataclass(frozen=True)
