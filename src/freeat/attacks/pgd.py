@@ -6,22 +6,27 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from freeat.attacks.losses import LOSS_NAMES, LOSSES, LossName, defined_loss
+from freeat.attacks.oracle import Oracle, misclassified
 from freeat.attacks.verdict import Attacked, Logits, Search
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import cross_entropy
+from freeat.precision import PRECISIONS
 from freeat.streams import ImageCoins
-from freeat.threat import Ball, Start
+from freeat.threat import STARTS, Ball, Start
 
 Verdict = Literal["last", "worst"]
+VERDICTS = ("last", "worst")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pgd:
-    """PGD with ``steps`` steps of length ``alpha`` (default ε/4) from ``restarts`` random starts.
+    """PGD with ``steps`` steps of length ``alpha`` (default ε/4, and ε for one step) from ``restarts`` starts.
 
     ``last``: every image runs every step and only the last iterate is judged, as the paper's code does.
     ``worst``: every iterate is judged, the clean image among them, and an image is done once it is fooled.
-    A loss, where it is asked for, is the largest over all iterates of all images, so nothing is then cut short.
+    A loss, where it is asked for, is the largest cross-entropy over all iterates of all images, so nothing is
+    then cut short. In ``precision`` bf16 only the gradients are: every verdict is the model's own, in fp32.
     """
 
     steps: int = 10
@@ -29,69 +34,97 @@ class Pgd:
     alpha: float | None = None
     start: Start = "uniform"
     verdict: Verdict = "worst"
+    loss: LossName = "ce"
+    precision: str = "fp32"
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:
             raise InputError(
                 f"PGD with {self.steps} steps and {self.restarts} restarts: both must be at least 1"
             )
-        if self.verdict not in ("last", "worst"):
-            raise unknown_name("verdict", self.verdict, ("last", "worst"))
+        for kind, value, known in (
+            ("verdict", self.verdict, VERDICTS),
+            ("loss of an attack", self.loss, LOSS_NAMES),
+            ("start", self.start, STARTS),
+            ("precision", self.precision, PRECISIONS),
+        ):
+            if value not in known:
+                raise unknown_name(kind, value, known)
 
     @property
     def name(self) -> str:
-        return f"pgd-{self.steps}" + (f"-{self.restarts}" if self.restarts > 1 else "")
+        if self.steps == 1 and self.start == "zero":
+            return "fgsm" if self.loss == "ce" else f"fgsm-{self.loss}"
+        words = ["pgd", *([self.loss] if self.loss != "ce" else []), str(self.steps)]
+        return "-".join([*words, *([str(self.restarts)] if self.restarts > 1 else [])])
+
+    def step_size(self, ball: Ball) -> float:
+        """α in input units."""
+        if self.alpha is not None:
+            return self.alpha
+        return ball.eps if self.steps == 1 else ball.eps / 4
 
     def __call__(
         self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
-        search = Search(x, y)
+        search, oracle = Search(x, y), Oracle(f, self.precision, x)
         if self.verdict == "worst":
-            rows = torch.arange(len(x), device=x.device)
-            with torch.no_grad():
-                logits = f(x)
-            search.passes.forward += len(x)
-            search.see(rows, torch.zeros_like(x), _wrong(logits, y), cross_entropy(logits, y), counts=True)
+            everyone = torch.arange(len(x), device=x.device)
+            self._judge(oracle, everyone, x, y, torch.zeros_like(x), ball, search)
+        cuts = self.verdict == "worst" and not with_loss
         for r in range(self.restarts):
-            self._climb(
-                f, x, y, ball, coins.at("restart", r), search, cuts=self.verdict == "worst" and not with_loss
-            )
-        return search.result(with_loss=with_loss)
+            self._climb(oracle, x, y, ball, coins.at("restart", r), search, cuts=cuts)
+        notes = defined_loss(self.loss, oracle.classes)[1]
+        return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
     def _climb(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, search: Search, *, cuts: bool
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        y: Tensor,
+        ball: Ball,
+        coins: ImageCoins,
+        search: Search,
+        *,
+        cuts: bool,
     ) -> None:
         rows = torch.arange(len(x), device=x.device)
         if cuts:
-            rows, coins = _open(rows, coins, search)
-            x, y = x[rows], y[rows]
+            rows = rows[~search.fooled]
+            x, y, coins = x[rows], y[rows], coins.select(rows.tolist())
         delta = ball.confine(x, ball.start(x, self.start, coins))
-        alpha = ball.eps / 4 if self.alpha is None else self.alpha
-        for k in range(self.steps + 1):
+        for k in range(self.steps):
             if not len(rows):
                 return
-            ends = k == self.steps
-            delta = delta.detach().requires_grad_(not ends)
-            with torch.set_grad_enabled(not ends):
-                logits = f(ball.apply(x, delta))
-                losses = cross_entropy(logits, y)
-            search.see(rows, delta, _wrong(logits, y), losses, counts=ends or self.verdict == "worst")
-            if ends:
-                search.passes.forward += len(rows)
-                return
-            search.passes.gradient += len(rows)
-            g_delta = torch.autograd.grad(losses.sum(), delta)[0]
-            delta = ball.confine(x, ball.ascend(delta.detach(), g_delta, alpha, coins.at(k)))
+            g_delta = self._ascent(oracle, rows, x, y, delta, ball, search)
+            delta = ball.confine(x, ball.ascend(delta, g_delta, self.step_size(ball), coins.at(k)))
             if cuts:
-                still = torch.nonzero(~search.fooled[rows]).squeeze(-1)
+                still = (~search.fooled[rows]).nonzero().squeeze(-1)
                 rows, x, y, delta = rows[still], x[still], y[still], delta[still]
+        self._judge(oracle, rows, x, y, delta, ball, search)
 
+    def _ascent(
+        self, oracle: Oracle, rows: Tensor, x: Tensor, y: Tensor, delta: Tensor, ball: Ball, search: Search
+    ) -> Tensor:
+        """g_δ at this iterate; the search sees it on the way."""
+        delta = delta.requires_grad_()
+        with torch.enable_grad():
+            x_adv = ball.apply(x, delta)
+            logits = oracle.logits(x_adv)
+            name = defined_loss(self.loss, oracle.classes)[0]
+            losses = LOSSES[name](logits, y)
+        counts = self.verdict == "worst"
+        wrong = oracle.wrong(x_adv, y, logits) if counts else search.fooled[rows]
+        measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
+        search.see(rows, delta, wrong, measured, counts=counts)
+        g_delta = torch.autograd.grad(losses.sum(), delta)[0]
+        delta.requires_grad_(False)
+        return g_delta
 
-def _wrong(logits: Tensor, y: Tensor) -> Tensor:
-    return logits.detach().argmax(-1) != y
-
-
-def _open(rows: Tensor, coins: ImageCoins, search: Search) -> tuple[Tensor, ImageCoins]:
-    """The images that are not yet fooled, with their coins."""
-    rows = rows[~search.fooled]
-    return rows, coins.select(rows.tolist())
+    @staticmethod
+    def _judge(
+        oracle: Oracle, rows: Tensor, x: Tensor, y: Tensor, delta: Tensor, ball: Ball, search: Search
+    ) -> None:
+        if len(rows):
+            logits = oracle.exact_logits(ball.apply(x, delta))
+            search.see(rows, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)

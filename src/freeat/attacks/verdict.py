@@ -16,12 +16,18 @@ Logits = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Attacked:
-    """The result of an attack on a batch. ``loss`` is the largest cross-entropy along the way, if asked for."""
+    """The result of an attack on a batch. ``loss`` is the largest cross-entropy along the way, if asked for.
+
+    ``queries`` counts, for a black-box attack, the scores it asked of each image; ``notes`` are sentences that a
+    report of this result must say.
+    """
 
     delta: Tensor
     fooled: Tensor
     loss: Tensor | None
     passes: Passes
+    queries: Tensor | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Attack(Protocol):
@@ -45,21 +51,26 @@ class Search:
         self.delta = torch.zeros_like(x)
         self.fooled = torch.zeros_like(y, dtype=torch.bool)
         self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
-        self.passes = Passes()
+        self._kept = self.loss.clone()  # the loss at the perturbation that is kept
 
     def see(self, rows: Tensor, delta: Tensor, wrong: Tensor, loss: Tensor, *, counts: bool) -> None:
         """An iterate of the images ``rows``; it ``counts`` towards the verdict, or only towards the loss.
 
         Kept is the first perturbation that fools, and until there is one, that of the largest loss.
         """
-        known = self.fooled[rows]
+        loss = loss.detach().to(self.loss.dtype)
         if counts:
-            better = ~known & (wrong | (loss > self.loss[rows]))
-            mask = better[:, None, None, None]
-            self.delta[rows] = torch.where(mask, delta.detach(), self.delta[rows])
-            self.fooled[rows] = known | wrong
-        self.loss[rows] = torch.maximum(self.loss[rows], loss.detach())
+            better = ~self.fooled[rows] & (wrong | (loss > self._kept[rows]))
+            at = rows[better]
+            self.delta[at] = delta.detach()[better]
+            self._kept[at] = loss[better]
+            self.fooled[at] = wrong[better]
+        self.loss[rows] = torch.maximum(self.loss[rows], loss)
 
-    def result(self, *, with_loss: bool) -> Attacked:
+    def result(
+        self, passes: Passes, *, with_loss: bool, queries: Tensor | None = None, notes: tuple[str, ...] = ()
+    ) -> Attacked:
         loss = self.loss if with_loss else None
-        return Attacked(delta=self.delta, fooled=self.fooled, loss=loss, passes=self.passes)
+        return Attacked(
+            delta=self.delta, fooled=self.fooled, loss=loss, passes=passes, queries=queries, notes=notes
+        )
