@@ -1,8 +1,19 @@
 """Data sets: images as tensors in memory, readers of published and of users' files, fetching."""
 
 from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
+from freeat.data.catalogue import Entry, available
 from freeat.data.dataset import DataSet, load
 from freeat.data.images import Images
 from freeat.data.location import data_folder
 
-__all__ = ["Augmentation", "CropFlip", "DataSet", "Images", "data_folder", "load", "parse_augmentation"]
+__all__ = [
+    "Augmentation",
+    "CropFlip",
+    "DataSet",
+    "Entry",
+    "Images",
+    "available",
+    "data_folder",
+    "load",
+    "parse_augmentation",
+]

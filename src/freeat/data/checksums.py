@@ -26,7 +26,9 @@ def md5_of(path: Path, *, unpacked: bool = False) -> str:
 
 
 def verify(path: Path, expected: str, *, unpacked: bool = False) -> None:
-    """Refuse a file that is not the published one."""
+    """Refuse a file that is not there or not the published one."""
+    if not path.is_file():
+        raise InputError(f"{path} is missing; fetch the data set again")
     found = md5_of(path, unpacked=unpacked)
     if found != expected:
         raise InputError(

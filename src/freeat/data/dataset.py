@@ -8,7 +8,7 @@ from pathlib import Path
 from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.images import Images
 from freeat.data.location import data_folder
-from freeat.data.published import Recognized, find_form, read_form, recognize, verify_form
+from freeat.data.published import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
 from freeat.data.readers.arrays import Arrays
 from freeat.data.readers.digits import read_digits
 from freeat.data.readers.folder import read_folder
@@ -108,7 +108,7 @@ def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
     if form is not None:
         verify_form(form, folder / form.path)
         return _dataset(source.name, read_form(form, folder / form.path, store), source)
-    stand_in = folder / f"{source.name}.npz"
+    stand_in = stand_in_path(source, folder)
     if stand_in.is_file():
         return _stand_in(_dataset(source.name, read_npz(stand_in), source), stand_in)
     raise InputError(

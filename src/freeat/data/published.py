@@ -36,6 +36,11 @@ def find_form(source: Source, folder: Path) -> Form | None:
     return next((form for form in source.forms if (folder / form.path).exists()), None)
 
 
+def stand_in_path(source: Source, folder: Path) -> Path:
+    """Where a user puts a file that stands in for the data set while it is not there."""
+    return folder / f"{source.name}.npz"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recognized:
     """A path that holds files of a published data set, or files made like them."""
@@ -82,5 +87,5 @@ def verify_form(form: Form, root: Path) -> None:
             verify(root, expected)
         elif form.reader == "idx":
             verify(idx_path(root, name), expected, unpacked=True)
-        elif (root / name).is_file():  # a missing one is named by its reader
+        else:
             verify(root / name, expected)

@@ -1,6 +1,7 @@
 """NumPy archives with x_train, y_train, x_test, y_test, and optionally classes and layout."""
 
 import zipfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -14,17 +15,7 @@ CHANNELS = (1, 3)
 
 def read_npz(path: Path) -> Arrays:
     """Images (n, H, W), (n, H, W, C) or (n, C, H, W); pickled objects are never loaded."""
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            content = {key: archive[key] for key in archive.files if key in (*KEYS, "classes", "layout")}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, AttributeError) as error:
-        raise InputError(
-            f"{path}: not a readable .npz ({error}); write it again with "
-            "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain arrays only"
-        ) from None
-    missing = [key for key in KEYS if key not in content]
-    if missing:
-        raise InputError(f"{path}: no {', '.join(missing)}; a data set file holds {', '.join(KEYS)}")
+    content = _read(path, KEYS, optional=("classes", "layout"))
     layout = str(content["layout"]).upper() if "layout" in content else None
     x_train, x_test = (to_nhwc(content[key], layout, f"{path}: {key}") for key in ("x_train", "x_test"))
     return Arrays(
@@ -34,6 +25,27 @@ def read_npz(path: Path) -> Arrays:
         y_test=content["y_test"],
         classes=tuple(str(c) for c in np.atleast_1d(content.get("classes", ()))),
     )
+
+
+def npz_sizes(path: Path) -> tuple[int, int]:
+    """The numbers of training and test images, without reading the images."""
+    content = _read(path, ("y_train", "y_test"))
+    return len(content["y_train"]), len(content["y_test"])
+
+
+def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            content = {key: archive[key] for key in (*keys, *optional) if key in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+        raise InputError(
+            f"{path}: not a readable .npz ({error}); write it again with "
+            "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain arrays only"
+        ) from None
+    missing = [key for key in keys if key not in content]
+    if missing:
+        raise InputError(f"{path}: no {', '.join(missing)}; a data set file holds {', '.join(KEYS)}")
+    return content
 
 
 def to_nhwc(x: Array, layout: str | None, what: str) -> Array:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from freeat.data.unpacking import check_name
 from freeat.errors import InputError
 
 LARGEST = 1 << 28
@@ -69,6 +70,8 @@ class ZipTree:
     @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
         members = [m for m in self._archive.infolist() if not m.is_dir()]
+        for member in members:
+            check_name(self.path, member.filename)
         tops = {m.filename.split("/", 1)[0] for m in members}
         skip = len(next(iter(tops))) + 1 if len(tops) == 1 and all("/" in m.filename for m in members) else 0
         return {m.filename[skip:]: m for m in sorted(members, key=lambda m: m.filename)}
