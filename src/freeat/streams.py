@@ -18,7 +18,7 @@ Law = Literal["uniform", "normal"]
 
 def stream_key(seed: int, *path: str | int) -> int:
     """The 64-bit key of a stream: a hash of the seed and of what the stream is for."""
-    text = repr((seed, *path)).encode()
+    text = repr((int(seed), *(part if isinstance(part, str) else int(part) for part in path))).encode()
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest())
 
 
@@ -56,14 +56,24 @@ def _dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.float32
 
 
+def _like(drawn: np.ndarray, x: Tensor) -> Tensor:
+    return torch.from_numpy(drawn).to(device=x.device, dtype=_dtype(x))
+
+
+def _filling_order(size: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape in which a draw of ``size`` is filled: pictures (n, C, H, W) channels last, as images lie."""
+    return (size[0], *size[2:], size[1]) if len(size) == 4 else size
+
+
+def _as_asked(drawn: Tensor) -> Tensor:
+    """A filled draw, back in the shape it was asked for."""
+    return drawn.movedim(-1, 1) if drawn.ndim == 4 else drawn
+
+
 def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tensor:
-    """A draw of ``size``; pictures (n, C, H, W) are filled in channels-last order, the layout of the images."""
-    picture = len(size) == 4
-    order = (size[0], *size[2:], size[1]) if picture else size
-    empty = torch.empty(order, device=like.device, dtype=_dtype(like))
+    empty = torch.empty(_filling_order(size), device=like.device, dtype=_dtype(like))
     g = generator(like.device, key)
-    drawn = empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g)
-    return drawn.movedim(-1, 1) if picture else drawn
+    return _as_asked(empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g))
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,9 @@ class ImageCoins:
         return self._draw("normal", purpose, x, shape)
 
     def common(self, purpose: str, x: Tensor) -> Tensor:
-        drawn = self._stream(purpose, "common").standard_normal(self._order(tuple(x.shape[-3:])), np.float32)
-        return self._tensor(drawn, x)
+        channels, *sides = x.shape[-3:]
+        drawn = self._stream(purpose, "common").standard_normal((*sides, channels), np.float32)
+        return _like(drawn, x).movedim(-1, 0)
 
     def at(self, *path: str | int) -> Self:
         return replace(self, path=(*self.path, *path))
@@ -133,23 +144,14 @@ class ImageCoins:
     def _stream(self, purpose: str, image: int | str) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(key=stream_key(self.seed, purpose, image, *self.path)))
 
-    @staticmethod
-    def _order(shape: tuple[int, ...]) -> tuple[int, ...]:
-        return (*shape[1:], shape[0]) if len(shape) == 3 else shape
-
-    @staticmethod
-    def _tensor(drawn: np.ndarray, x: Tensor) -> Tensor:
-        tensor = torch.from_numpy(drawn).to(device=x.device, dtype=_dtype(x))
-        return tensor.movedim(-1, -3) if tensor.ndim >= 3 else tensor
-
     def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
-        order = self._order(tuple(x.shape[-3:]) if shape is None else shape)
-        block = np.empty((len(self.images), *order), np.float32)
+        size = (len(self.images), *(x.shape[-3:] if shape is None else shape))
+        block = np.empty(_filling_order(size), np.float32)
         for row, image in enumerate(self.images):
             stream = self._stream(purpose, image)
             if law == "uniform":
-                stream.random(out=block[row], dtype=np.float32)
+                stream.random(out=block[row, ...], dtype=np.float32)
             else:
-                stream.standard_normal(out=block[row], dtype=np.float32)
-        rows = self._tensor(block, x)
+                stream.standard_normal(out=block[row, ...], dtype=np.float32)
+        rows = _as_asked(_like(block, x))
         return rows.expand(*x.shape[:-4], *rows.shape)
