@@ -1,0 +1,161 @@
+"""The objectives against independent formulas, in float64, and at extreme logits."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from freeat.errors import InputError
+from freeat.objectives import OBJECTIVES, CrossEntropy, LogitPairing, Mart, Objective, Trades
+from problems import random
+
+CLASSES = 5
+
+
+class Readout:
+    """A classifier whose logits are the first pixels of the image: any logits can be asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, bool]] = []
+
+    def logits(self, x: Tensor) -> Tensor:
+        self.calls.append((len(x), torch.is_grad_enabled()))
+        return x.flatten(-3)[..., :CLASSES]
+
+
+def pictures(logits: Tensor) -> Tensor:
+    return logits[..., None, None]
+
+
+def by_hand_ce(clean: Tensor, adv: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(adv, y, reduction="none")
+
+
+def by_hand_trades(clean: Tensor, adv: Tensor, y: Tensor) -> Tensor:
+    kl = F.kl_div(adv.log_softmax(-1), clean.softmax(-1), reduction="none").sum(-1)
+    return F.cross_entropy(clean, y, reduction="none") + 6 * kl
+
+
+def by_hand_alp(clean: Tensor, adv: Tensor, y: Tensor) -> Tensor:
+    return F.cross_entropy(adv, y, reduction="none") + 0.5 * F.mse_loss(clean, adv, reduction="none").mean(-1)
+
+
+def by_hand_mart(clean: Tensor, adv: Tensor, y: Tensor) -> Tensor:
+    """The formula of the MART paper in probabilities, image by image."""
+    values = []
+    for c, a, label in zip(clean.softmax(-1), adv.softmax(-1), y.tolist(), strict=True):
+        others = torch.cat([a[:label], a[label + 1 :]])
+        bce = -a[label].log() - (1 - others.max()).log()
+        values.append(bce + 5 * (c * (c / a).log()).sum() * (1 - c[label]))
+    return torch.stack(values)
+
+
+ROWS: dict[str, tuple[Objective, Callable[[Tensor, Tensor, Tensor], Tensor]]] = {
+    "ce": (CrossEntropy(), by_hand_ce),
+    "trades": (Trades(), by_hand_trades),
+    "alp": (LogitPairing(), by_hand_alp),
+    "mart": (Mart(), by_hand_mart),
+}
+
+
+def test_every_objective_has_a_row() -> None:
+    assert set(ROWS) == set(OBJECTIVES)
+    assert all(OBJECTIVES[name]() == objective for name, (objective, _) in ROWS.items())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_loss_and_both_gradients_equal_the_formula(name: str) -> None:
+    objective, formula = ROWS[name]
+    y = torch.arange(20) % CLASSES
+    ours = [(2 * random(s, 20, CLASSES)).requires_grad_() for s in (0, 1)]
+    theirs = [t.detach().clone().requires_grad_() for t in ours]
+    loss = objective.loss(Readout(), pictures(ours[0]), y, pictures(ours[1]))
+    expected = formula(*theirs, y)
+    assert loss.shape == y.shape
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    weights = random(2, 20)
+    (loss * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for mine, other in zip(ours, theirs, strict=True):
+        expected_grad = torch.zeros_like(other) if other.grad is None else other.grad
+        grad = torch.zeros_like(mine) if mine.grad is None else mine.grad
+        torch.testing.assert_close(grad, expected_grad, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_stack_of_models_is_treated_member_by_member(name: str) -> None:
+    objective, _ = ROWS[name]
+    clean, adv = pictures(random(0, 3, 6, CLASSES)), pictures(random(1, 3, 6, CLASSES))
+    y = torch.arange(18).view(3, 6) % CLASSES
+    stacked = objective.loss(Readout(), clean, y, adv)
+    attacked = objective.attack(Readout(), clean, y)(adv)
+    for k in range(3):
+        torch.testing.assert_close(stacked[k], objective.loss(Readout(), clean[k], y[k], adv[k]))
+        torch.testing.assert_close(attacked[k], objective.attack(Readout(), clean[k], y[k])(adv[k]))
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_what_an_attack_ascends(name: str) -> None:
+    objective, _ = ROWS[name]
+    f, y = Readout(), torch.arange(6) % CLASSES
+    clean, adv = random(0, 6, CLASSES), random(1, 6, CLASSES)
+    ascended = objective.attack(f, pictures(clean), y)
+    values = [ascended(pictures(adv)) for _ in range(3)]
+    if name == "trades":
+        expected = F.kl_div(adv.log_softmax(-1), clean.softmax(-1), reduction="none").sum(-1)
+        assert f.calls == [(6, False), *[(6, True)] * 3], "the clean forward is done once, without a graph"
+    else:
+        expected = F.cross_entropy(adv, y, reduction="none")
+        assert f.calls == [(6, True)] * 3
+    torch.testing.assert_close(values[2], expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ROWS)
+def test_extreme_logits_give_finite_losses_and_gradients(name: str, dtype: torch.dtype) -> None:
+    objective, _ = ROWS[name]
+    big = 1e4
+    patterns = torch.tensor(
+        [
+            [big, -big, 0, 0, 0],
+            [-big, big, 0, 0, 0],
+            [big] * 5,
+            [-big] * 5,
+            [0] * 5,
+            [big, big, -big, -big, 0],
+        ],
+        dtype=dtype,
+    )
+    pairs = torch.cartesian_prod(torch.arange(6), torch.arange(6), torch.arange(CLASSES))
+    clean, adv = patterns[pairs[:, 0]].requires_grad_(), patterns[pairs[:, 1]].requires_grad_()
+    loss = objective.loss(Readout(), pictures(clean), pairs[:, 2], pictures(adv))
+    assert loss.isfinite().all()
+    assert (loss >= 0).all()
+    loss.sum().backward()
+    for logits in (clean, adv):
+        assert logits.grad is None or logits.grad.isfinite().all()
+    ascended = objective.attack(Readout(), pictures(clean.detach()), pairs[:, 2])
+    x_adv = pictures(adv.detach()).requires_grad_()
+    assert torch.autograd.grad(ascended(x_adv).sum(), x_adv)[0].isfinite().all()
+
+
+def test_two_classes_are_enough_for_mart() -> None:
+    class Two:
+        def logits(self, x: Tensor) -> Tensor:
+            return x.flatten(-3)[..., :2]
+
+    clean, adv = random(0, 4, 2), random(1, 4, 2)
+    y = torch.tensor([0, 1, 1, 0])
+    loss = Mart().loss(Two(), pictures(clean), y, pictures(adv))
+    torch.testing.assert_close(loss, by_hand_mart(clean, adv, y))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Trades(lam=0), lambda: Trades(lam=-1), lambda: LogitPairing(weight=-1), lambda: Mart(weight=-1)],
+)
+def test_coefficients_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
+    with pytest.raises(InputError, match="must"):
+        make()
