@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from freeat.errors import InputError, unknown_name
 from freeat.theory.bounds import Bound, fast_bound, free_bound, vanilla_bound
+from freeat.theory.logspace import exp_or_inf
 from freeat.theory.problem import Problem, require_distance, require_positive
 from freeat.theory.recursion import USED
 
@@ -102,7 +103,7 @@ def free_lambda_ceiling(p: Problem, *, multiple: float) -> float:
     For such m, α_δεψβ ≤ Kβc/m, and (1 + (1 + K)βc/m)^(m−1) ≤ e^((1+K)βc).
     """
     require_positive("multiple", multiple)
-    return p.beta * p.c * math.exp((1 + multiple) * p.beta * p.c)
+    return exp_or_inf(math.log(p.beta * p.c) + (1 + multiple) * p.beta * p.c)
 
 
 def free_steps(p: Problem, *, ms: Iterable[int], T: int, alpha: float) -> list[Row]:

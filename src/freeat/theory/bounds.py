@@ -22,13 +22,15 @@ THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "fre
 class Bound:
     """A bound on the generalization adversarial risk, kept in logarithms.
 
-    ``T`` counts weight updates; ``steps`` counts batches (T/m for Free), the T of Lemma 3.
+    ``T`` counts weight updates; ``steps`` counts batches (T/m for Free), the T of Lemma 3. ``t0_above`` says
+    whether t₀ > steps, which a large λ blurs in ``log_t0`` itself.
     """
 
     algorithm: str
     log_lam: float
     log_bound: float
     log_t0: float
+    t0_above: bool
     T: float
     steps: float
 
@@ -55,7 +57,7 @@ class Bound:
     @property
     def t0_outside(self) -> bool:
         """Whether t₀ lies outside [1, steps], where the bound holds but is not Lemma 2's best."""
-        return not 0 <= self.log_t0 <= math.log(self.steps)
+        return self.t0_above or self.log_t0 < 0
 
     def row(self) -> dict[str, str | float | bool | None]:
         """The bound as plain values that JSON can hold: a number beyond every float is None."""
@@ -77,18 +79,21 @@ def _finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def log_optimal_t0(p: Problem, recursion: Recursion, *, steps: float) -> float:
-    """log t₀ with t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)), the minimizer in Lemma 3's proof."""
-    require_positive("steps", steps)
-    # 1/(ν+1) and ν/(ν+1) from log ν, so that an infinite ν gives 0 and 1 instead of nan
-    share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))
-    log_rate = math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
-    return share * log_rate + rest * math.log(steps)
-
-
 def optimal_t0(p: Problem, recursion: Recursion, *, steps: float) -> float:
-    """The t₀ that minimizes Lemma 2's two terms over the reals; Lemma 3's text says "maximized"."""
-    return exp_or_inf(log_optimal_t0(p, recursion, steps=steps))
+    """t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)), where Lemma 2's bound is least; Lemma 3's text says "maximized"."""
+    return exp_or_inf(_log_t0(recursion, log_pull=_log_pull(p, recursion), steps=steps))
+
+
+def _log_pull(p: Problem, recursion: Recursion) -> float:
+    """log(L_w ξ ν / b); t₀ is a weighted geometric mean of this number and ``steps``."""
+    return math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
+
+
+def _log_t0(recursion: Recursion, *, log_pull: float, steps: float) -> float:
+    require_positive("steps", steps)
+    # 1/(ν+1) and ν/(ν+1) from log ν, so that a ν beyond every float gives 0 and 1 instead of nan
+    share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))
+    return share * log_pull + rest * math.log(steps)
 
 
 def recursion_bound(p: Problem, *, nu: float, xi: float, T: float) -> Bound:
@@ -109,7 +114,10 @@ def fast_bound(p: Problem, *, T: float, alpha: float) -> Bound:
 
 
 def free_bound(p: Problem, *, T: float, alpha: float, m: int) -> Bound:
-    """Theorem 4: Lemma 3 with ν = λ_Free and ξ = 2L/β, over T/m steps of at most c/(mt)."""
+    """Theorem 4: Lemma 3 with ν = λ_Free and ξ = 2L/β, over T/m steps of at most c/(mt).
+
+    The proof counts whole loops: where m does not divide T, the bound at the next multiple of m is the safe one.
+    """
     return _bound("free", p, free_recursion(p, alpha=alpha, m=m), T=T, m=m)
 
 
@@ -129,12 +137,14 @@ def _bound(algorithm: str, p: Problem, recursion: Recursion, *, T: float, m: int
 
 def _lemma_3(algorithm: str, p: Problem, recursion: Recursion, *, T: float, steps: float) -> Bound:
     """Lemma 3's bound, which equals b/n (1 + 1/ν) t₀ with the minimizing t₀."""
-    log_t0 = log_optimal_t0(p, recursion, steps=steps)
+    log_pull = _log_pull(p, recursion)
+    log_t0 = _log_t0(recursion, log_pull=log_pull, steps=steps)
     return Bound(
         algorithm=algorithm,
         log_lam=recursion.log_nu,
         log_bound=math.log(p.b / p.n) + softplus(-recursion.log_nu) + log_t0,
         log_t0=log_t0,
+        t0_above=log_pull > math.log(steps),
         T=T,
         steps=steps,
     )

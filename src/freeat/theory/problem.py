@@ -46,7 +46,9 @@ def require_non_negative(name: str, value: float) -> None:
 def require_count(name: str, value: float) -> None:
     """Refuse what is not a whole number in [1, LARGEST]."""
     if not 1 <= value <= LARGEST or value != math.floor(value):
-        raise InputError(f"{_described(name, value)} must be a whole number of at least 1: pass 1, 2, 3, …")
+        raise InputError(
+            f"{_described(name, value)} must be a whole number from 1 to {LARGEST:g}: pass 1, 2, 3, …"
+        )
 
 
 def require_distance(name: str, value: float) -> None:

@@ -1,5 +1,6 @@
 """One algorithm's bound as a JSON document and as the plain lines that a terminal shows."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -61,15 +62,19 @@ def _notes(result: Bound, p: Problem) -> list[str]:
     notes = []
     if result.vacuous:
         notes.append("vacuous: the bound exceeds 1, and a loss in [0, 1] has no larger gap anyway")
-    if result.t0_outside and result.log_t0 < 0:
+    if result.t0_above:
+        notes.append(
+            f"t0 lies above [1, {result.steps:g}]: the chance ever to meet the replaced example, "
+            f"at most b·batches/n = {p.b * math.ceil(result.steps) / p.n:.6g}, is a smaller bound"
+        )
+    elif result.t0_outside:
         notes.append(
             f"t0 lies below [1, {result.steps:g}]: the bound holds, but t0 = 0 would give a smaller one"
         )
-    elif result.t0_outside:
-        meeting = p.b * result.steps / p.n
+    if result.steps != math.floor(result.steps):
         notes.append(
-            f"t0 lies above [1, {result.steps:g}]: the chance ever to meet the replaced example, "
-            f"b·steps/n = {meeting:.6g}, is a smaller bound"
+            f"m does not divide T = {result.T:g}: the theorem counts whole loops of m updates, so pass the next "
+            "multiple of m"
         )
     if p.L_w > p.L:
         notes.append(f"L_w = {p.L_w:g} exceeds L = {p.L:g}: L bounds the slope in w too, pass L_w = {p.L:g}")
