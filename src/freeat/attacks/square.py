@@ -1,0 +1,109 @@
+"""The Square attack: a random search that asks the model for scores and never for a gradient."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.attacks.losses import margin
+from freeat.attacks.oracle import Oracle
+from freeat.attacks.square_draws import SquareDraws
+from freeat.attacks.square_moves import moves
+from freeat.attacks.verdict import Attacked, Logits, Search
+from freeat.errors import InputError, unknown_name
+from freeat.objectives import cross_entropy
+from freeat.precision import PRECISIONS
+from freeat.streams import ImageCoins
+from freeat.threat import Ball
+
+HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
+"""The queries after which the part of the image that a move changes is halved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Square:
+    """Square attack (Andriushchenko et al., 2020) on the margin loss, with AutoAttack's constants.
+
+    An image is asked about at most ``queries`` times, the clean image not counted, and no more once it is fooled.
+    A move is kept when it raises the margin. ``p`` is the part of the image the first moves change; ``rescale``
+    stretches the schedule that halves it, made for 10,000 queries, to ``queries`` (AutoAttack does not).
+    """
+
+    queries: int = 5000
+    p: float = 0.8
+    rescale: bool = False
+    precision: str = "fp32"
+
+    def __post_init__(self) -> None:
+        if self.queries < 1:
+            raise InputError(f"Square with {self.queries} queries: must be at least 1; 5000 is usual")
+        if not 0 < self.p <= 1:
+            raise InputError(f"Square with p = {self.p:g}: a part of the image, in (0, 1]; 0.8 is usual")
+        if self.precision not in PRECISIONS:
+            raise unknown_name("precision", self.precision, PRECISIONS)
+
+    @property
+    def name(self) -> str:
+        return "square" if self.queries == 5000 else f"square-{self.queries}"
+
+    def part(self, t: int) -> float:
+        """The part of the image that move t = 0, 1, … changes: the published schedule."""
+        at = int(t / self.queries * 10_000) if self.rescale else t
+        return self.p / 2 ** sum(at > after for after in HALVINGS)
+
+    @torch.no_grad()
+    def __call__(
+        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+    ) -> Attacked:
+        search, oracle = Search(x, y), Oracle(f, self.precision, x)
+        queries = torch.zeros_like(y)
+        rows = torch.arange(len(x), device=x.device)
+        clean = oracle.exact_logits(x)
+        search.see(rows, torch.zeros_like(x), clean.argmax(-1) != y, cross_entropy(clean, y), counts=True)
+        if not with_loss:
+            rows = rows[~search.fooled]
+        if len(rows):
+            self._search(oracle, x, y, ball, coins, search, rows, queries, cuts=not with_loss)
+        return search.result(oracle.passes, with_loss=with_loss, queries=queries)
+
+    def _search(
+        self,
+        oracle: Oracle,
+        x: Tensor,
+        y: Tensor,
+        ball: Ball,
+        coins: ImageCoins,
+        search: Search,
+        rows: Tensor,
+        queries: Tensor,
+        *,
+        cuts: bool,
+    ) -> None:
+        """The random search on the images ``rows``, which shrink as images fall."""
+        _, c, h, w = x.shape
+        move = moves(ball, (c, h, w))
+        x, y = x[rows], y[rows]
+        draws = SquareDraws(coins.select(rows.tolist()), move.per_query, x)
+        best = torch.zeros_like(x)
+        height = torch.full_like(x[:, 0, 0, 0], -torch.inf)
+        for t in range(self.queries):
+            if t == 0:
+                raw = move.first(draws.once(move.first_shape()))
+            else:
+                raw = move.propose(best, self.part(t - 1), draws.query())
+            delta = ball.confine(x, ball.project(raw))
+            x_adv = ball.apply(x, delta)
+            logits = oracle.logits(x_adv)
+            queries[rows] += 1
+            wrong = oracle.wrong(x_adv, y, logits)
+            search.see(rows, delta, wrong, cross_entropy(logits, y), counts=True)
+            score = margin(logits, y)
+            better = score > height
+            height = torch.where(better, score, height)
+            best = torch.where(better[:, None, None, None], delta, best)
+            if cuts and bool(wrong.any()):
+                still = (~wrong).nonzero().squeeze(-1)
+                if not len(still):
+                    return
+                rows, x, y, best, height = rows[still], x[still], y[still], best[still], height[still]
+                draws.keep(still.tolist())
