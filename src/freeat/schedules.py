@@ -14,6 +14,13 @@ class Clock:
     batch: int
     total: int
 
+    @property
+    def budget(self) -> int:
+        """``total``, for a schedule that cannot do without it."""
+        if self.total < 1:
+            raise InputError("this schedule follows the budget of weight updates: give total_updates")
+        return self.total
+
 
 class Schedule(Protocol):
     """The learning rate of an update."""
@@ -40,7 +47,7 @@ class Piecewise:
     factor: float = 0.1
 
     def __call__(self, clock: Clock) -> float:
-        passed = sum(clock.update >= milestone * clock.total for milestone in self.milestones)
+        passed = sum(clock.update >= milestone * clock.budget for milestone in self.milestones)
         return float(self.lr * self.factor**passed)
 
 
@@ -52,7 +59,7 @@ class Cyclic:
     peak: float = 0.4
 
     def __call__(self, clock: Clock) -> float:
-        done = (clock.update + 1) / clock.total
+        done = (clock.update + 1) / clock.budget
         return self.lr * (done / self.peak if done <= self.peak else (1 - done) / (1 - self.peak))
 
 
