@@ -59,7 +59,7 @@ class Precision:
     def run(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The model's output in fp32 (or wider, if the model is), computed in this arithmetic."""
         if self.dtype is None:
-            return model(x)
+            return self._widened(model(x))
         with torch.autocast(self.device.type, dtype=self.dtype):
             if self.scaler is None:
                 return self._widened(model(x))
