@@ -68,7 +68,8 @@ class Learner:
         self.passes = Passes()
         self.carried: Tensor | None = None
         self._forward = forward or model
-        self._batch_rows: tuple[int, int] | None = None
+        self._expected: tuple[int, int] | None = None
+        self._global_batch: int | None = None
 
     @property
     def updates_left(self) -> int:
@@ -82,7 +83,7 @@ class Learner:
 
     def expect(self, total: int, first: int) -> None:
         """Say that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
-        self._batch_rows = (total, first)
+        self._expected = (total, first)
 
     def begin(self, x: Tensor) -> StepCoins:
         """Begin with the batch x: count it, and return the coins of its step."""
@@ -90,9 +91,16 @@ class Learner:
             raise InputError(
                 f"the budget of {self.total_updates} weight updates is spent: no step is left to take"
             )
+        b = x.shape[-4]
+        total, first = self._expected or (b, 0)
+        if not 0 <= first <= first + b <= total:
+            raise InputError(
+                f"a batch of {b} images cannot be the rows from {first} of the {total} images expected: "
+                f"call expect(total, first) before each step, with the size of the whole batch"
+            )
         self.batches += 1
-        self.optimizer.zero_grad(set_to_none=True)
-        total, first = self._batch_rows or (x.shape[-4], 0)
+        self._expected, self._global_batch = None, total
+        self._forget_gradients()
         return StepCoins(self.seed, (self.batches,), total, first)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -134,7 +142,7 @@ class Learner:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.schedule(clock)
         self.precision.apply(self.optimizer)
-        self.optimizer.zero_grad(set_to_none=True)
+        self._forget_gradients()
         self.updates += 1
         if self.average is not None:
             self.average.update(self.model)
@@ -142,7 +150,7 @@ class Learner:
     def _backward(
         self, h: Loss, delta: Tensor, x: Tensor, y: Tensor, *, wants_delta: bool
     ) -> tuple[Tensor, Tensor]:
-        b = x.shape[-4] if self._batch_rows is None else self._batch_rows[0]
+        b = x.shape[-4] if self._global_batch is None else self._global_batch
         losses: list[Tensor] = []
         grads: list[Tensor] = []
         for rows in self._micro_batches(x):
@@ -153,6 +161,10 @@ class Learner:
             if part.grad is not None:
                 grads.append(part.grad * b)
         return _joined(losses, -1, x.new_zeros(y.shape)), _joined(grads, -4, torch.zeros_like(x))
+
+    def _forget_gradients(self) -> None:
+        self.model.zero_grad(set_to_none=True)  # also of weights that the optimizer does not hold
+        self.optimizer.zero_grad(set_to_none=True)
 
     def _micro_batches(self, x: Tensor) -> Iterator[slice]:
         size = x.shape[-4]
