@@ -29,9 +29,12 @@ def seeded(net: nn.Module, seed: int) -> nn.Module:
     """The net with weights drawn from ``seed``, larger than usual so that its gradients are not tiny."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        for p in net.parameters():
-            if p.ndim > 1:
-                p.copy_(torch.randn(p.shape, generator=g, dtype=torch.float64) * (2.5 / p[0].numel() ** 0.5))
+        for layer in net.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                scale = 2.5 / layer.weight[0].numel() ** 0.5
+                layer.weight.copy_(scale * torch.randn(layer.weight.shape, generator=g, dtype=torch.float64))
+                assert layer.bias is not None
+                layer.bias.copy_(0.1 * torch.randn(layer.bias.shape, generator=g, dtype=torch.float64))
     return net
 
 
