@@ -14,26 +14,12 @@ from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
 from freeat.streams import Coins
+from freeat.units import parse_radius
 
 Start = Literal["uniform", "radius", "gaussian", "zero"]
 STARTS: tuple[str, ...] = get_args(Start)
 PIXELS = (-3, -2, -1)
 GAUSSIAN_START = 0.001
-
-
-def parse_radius(text: str | float) -> float:
-    """A radius or step in input units, written as a number or as a fraction such as ``8/255``."""
-    try:
-        if isinstance(text, str) and "/" in text:
-            top, bottom = text.split("/")
-            value = float(top) / float(bottom)
-        else:
-            value = float(text)
-    except (ValueError, ZeroDivisionError):
-        raise InputError(f"{text!r} is not a radius: write a number or a fraction such as 8/255") from None
-    if not math.isfinite(value) or value < 0:
-        raise InputError(f"{text!r} is not a radius: it must be finite and not negative, e.g. 8/255")
-    return value
 
 
 def l2_norm(v: Tensor, *, keepdim: bool = False) -> Tensor:

@@ -52,6 +52,7 @@ class Meter:
     batches: int = 0
     total: float = 0.0
     norms: GradientNorms = field(default_factory=GradientNorms)
+    latest: float | None = None
     _sums: list[Tensor] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
     _norms: list[Tensor] = field(default_factory=list)
@@ -74,7 +75,8 @@ class Meter:
                     f"the training loss became {loss}: lower --lr, warm ε up with --warmup, or use --precision fp32; "
                     "the last good checkpoint is kept"
                 )
-            self.total += loss / size
+            self.latest = loss / size
+            self.total += self.latest
             self.batches += 1
         if self._norms:
             self.norms.add(self.world.concatenate(torch.cat(self._norms).cpu()))

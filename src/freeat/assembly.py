@@ -1,0 +1,208 @@
+"""The one place where a spec becomes objects: data, model, algorithm, learner, judge."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from freeat import models
+from freeat.algorithms import Algorithm, Erm, make_algorithm, parse_algorithm
+from freeat.attacks.pgd import Pgd
+from freeat.averaging import WeightAverage
+from freeat.batches import Batches, updates_for
+from freeat.data import DataSet, Images, load, parse_augmentation
+from freeat.errors import InputError, unknown_name
+from freeat.fitting import Fit, OnCollapse
+from freeat.initial import start_from, weights_digest
+from freeat.judging import Judge
+from freeat.learner import Learner
+from freeat.objectives import OBJECTIVES, Objective
+from freeat.precision import Precision
+from freeat.schedules import make_schedule
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.store import RunFolder
+from freeat.threat import Ball, make_ball
+from freeat.world import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where a run happens and how it behaves there; none of it changes a weight's meaning."""
+
+    folder: Path
+    device: str = "auto"
+    data_dir: Path | None = None
+    checkpoint_every: float = 60.0
+    on_collapse: OnCollapse = "warn"
+    trust_code: bool = False
+
+
+def assemble(
+    spec: TrainSpec, evaluation: EvalSpec, place: Place, device: torch.device, world: World
+) -> tuple[Fit, dict[str, Any]]:
+    """The fit a spec describes, with the facts about its data and initial weights. Writes nothing."""
+    ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
+    judged_in = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
+    attack = evaluation_attack(evaluation)
+    data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
+    for checked in (ball, judged_in):
+        checked.check(data.shape)
+    train, validation = _training_images(data, spec)
+    model, facts = initial_model(spec, data, place.trust_code)
+    models.check_logits(model, data.shape, len(data.classes), torch.device("cpu"))
+    updates = spec.updates or updates_for(spec.epochs or spec.DEFAULT_EPOCHS, len(train), spec.batch_size)
+    algorithm = training_algorithm(spec, ball, updates)
+    if spec.carry and world.size > 1:
+        raise InputError(
+            "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
+        )
+    learner = _learner(spec, model, algorithm, updates, device, world)
+    augment = parse_augmentation(spec.augment, data.augment)
+    judge = Judge(
+        train=train.to(device),
+        test=data.test.to(device),
+        validation=validation.to(device) if validation is not None else None,
+        augment=augment,
+        attack=attack,
+        ball=judged_in,
+        classes=len(data.classes),
+        seed=spec.seed,
+        watches_collapse=not isinstance(algorithm, Erm),
+        world=world,
+    )
+    fit = Fit(
+        learner=learner,
+        algorithm=algorithm,
+        batches=Batches(n=len(train), size=spec.batch_size, seed=spec.seed, sampling=spec.sampling),  # type: ignore[arg-type]
+        judge=judge,
+        augment=augment,
+        eval_every=evaluation.eval_every,
+        eval_size=evaluation.eval_size,
+        final_size=evaluation.final_size,
+        folder=RunFolder(place.folder),
+        checkpoint_every=place.checkpoint_every,
+        on_collapse=place.on_collapse,
+    )
+    facts["data"] = {
+        "name": data.name,
+        "digest": data.digest,
+        "train": len(train),
+        "test": len(data.test),
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "notes": list(data.notes),
+    }
+    facts["updates"] = updates
+    return fit, facts
+
+
+def evaluation_attack(evaluation: EvalSpec) -> Pgd:
+    """The PGD attack by which a run is judged."""
+    words = evaluation.attack.lower().split("-")
+    if words[0] != "pgd" or not all(word.isdecimal() for word in words[1:]) or len(words) > 3:
+        raise InputError(
+            f"--attack {evaluation.attack!r}: training is judged by PGD, written pgd-10 or pgd-50-10 (steps, restarts)"
+        )
+    steps, restarts = [*(int(word) for word in words[1:]), *(10, 1)[len(words) - 1 :]]
+    return Pgd(
+        steps=steps,
+        restarts=restarts,
+        alpha=evaluation.eval_alpha,
+        verdict=evaluation.verdict,  # type: ignore[arg-type]
+    )
+
+
+def training_algorithm(spec: TrainSpec, ball: Ball, updates: int) -> Algorithm:
+    """The algorithm a spec names, with its settings."""
+    return make_algorithm(
+        spec.algorithm,
+        ball,
+        alpha=spec.alpha,
+        start=spec.start,
+        objective=_objective(spec),
+        tau=spec.tau,
+        omega=spec.omega,
+        carry=spec.carry,
+        warmup_updates=round(spec.warmup * updates),
+    )
+
+
+def initial_model(spec: TrainSpec, data: DataSet, trust_code: bool) -> tuple[nn.Module, dict[str, Any]]:
+    """The model before its first update, on the CPU, and the facts about its weights."""
+    model = models.build(
+        spec.model,
+        classes=len(data.classes),
+        shape=data.shape,
+        args=spec.model_args,
+        normalize=models.Normalization.parse(spec.normalize) if spec.normalize else None,
+        seed=spec.seed,
+        trust_code=trust_code,
+    )
+    fresh = start_from(model, spec.init_from) if spec.init_from else []
+    return model, {
+        "initial_weights": weights_digest(model),
+        "new_head": fresh,
+        "parameters": models.parameter_count(model),
+    }
+
+
+def _learner(
+    spec: TrainSpec, model: nn.Module, algorithm: Algorithm, updates: int, device: torch.device, world: World
+) -> Learner:
+    model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if world.size > 1 and device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
+    return Learner(
+        model,
+        _optimizer(spec, model),
+        seed=spec.seed,
+        total_updates=updates,
+        schedule=make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch),
+        precision=Precision(spec.precision, device),
+        micro_batch=spec.micro_batch,
+        world=world,
+        average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
+        forward=torch.compile(model) if spec.compile else None,
+    )
+
+
+def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
+    match spec.optimizer:
+        case "sgd":
+            return torch.optim.SGD(
+                model.parameters(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay
+            )
+        case "adamw":
+            return torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
+    raise unknown_name("optimizer", spec.optimizer, ("sgd", "adamw"))
+
+
+def _objective(spec: TrainSpec) -> Objective | None:
+    """The named objective with another coefficient, where one is given."""
+    if spec.coefficient is None:
+        return None
+    name = parse_algorithm(spec.algorithm).objective
+    if name == "ce":
+        raise InputError(
+            f"--coefficient {spec.coefficient:g}: cross-entropy has none; it is for trades, alp and mart"
+        )
+    setting = {"trades": "lam", "alp": "weight", "mart": "weight"}[name]
+    return OBJECTIVES[name](**{setting: spec.coefficient})
+
+
+def _training_images(data: DataSet, spec: TrainSpec) -> tuple[Images, Images | None]:
+    """The images to train on, and those held out for validation."""
+    train: Images = data.train
+    validation: Images | None = None
+    if spec.validation:
+        held_out = int(spec.validation) if spec.validation >= 1 else spec.validation
+        train, validation = train.split(held_out, seed=spec.seed)
+    if spec.train_size is not None:
+        if spec.train_size > len(train):
+            raise InputError(
+                f"--train-size {spec.train_size} exceeds the {len(train)} training images of {data.name}"
+            )
+        train = train.subset(spec.train_size)
+    return train, validation

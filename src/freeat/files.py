@@ -1,0 +1,65 @@
+"""Files written whole or not at all, with a format number that is checked when they are read."""
+
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from freeat.errors import InputError
+
+
+@contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: Path, document: dict[str, Any], *, format: int) -> None:
+    """Write a JSON document with its format number, atomically."""
+    write_text(path, json.dumps({"format": format, **document}, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path, *, format: int) -> dict[str, Any]:
+    """Read a JSON document of this format or an older one."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise InputError(f"{path} is damaged: {error}") from None
+    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+        raise InputError(f"{path} was not written by freeat: it carries no format number")
+    check_format(path, document["format"], format)
+    return document
+
+
+def check_format(path: Path, found: int, known: int) -> None:
+    """Refuse a file written by a newer version."""
+    if found > known:
+        raise InputError(
+            f"{path} has format {found}, newer than the {known} this version reads: upgrade freeat"
+        )
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

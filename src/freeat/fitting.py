@@ -1,0 +1,249 @@
+"""Training with judgement: the loop, its evaluations, checkpoints and guards."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from freeat.algorithms.step import Algorithm
+from freeat.batches import Batches
+from freeat.collapse import CollapseRule
+from freeat.data import Augmentation
+from freeat.errors import InputError
+from freeat.judging import Judge, Plan, make_plan, spent, work
+from freeat.learner import Learner
+from freeat.memory import memory_remedy, out_of_memory
+from freeat.snapshot import restore_snapshot, take_snapshot
+from freeat.store import Record, RunFolder
+from freeat.training import Meter, train
+
+log = logging.getLogger(__name__)
+
+OnCollapse = Literal["warn", "stop"]
+SETTLE_EVERY = 20
+"""Batches between two looks at the loss where a look means waiting for the device or for other processes."""
+
+
+class Stopped(RuntimeError):
+    """The run was asked to stop and has saved where it is."""
+
+
+class Watcher(Protocol):
+    """Someone who looks on: a progress bar, a log, a tracker."""
+
+    def step(self, update: int, total: int, loss: float | None) -> None: ...
+
+    def record(self, record: Record) -> None: ...
+
+
+class Nobody:
+    """A watcher who does not look."""
+
+    def step(self, update: int, total: int, loss: float | None) -> None: ...
+
+    def record(self, record: Record) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Fit:
+    """One model in training: what trains it, what judges it, where it is kept, and how far it is."""
+
+    learner: Learner
+    algorithm: Algorithm
+    batches: Batches
+    judge: Judge
+    augment: Augmentation | None = None
+    eval_every: int | None = None
+    eval_size: int | None = None
+    final_size: int | None = None
+    folder: RunFolder | None = None
+    checkpoint_every: float = 60.0
+    on_collapse: OnCollapse = "warn"
+    watcher: Watcher = field(default_factory=Nobody)
+    should_stop: Callable[[], bool] = lambda: False
+
+    plan: Plan | None = None
+    meter: Meter = field(default_factory=Meter)
+    history: list[Record] = field(default_factory=list)
+    best_robust: float = 0.0
+    best_validation: float = -1.0
+    evaluation_work: float = 0.0
+    seconds_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.meter.world = self.learner.world
+        self._began = time.monotonic()
+        self._saved = time.monotonic()
+
+    def run(self) -> Record:
+        """Train to the end and judge the result; goes on from the newest checkpoint if there is one."""
+        self._resume()
+        learner, total = self.learner, self.learner.total_updates or 0
+        try:
+            for record in train(learner, self.algorithm, self.judge.train, self.batches, self.augment):
+                self.meter.add(record, len(self.batches(learner.batches)))
+                if self._looks_now():
+                    self.meter.settle()
+                    self.watcher.step(learner.updates, total, self.meter.latest)
+                self.plan = self.plan or self._make_plan()
+                if self._evaluation_due():
+                    self._evaluate()
+                self._checkpoint_if_due()
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise InputError(memory_remedy(learner, self.judge.train, self.batches.size)) from error
+        return self._finish()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, also before it was interrupted."""
+        return self.seconds_before + time.monotonic() - self._began
+
+    def _looks_now(self) -> bool:
+        near = self.learner.precision.device.type == "cpu" and self.learner.world.size == 1
+        return near or self.learner.batches % SETTLE_EVERY == 0
+
+    def _make_plan(self) -> Plan:
+        """After the first batch: what a batch costs is then known."""
+        learner = self.learner
+        total = learner.total_updates or 0
+        return make_plan(
+            training_work=work(learner.passes) / learner.updates * total,
+            work_per_image=self.judge.work_per_image,
+            updates=total,
+            every=self.eval_every,
+            size=self.eval_size,
+            largest=max(len(self.judge.train), len(self.judge.test)),
+        )
+
+    def _evaluation_due(self) -> bool:
+        """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
+        assert self.plan is not None
+        every, learner = self.plan.every, self.learner
+        if every is None or learner.updates_left <= 0:
+            return False
+        done = sum(1 for record in self.history if record["kind"] == "evaluation")
+        return learner.updates // every > done
+
+    def _evaluate(self, *, final: bool = False) -> Record:
+        size = self.final_size if final else self.plan.size if self.plan else None
+        learner = self.learner
+        learner.world.average_buffers(learner.model)
+        seen = {
+            "kind": "final" if final else "evaluation",
+            "update": learner.updates,
+            "batch": learner.batches,
+            "epoch": learner.batches / self.batches.per_epoch,
+            "equivalent_epoch": learner.updates / self.batches.per_epoch,
+            "lr": learner.optimizer.param_groups[0]["lr"],
+            "gradient_passes": learner.passes.gradient,
+            "forward_passes": learner.passes.forward,
+            **self.meter.take(),
+            **self.judge.record(learner.model, size),
+        }
+        if self.judge.watches_collapse:
+            self._watch_collapse(seen, size)
+        if learner.average is not None:
+            seen["ema"] = self.judge.record(learner.average.model, size)
+        self.evaluation_work += 0 if final else spent(seen) + spent(seen.get("ema", {}))
+        seen["evaluation_share"] = self.evaluation_work / work(learner.passes)
+        seen["seconds"] = self.seconds
+        self._keep_best(seen)
+        self._append(seen)
+        if seen.get("collapsed") and self.on_collapse == "stop":
+            self._checkpoint()
+            raise Stopped(f"stopped at update {learner.updates} because of a {seen['collapse']}")
+        return seen
+
+    def _watch_collapse(self, seen: Record, size: int | None) -> None:
+        rule = CollapseRule()
+        one_step = self.judge.one_step_accuracy(self.learner.model, size)
+        pgd = seen["train"]["robust_accuracy"]
+        seen["one_step_robust_accuracy"] = one_step
+        seen["collapsed"] = rule.collapsed(one_step, pgd, self.best_robust)
+        if seen["collapsed"]:
+            seen["collapse"] = rule.sentence(one_step, pgd, self.best_robust)
+            log.warning("update %d: %s", self.learner.updates, seen["collapse"])
+        self.best_robust = max(self.best_robust, pgd)
+
+    def _keep_best(self, seen: Record) -> None:
+        """The best weights on the validation split, where one was asked for; never chosen on the test set."""
+        if "validation" not in seen or seen["validation"]["robust_accuracy"] <= self.best_validation:
+            return
+        self.best_validation = seen["validation"]["robust_accuracy"]
+        seen["best"] = True
+        if self.folder is not None and self.learner.world.leads:
+            self.folder.publish_model(
+                "best", self.learner.model.state_dict(), {"update": self.learner.updates}
+            )
+
+    def _append(self, seen: Record) -> None:
+        self.history.append(seen)
+        if self.learner.world.leads:
+            if self.folder is not None:
+                self.folder.append(seen)
+            self.watcher.record(seen)
+
+    def _checkpoint_if_due(self) -> None:
+        world = self.learner.world
+        stop = self.should_stop()
+        if world.size > 1:
+            if self.learner.batches % SETTLE_EVERY:
+                return
+            stop = world.any(stop)
+        due = world.any(time.monotonic() - self._saved > self.checkpoint_every)
+        if stop or due:
+            self._checkpoint()
+        if stop:
+            where = f"; run the same command again to go on from {self.folder.path}" if self.folder else ""
+            raise Stopped(f"stopped at update {self.learner.updates} as asked{where}")
+
+    def _checkpoint(self) -> None:
+        meter = (
+            self.meter.state()
+        )  # refuses a loss that is not finite, so that the last good checkpoint stays
+        self._saved = time.monotonic()
+        if self.folder is None or not self.learner.world.leads:
+            return
+        tensors, facts = take_snapshot(self.learner)
+        facts |= {
+            "meter": meter,
+            "plan": {"every": self.plan.every, "size": self.plan.size} if self.plan else None,
+            "history_bytes": self.folder.history_length,
+            "best_robust": self.best_robust,
+            "best_validation": self.best_validation,
+            "evaluation_work": self.evaluation_work,
+            "seconds": self.seconds,
+        }
+        self.folder.checkpoints.save(self.learner.updates, tensors, facts)
+
+    def _resume(self) -> None:
+        found = self.folder.checkpoints.newest() if self.folder else None
+        self.learner.world.wait()
+        if self.folder is None or found is None:
+            if self.folder is not None and self.learner.world.leads:
+                self.folder.truncate(0)
+            return
+        tensors, facts = found
+        restore_snapshot(self.learner, tensors, facts)
+        self.meter.restore(facts["meter"])
+        self.plan = Plan(**facts["plan"]) if facts["plan"] else None
+        self.best_robust, self.best_validation = facts["best_robust"], facts["best_validation"]
+        self.evaluation_work, self.seconds_before = facts["evaluation_work"], facts["seconds"]
+        if self.learner.world.leads:
+            self.folder.truncate(facts["history_bytes"])
+        self.learner.world.wait()
+        self.history = list(self.folder.history())
+        log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)
+
+    def _finish(self) -> Record:
+        self.meter.settle()
+        final = self._evaluate(final=True)
+        if self.folder is not None and self.learner.world.leads:
+            facts = {"update": self.learner.updates}
+            self.folder.publish_model("model", self.learner.model.state_dict(), facts)
+            if self.learner.average is not None:
+                self.folder.publish_model("ema", self.learner.average.model.state_dict(), facts)
+        return final

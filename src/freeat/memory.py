@@ -1,0 +1,49 @@
+"""Out of memory: recognized, and answered with a batch size that fits."""
+
+import torch
+from torch import Tensor
+
+from freeat.data import Images
+from freeat.learner import Learner
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Whether this is a refusal of memory, on any device."""
+    text = str(error).lower()
+    return (
+        isinstance(error, torch.OutOfMemoryError)
+        or "can't allocate memory" in text
+        or "out of memory" in text
+    )
+
+
+def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
+    """What to say to the user: which micro-batch fits."""
+    tried = learner.micro_batch or batch_size
+    fits = fitting_size(learner, images, tried // 2)
+    remedy = f"--micro-batch {fits} fits" if fits else "not even one image fits, so use a smaller --model"
+    return f"out of memory with {tried} images at a time: {remedy}"
+
+
+def fitting_size(learner: Learner, images: Images, size: int) -> int | None:
+    """The first of size, size/2, … images for which a pass with both gradients fits in memory; None if none does."""
+
+    def mean_logit(delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return learner.logits(x + delta).mean(-1)
+
+    while size >= 1:
+        learner.optimizer.zero_grad(set_to_none=True)
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        try:
+            x, y = images.batch(torch.arange(min(size, len(images))))
+            learner.expect(len(x), 0)
+            learner.both_gradients(mean_logit, torch.zeros_like(x), x, y)
+            return size
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            size //= 2
+        finally:
+            learner.optimizer.zero_grad(set_to_none=True)
+    return None

@@ -1,0 +1,101 @@
+"""A run carried out in its folder: begun, continued, or found finished."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from freeat.assembly import Place, assemble
+from freeat.errors import InputError
+from freeat.fitting import Nobody, Watcher
+from freeat.lease import leased
+from freeat.machine import arithmetic, provenance, resolve_device
+from freeat.precision import Precision
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.store import RunFolder
+from freeat.world import World, joined
+
+log = logging.getLogger(__name__)
+
+
+def execute(
+    spec: TrainSpec,
+    evaluation: EvalSpec,
+    place: Place,
+    *,
+    watcher: Watcher | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Carry the run out in its folder, or go on with it, or return its result if it is finished."""
+    folder = RunFolder(place.folder)
+    folder.prepare(spec, evaluation)
+    if (result := folder.result) is not None:
+        log.info("%s is finished already; its stored result is returned", folder.path)
+        return result
+    device = resolve_device(place.device)
+    spec_now = _settled(spec, folder, device)
+    assert spec_now.threads is not None
+    with arithmetic(threads=spec_now.threads, deterministic=spec.deterministic), joined(device) as world:
+        fit, facts = assemble(spec_now, evaluation, place, device, world)
+        fit.watcher, fit.should_stop = watcher or Nobody(), should_stop
+        if not world.leads:
+            fit.run()
+            return {}
+        with leased(folder.path) as lease:
+            _introduce(folder, spec, evaluation, facts, spec_now, device, world)
+            final = fit.run()
+            lease.check()
+            folder.publish_result(final | {"identity": spec.identity, "notes": facts["data"]["notes"]})
+            folder.checkpoints.clear()
+    return folder.result or {}
+
+
+def _settled(spec: TrainSpec, folder: RunFolder, device: torch.device) -> TrainSpec:
+    """What is left to the machine made definite: once, and then as the run has stored it."""
+    if folder.exists:
+        chosen = folder.description["chosen"]
+        return spec.replaced(threads=chosen["threads"], precision=chosen["precision"])
+    threads = spec.threads or torch.get_num_threads()
+    return spec.replaced(threads=threads, precision=Precision(spec.precision, device).name)
+
+
+def _introduce(
+    folder: RunFolder,
+    spec: TrainSpec,
+    evaluation: EvalSpec,
+    facts: dict[str, Any],
+    settled: TrainSpec,
+    device: torch.device,
+    world: World,
+) -> None:
+    """Describe a new run, or make sure that an old one is being continued on the same ground."""
+    chosen = {
+        "threads": settled.threads,
+        "precision": settled.precision,
+        "device": device.type,
+        "world_size": world.size,
+        "torch": torch.__version__,
+    }
+    if not folder.exists:
+        folder.describe(spec, evaluation, {**facts, "chosen": chosen, **provenance(device)})
+        return
+    stored = folder.description
+    for what, before, now in (
+        ("data", stored["data"]["digest"], facts["data"]["digest"]),
+        ("initial weights", stored["initial_weights"], facts["initial_weights"]),
+    ):
+        if before != now:
+            raise InputError(
+                f"the {what} are not those {folder.path} was begun with ({before[:12]} → {now[:12]}): "
+                "restore them, or choose another --out"
+            )
+    for name, before in stored["chosen"].items():
+        if before != chosen[name]:
+            log.warning(
+                "%s was begun with %s %s and goes on with %s: bits may differ",
+                folder.path,
+                name,
+                before,
+                chosen[name],
+            )

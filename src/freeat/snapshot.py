@@ -1,0 +1,76 @@
+"""The whole state of a learner as named tensors and plain facts, so that it can be stored without pickles."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from freeat.errors import InputError
+from freeat.learner import Learner, Passes
+
+Tensors = dict[str, Tensor]
+Facts = dict[str, Any]
+
+
+def take_snapshot(learner: Learner) -> tuple[Tensors, Facts]:
+    """Everything that the next update depends on."""
+    tensors = {f"model.{name}": value for name, value in learner.model.state_dict().items()}
+    if learner.average is not None:
+        averaged = learner.average.model.state_dict()
+        tensors |= {f"average.{name}": value for name, value in averaged.items()}
+    if learner.carried is not None:
+        tensors["carried"] = learner.carried
+    optimizer = learner.optimizer.state_dict()
+    scalars: dict[str, dict[str, Any]] = {}
+    for slot, values in optimizer["state"].items():
+        for name, value in values.items():
+            if torch.is_tensor(value):
+                tensors[f"optimizer.{slot}.{name}"] = value
+            else:
+                scalars.setdefault(str(slot), {})[name] = value
+    facts = {
+        "updates": learner.updates,
+        "batches": learner.batches,
+        "gradient_passes": learner.passes.gradient,
+        "forward_passes": learner.passes.forward,
+        "optimizer": {"groups": optimizer["param_groups"], "scalars": scalars},
+        "precision": learner.precision.state_dict(),
+    }
+    return tensors, facts
+
+
+def restore_snapshot(learner: Learner, tensors: Tensors, facts: Facts) -> None:
+    """Put the learner where the snapshot was taken; the next update then has the same bits."""
+    device = next(learner.model.parameters()).device
+    learner.model.load_state_dict(_under(tensors, "model."))
+    if learner.average is not None:
+        learner.average.model.load_state_dict(_under(tensors, "average."))
+    learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
+    learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, facts["optimizer"]))
+    learner.updates, learner.batches = facts["updates"], facts["batches"]
+    learner.passes = Passes(gradient=facts["gradient_passes"], forward=facts["forward_passes"])
+    learner.precision.load_state_dict(facts["precision"])
+
+
+def _optimizer_state(learner: Learner, tensors: Tensors, facts: Facts) -> dict[str, Any]:
+    parameters = [p for group in learner.optimizer.param_groups for p in group["params"]]
+    state: dict[int, dict[str, Any]] = {int(slot): dict(values) for slot, values in facts["scalars"].items()}
+    for name, value in _under(tensors, "optimizer.").items():
+        slot, key = name.split(".", 1)
+        like = parameters[int(slot)]
+        # A momentum lies in memory as its parameter does (channels_last), or every later step pays for it.
+        laid_out = torch.empty_like(like).copy_(value) if value.shape == like.shape else value.clone()
+        state.setdefault(int(slot), {})[key] = laid_out
+    groups = [dict(group) for group in facts["groups"]]
+    for group, current in zip(groups, learner.optimizer.param_groups, strict=True):
+        for key, value in group.items():
+            if isinstance(current.get(key), tuple):
+                group[key] = tuple(value)
+    return {"state": state, "param_groups": groups}
+
+
+def _under(tensors: Tensors, prefix: str) -> Tensors:
+    found = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    if not found and prefix == "model.":
+        raise InputError("the checkpoint holds no model")
+    return found

@@ -1,0 +1,138 @@
+"""A run's folder: its spec, history, checkpoints, model and results; every write atomic."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from freeat.checkpoints import Checkpoints, load_tensors, save_tensors
+from freeat.errors import InputError
+from freeat.files import read_json, write_json
+from freeat.spec import EvalSpec, TrainSpec
+
+FORMAT = 1
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        return Checkpoints(self.path / "checkpoints")
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "run.json").is_file()
+
+    def prepare(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
+        """Make sure this folder is free, or is this spec's; refuse anything else without touching it."""
+        if self.exists:
+            changes = _changes(self.spec, spec) + _changes(self.evaluation, evaluation)
+            if changes or self.description["identity"] != spec.identity:
+                raise InputError(
+                    f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
+                    "choose another --out, or delete the folder"
+                )
+            return
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise InputError(
+                f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
+            )
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            probe = self.path / ".writable"
+            probe.touch()
+            probe.unlink()
+        except OSError as error:
+            raise InputError(
+                f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
+            ) from None
+
+    def describe(self, spec: TrainSpec, evaluation: EvalSpec, facts: Mapping[str, Any]) -> None:
+        """Write what the run is: spec, resolved choices, data, versions, machine, command."""
+        document = {
+            "identity": spec.identity,
+            "spec": spec.words(),
+            "resolved": {name: getattr(spec, name) for name in spec.settings()},
+            "evaluation": evaluation.words(),
+            **facts,
+        }
+        write_json(self.path / "run.json", document, format=FORMAT)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        if not self.exists:
+            raise InputError(f"{self.path} is not a run folder: it has no run.json")
+        return read_json(self.path / "run.json", format=FORMAT)
+
+    @property
+    def spec(self) -> TrainSpec:
+        return TrainSpec.of(self.description["spec"])
+
+    @property
+    def evaluation(self) -> EvalSpec:
+        return EvalSpec.of(self.description["evaluation"])
+
+    @property
+    def history_path(self) -> Path:
+        return self.path / "history.jsonl"
+
+    def append(self, record: Record) -> int:
+        """Add a record to the history; returns the history's length in bytes."""
+        with self.history_path.open("ab") as file:
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    def truncate(self, length: int) -> None:
+        """Cut the history to what the checkpoint knew of: later lines will be written again."""
+        if self.history_path.exists():
+            with self.history_path.open("rb+") as file:
+                file.truncate(length)
+
+    @property
+    def history_length(self) -> int:
+        return self.history_path.stat().st_size if self.history_path.exists() else 0
+
+    def history(self) -> Iterator[Record]:
+        """The records in order."""
+        if self.history_path.exists():
+            for line in self.history_path.read_text(encoding="utf-8").splitlines():
+                yield json.loads(line)
+
+    def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """The weights under a name: ``model`` (the last), ``ema``, ``best``."""
+        save_tensors(self.path / f"{name}.safetensors", dict(state), dict(facts))
+
+    def weights(self, name: str = "model") -> tuple[dict[str, Tensor], dict[str, Any]]:
+        path = self.path / f"{name}.safetensors"
+        if not path.is_file():
+            known = sorted(file.stem for file in self.path.glob("*.safetensors"))
+            have = (
+                f"it has {', '.join(known)}" if known else "the run has not finished; run it again to go on"
+            )
+            raise InputError(f"{self.path} holds no weights called {name!r}: {have}")
+        return load_tensors(path)
+
+    def publish_result(self, result: Mapping[str, Any]) -> None:
+        write_json(self.path / "result.json", dict(result), format=FORMAT)
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        path = self.path / "result.json"
+        return read_json(path, format=FORMAT) if path.is_file() else None
+
+
+def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
+    """The settings in which two specs differ, in words."""
+    pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.settings())
+    return [f"{name} {old!r} → {new!r}" for name, old, new in pairs if old != new]
