@@ -49,7 +49,7 @@ class Square:
     def part(self, t: int) -> float:
         """The part of the image that move t = 0, 1, … changes: the published schedule."""
         at = int(t / self.queries * 10_000) if self.rescale else t
-        return self.p / 2 ** sum(at > after for after in HALVINGS)
+        return self.p * 0.5 ** sum(at > after for after in HALVINGS)
 
     @torch.no_grad()
     def __call__(

@@ -137,7 +137,8 @@ class L2Moves:
 
     def _on_sphere(self, delta: Tensor) -> Tensor:
         size = torch.linalg.vector_norm(delta, dim=(1, 2, 3), keepdim=True)
-        return delta * (self.eps / (size + TINY))
+        scale: Tensor = self.eps / (size + TINY)
+        return delta * scale
 
 
 def _channel_norm(v: Tensor) -> Tensor:
@@ -162,4 +163,5 @@ def _pyramid(height: int, width: int) -> Tensor:
         rows = slice(max(top - k, 0), min(top + k + 1, height))
         columns = slice(max(left - k, 0), min(left + k + 1, width))
         heap[rows, columns] += 1 / (k + 1) ** 2
-    return heap / torch.linalg.vector_norm(heap).clamp_min(TINY)
+    norm: Tensor = torch.linalg.vector_norm(heap)
+    return heap / norm.clamp_min(TINY)
