@@ -1,6 +1,7 @@
 """A data set: two splits with their classes, and how one is found by name or by path."""
 
 import hashlib
+import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -86,7 +87,7 @@ def load(
     source = find_source(str(name_or_path))
     path = Path(name_or_path).expanduser()
     if source is None and not path.exists():
-        if len(path.parts) > 1 or path.suffix:
+        if {"/", os.sep} & set(str(name_or_path)) or path.suffix:
             raise InputError(f"{path}: no such file or folder; known data sets: {', '.join(SOURCES)}")
         raise unknown_name("data set", str(name_or_path), SOURCES)
     recognized = recognize(path) if source is None else None

@@ -35,9 +35,9 @@ def npz_sizes(path: Path) -> tuple[int, int]:
 
 def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             content = {key: archive[key] for key in (*keys, *optional) if key in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, AttributeError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
         raise InputError(
             f"{path}: not a readable .npz ({error}); write it again with "
             "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain arrays only"

@@ -1,0 +1,14 @@
+"""Coins whose outcome a test decides."""
+
+from torch import Tensor
+
+
+class Rigged:
+    """Coins that always show ``u``, one row per image."""
+
+    def __init__(self, u: Tensor) -> None:
+        self.u = u
+
+    def uniform(self, purpose: str, x: Tensor, shape: tuple[int, ...] | None = None) -> Tensor:
+        assert purpose == "augment"
+        return self.u.to(x.device).expand(*x.shape[:-3], *(shape or x.shape[-3:]))

@@ -1,0 +1,238 @@
+"""Folders and zips of a user's own images, and the memory-mapped cache of large ones."""
+
+import io
+import json
+import os
+import struct
+import zipfile
+import zlib
+from pathlib import Path
+
+import miniatures
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from freeat.data import CropFlip, load
+from freeat.errors import InputError
+
+
+def save(path: Path, image: np.ndarray | Image.Image, **options: object) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(path, **options)
+
+
+def classes(root: Path, per_class: int = 5, side: int = 8) -> dict[str, np.ndarray]:
+    """Two classes of colour images directly in the root."""
+    written = {}
+    for label in ("cat", "dog"):
+        for i in range(per_class):
+            written[f"{label}/{i}.png"] = miniatures.pixels(side, side, 3)
+            save(root / label / f"{i}.png", written[f"{label}/{i}.png"])
+    return written
+
+
+def test_train_and_test_folders_are_the_splits(tmp_path: Path) -> None:
+    train, test = classes(tmp_path / "pets" / "train"), classes(tmp_path / "pets" / "val", per_class=2)
+    data = load(tmp_path / "pets", data_dir=tmp_path)
+    assert data.classes == ("cat", "dog")
+    assert data.notes == ()
+    assert data.test.y.tolist() == [0, 0, 1, 1]
+    expected = np.stack([train[name] for name in sorted(train)]).transpose(0, 3, 1, 2)
+    np.testing.assert_array_equal(data.train.x.numpy(), expected)
+    np.testing.assert_array_equal(data.test.x[3].numpy(), test["dog/1.png"].transpose(2, 0, 1))
+    assert data.augment == CropFlip(pad=1)
+
+
+def test_without_a_test_folder_a_stratified_split_is_made_and_said(tmp_path: Path) -> None:
+    classes(tmp_path / "pets", per_class=10)
+    data = load(tmp_path / "pets", data_dir=tmp_path, seed=3, test_fraction=0.3)
+    assert (len(data.train), len(data.test)) == (14, 6)
+    assert torch.bincount(data.test.y).tolist() == [3, 3]
+    assert "stratified test split of 6 of its 20 images was made (seed 3)" in data.notes[0]
+    assert data.digest == load(tmp_path / "pets", seed=3, test_fraction=0.3).digest
+    assert data.digest != load(tmp_path / "pets", seed=4, test_fraction=0.3).digest
+
+
+def test_a_zip_of_images_is_read_like_its_folder(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    archive = miniatures.zipped(tmp_path / "pets")
+    assert load(archive).digest == load(tmp_path / "pets").digest
+
+
+def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
+    classes(tmp_path)
+    save(tmp_path / "cat" / "deep" / "er" / "nested.png", miniatures.pixels(8, 8, 3))
+    save(tmp_path / "cat" / ".hidden.png", miniatures.pixels(9, 9, 3))
+    save(tmp_path / ".git" / "x.png", miniatures.pixels(9, 9, 3))
+    (tmp_path / "cat" / "readme.txt").write_text("no image")
+    data = load(tmp_path)
+    assert len(data.train) + len(data.test) == 11
+    assert torch.bincount(torch.cat([data.train.y, data.test.y])).tolist() == [6, 5]
+
+
+def test_mixed_sizes_are_resized_by_the_stated_rule(tmp_path: Path) -> None:
+    classes(tmp_path, side=20)
+    wide = np.zeros((24, 48, 3), np.uint8)
+    wide[:, 12:36] = 255  # the centre square, which alone survives
+    save(tmp_path / "cat" / "wide.png", wide)
+    data = load(tmp_path)
+    assert data.shape == (3, 20, 20)
+    assert any("shorter side to 20 pixels (bilinear), and cropped at their centre" in n for n in data.notes)
+    whole = torch.cat([data.train.x, data.test.x])
+    inside = whole[..., 1:-1]  # bilinear weights reach one pixel over the edge
+    assert int((inside == 255).flatten(1).all(1).sum()) == 1
+
+
+def test_image_size_is_obeyed_and_large_mixed_images_shrink_to_64(tmp_path: Path) -> None:
+    classes(tmp_path, side=70)
+    assert load(tmp_path).shape == (3, 70, 70)
+    assert load(tmp_path, image_size=12).shape == (3, 12, 12)
+    save(tmp_path / "cat" / "more.png", miniatures.pixels(100, 90, 3))
+    assert load(tmp_path).shape == (3, 64, 64)
+    with pytest.raises(InputError, match="image size 0"):
+        load(tmp_path, image_size=0)
+
+
+def test_all_modes_become_rgb_unless_all_are_grey(tmp_path: Path) -> None:
+    grey = miniatures.pixels(8, 8)
+    for i, label in enumerate(("a", "b", "a", "b")):
+        save(tmp_path / label / f"{i}.png", grey)
+    assert load(tmp_path).shape == (1, 8, 8)
+    colour = Image.fromarray(miniatures.pixels(8, 8, 3))
+    save(tmp_path / "a" / "palette.png", colour.convert("P"))
+    save(tmp_path / "a" / "alpha.png", colour.convert("RGBA"))
+    save(tmp_path / "b" / "bits.png", Image.fromarray(grey).convert("1"))
+    save(tmp_path / "b" / "cmyk.jpg", colour.convert("CMYK"))
+    assert load(tmp_path).shape == (3, 8, 8)
+
+
+def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
+    deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
+    for label in ("a", "b"):
+        for i in range(2):
+            save(tmp_path / "train" / label / f"{i}.png", deep)
+            save(tmp_path / "test" / label / f"{i}.png", deep)
+    np.testing.assert_array_equal(load(tmp_path).train.x[0, 0].numpy(), deep >> 8)
+
+
+def test_a_photograph_is_turned_as_its_exif_tag_says(tmp_path: Path) -> None:
+    tall = miniatures.pixels(12, 8, 3)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for i, label in enumerate(("a", "b", "a", "b")):
+        save(tmp_path / label / f"{i}.png", np.rot90(tall).copy(), exif=exif)
+    data = load(tmp_path, test_fraction=0.5)
+    assert data.shape == (3, 12, 8)
+    np.testing.assert_array_equal(data.train.x[0].numpy(), tall.transpose(2, 0, 1))
+
+
+def bomb() -> bytes:
+    """A PNG of a few bytes that claims 12 000 × 12 000 pixels."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    header = struct.pack(">IIBBBBB", 12_000, 12_000, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def truncated() -> bytes:
+    out = io.BytesIO()
+    Image.fromarray(miniatures.pixels(64, 64, 3)).save(out, "JPEG")
+    return out.getvalue()[:-400]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"no image at all", "not a readable image"),
+        (b"", "not a readable image"),
+        (bomb(), "scale it down"),
+        (truncated(), "truncated"),
+    ],
+)
+def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    classes(tmp_path, side=64)
+    (tmp_path / "dog" / "bad.jpg").write_bytes(content)
+    with pytest.raises(InputError, match=rf"dog/bad\.jpg.*{message}"):
+        load(tmp_path)
+
+
+def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no images"):
+        load(tmp_path / "empty")
+    save(tmp_path / "flat" / "a.png", miniatures.pixels(8, 8, 3))
+    with pytest.raises(InputError, match="outside a class folder"):
+        load(tmp_path / "flat")
+    save(tmp_path / "one" / "only" / "a.png", miniatures.pixels(8, 8, 3))
+    save(tmp_path / "one" / "only" / "b.png", miniatures.pixels(8, 8, 3))
+    with pytest.raises(InputError, match="at least 2"):
+        load(tmp_path / "one", test_fraction=0.5)
+    with pytest.raises(InputError, match=r"test fraction 1\.5"):
+        load(tmp_path / "one", test_fraction=1.5)
+
+
+def test_a_class_without_training_images_is_refused(tmp_path: Path) -> None:
+    classes(tmp_path / "train")
+    classes(tmp_path / "test")
+    save(tmp_path / "test" / "owl" / "0.png", miniatures.pixels(8, 8, 3))
+    with pytest.raises(InputError, match="class 'owl' has no training images"):
+        load(tmp_path)
+
+
+def test_a_zip_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as out:
+        out.writestr("../cat/a.png", b"")
+    with pytest.raises(InputError, match="leaves its folder"):
+        load(tmp_path / "evil.zip")
+
+
+def cached(root: Path, data_dir: Path) -> list[Path]:
+    load(root, data_dir=data_dir, memory_limit=100)
+    return sorted((data_dir / "cache").iterdir())
+
+
+def test_a_large_folder_is_decoded_once_to_a_memory_map(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    in_memory = load(root, data_dir=data_dir)
+    assert not (data_dir / "cache").exists()
+    mapped = load(root, data_dir=data_dir, memory_limit=100)
+    assert mapped.digest == in_memory.digest
+    (home,) = (data_dir / "cache").iterdir()
+    assert json.loads((home / "cache.json").read_text())["format"] == 1
+
+    def decode(*_: object) -> None:
+        raise AssertionError("decoded a second time")
+
+    monkeypatch.setattr("freeat.data.readers.pixels.decode", decode)
+    again = load(root, data_dir=data_dir, memory_limit=100)
+    assert again.digest == in_memory.digest
+    again.train.x[0] = 0  # copy-on-write: the cache itself must not change
+    assert load(root, data_dir=data_dir, memory_limit=100).digest == in_memory.digest
+
+
+def test_a_changed_folder_gets_a_new_cache_and_the_stale_one_goes(tmp_path: Path) -> None:
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    before = cached(root, data_dir)
+    save(root / "dog" / "new.png", miniatures.pixels(8, 8, 3))
+    after = cached(root, data_dir)
+    assert len(before) == len(after) == 1
+    assert before != after
+    os.utime(root / "dog" / "new.png", ns=(1, 1))
+    assert cached(root, data_dir) != after
+
+
+def test_a_cache_that_could_not_be_finished_leaves_nothing(tmp_path: Path) -> None:
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root, side=64)
+    (root / "dog" / "bad.jpg").write_bytes(truncated())
+    with pytest.raises(InputError, match=r"bad\.jpg"):
+        load(root, data_dir=data_dir, memory_limit=100)
+    assert list((data_dir / "cache").iterdir()) == []

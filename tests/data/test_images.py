@@ -1,0 +1,156 @@
+"""Selections, neighbours and batches of images."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freeat.data import CropFlip, Images
+from freeat.data.order import seeded_order, stratified_rows
+from freeat.errors import InputError
+
+
+def images(n: int = 60, classes: int = 3, c: int = 3, side: int = 4) -> Images:
+    g = torch.Generator().manual_seed(n)
+    x = torch.randint(0, 256, (n, c, side, side), dtype=torch.uint8, generator=g)
+    return Images.of(x, torch.arange(n) % classes)
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(0, 5))
+def test_subsets_are_nested_and_a_subset_of_a_subset_is_the_subset(n: int, m: int, seed: int) -> None:
+    small, large = sorted((n, m))
+    outer = images().subset(large, seed)
+    inner = images().subset(small, seed)
+    assert set(inner.index.tolist()) <= set(outer.index.tolist())
+    assert torch.equal(outer.subset(small, seed).index, inner.index)
+    assert len(inner) == small
+
+
+def test_the_subset_of_all_images_is_the_set_itself() -> None:
+    assert images().subset(60, seed=3).digest == images().digest
+
+
+def test_another_seed_gives_another_subset() -> None:
+    assert not torch.equal(images().subset(30, 0).index, images().subset(30, 1).index)
+
+
+def test_a_subset_keeps_every_image_with_its_label_and_number() -> None:
+    full = images()
+    part = full.subset(17, seed=1)
+    assert torch.equal(part.x, full.x[part.index])
+    assert torch.equal(part.y, full.y[part.index])
+
+
+def test_the_seeded_order_is_a_fixed_permutation() -> None:
+    order = seeded_order(np.arange(8), 0, "subset")
+    assert sorted(order) == list(range(8))
+    assert order.tolist() == [6, 0, 3, 4, 2, 7, 1, 5]
+
+
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=80), st.data())
+def test_a_stratified_choice_has_every_class_in_proportion(labels: list[int], data: st.DataObject) -> None:
+    y = np.array(labels, np.int64)
+    count = data.draw(st.integers(1, len(y) - 1))
+    rows = stratified_rows(y, np.arange(len(y)), count, 0, "split")
+    assert len(set(rows.tolist())) == count
+    for label in set(labels):
+        share = (y == label).sum() * count / len(y)
+        assert abs((y[rows] == label).sum() - share) < 1
+
+
+@pytest.mark.parametrize("held_out", [0.2, 12])
+def test_a_split_is_stratified_disjoint_and_complete(held_out: float | int) -> None:
+    rest, validation = images().split(held_out, seed=4)
+    assert (len(rest), len(validation)) == (48, 12)
+    assert torch.bincount(validation.y).tolist() == [4, 4, 4]
+    assert sorted(torch.cat([rest.index, validation.index]).tolist()) == list(range(60))
+    assert torch.equal(validation.index, images().split(held_out, seed=4)[1].index)
+
+
+def test_a_neighbour_differs_in_one_example_and_keeps_its_number() -> None:
+    full = images()
+    other = full.neighbour(7, torch.zeros(3, 4, 4, dtype=torch.uint8), 2)
+    changed = (full.x != other.x).flatten(1).any(1)
+    assert changed.nonzero().flatten().tolist() == [7]
+    assert other.y[7] == 2
+    assert torch.equal(full.index, other.index)
+    assert full.digest == images().digest != other.digest
+
+
+def test_a_batch_is_float_in_the_unit_box_and_channels_last(device: torch.device) -> None:
+    full = images().to(device)
+    rows = torch.tensor([5, 5, 0])
+    x, y = full.batch(rows)
+    assert x.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(x.cpu(), images().x[rows].float() / 255)
+    assert y.tolist() == [2, 2, 0]
+
+
+def test_rows_of_a_stack_give_a_stack_of_batches() -> None:
+    x, y = images().batch(torch.tensor([[0, 1, 2], [3, 4, 5]]))
+    assert x.shape == (2, 3, 3, 4, 4)
+    assert y.shape == (2, 3)
+    assert torch.equal(x[1], images().batch(torch.tensor([3, 4, 5]))[0])
+
+
+def test_float_images_are_taken_as_they_are() -> None:
+    x = torch.rand(4, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(Images.of(x, torch.zeros(4, dtype=torch.int64)).batch(torch.arange(4))[0], x)
+
+
+def test_the_digest_sees_pixels_and_labels_but_not_the_memory_layout() -> None:
+    base = images()
+    assert Images.of(base.x.contiguous(), base.y).digest == base.digest
+    pixel = base.x.clone()
+    pixel[0, 0, 0, 0] ^= 1
+    label = base.y.clone()
+    label[0] ^= 1
+    assert len({base.digest, Images.of(pixel, base.y).digest, Images.of(base.x, label).digest}) == 3
+
+
+def test_augmentation_without_coins_is_refused() -> None:
+    with pytest.raises(InputError, match="coins"):
+        images().batch(torch.arange(3), CropFlip())
+
+
+GOOD = torch.zeros(2, 1, 2, 2)
+LABELS = torch.tensor([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (torch.zeros(2, 2, 2), LABELS, r"\(n, C, H, W\)"),
+        (torch.zeros(0, 1, 2, 2), LABELS[:0], "no empty axis"),
+        (GOOD.double(), LABELS, "uint8, or float32"),
+        (GOOD + 2, LABELS, r"in \[0, 1\]; divide by 255"),
+        (GOOD - 0.1, LABELS, r"between -0.1"),
+        (GOOD * float("nan"), LABELS, "nan"),
+        (GOOD, LABELS.int(), "int64"),
+        (GOOD, LABELS[:1], "one per image"),
+        (GOOD, LABELS - 1, "label -1"),
+    ],
+)
+def test_bad_images_are_refused(x: torch.Tensor, y: torch.Tensor, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Images.of(x, y)
+
+
+@pytest.mark.parametrize("n", [0, 61, -3])
+def test_a_subset_outside_the_set_is_refused(n: int) -> None:
+    with pytest.raises(InputError, match="between 1 and the 60"):
+        images().subset(n)
+
+
+@pytest.mark.parametrize("held_out", [0, 60, 0.001, 1.0])
+def test_a_split_must_leave_both_sides_something(held_out: float | int) -> None:
+    with pytest.raises(InputError, match="each side"):
+        images().split(held_out)
+
+
+def test_a_neighbour_of_another_shape_or_row_is_refused() -> None:
+    with pytest.raises(InputError, match="as the images are"):
+        images().neighbour(0, torch.zeros(3, 4, 4), 0)
+    with pytest.raises(InputError, match="0 to 59"):
+        images().neighbour(60, torch.zeros(3, 4, 4, dtype=torch.uint8), 0)
