@@ -1,5 +1,6 @@
 """The processes that train one model together, and what they say to each other."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,12 +34,8 @@ class World:
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
         flat = torch.cat([g.flatten() for g in grads])
         dist.all_reduce(flat)
-        offset = 0
-        for p in parameters:
-            p.grad = (
-                flat[offset : offset + p.numel()].view_as(p).contiguous(memory_format=torch.preserve_format)
-            )
-            offset += p.numel()
+        for p, total in zip(parameters, flat.split_with_sizes([p.numel() for p in parameters]), strict=True):
+            p.grad = torch.empty_like(p).copy_(total.view(p.shape))  # laid out as the weight is
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum of every process's value."""
@@ -83,8 +80,6 @@ ALONE = World()
 @contextmanager
 def joined(device: torch.device) -> Iterator[World]:
     """The world that ``torchrun`` started, or this process alone."""
-    import os
-
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
