@@ -38,7 +38,7 @@ class Fast:
         return self.ball.eps * (7 / 8 if isinstance(self.ball, Linf) else 1 / 2)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
-        ball, norms = self.ball, []
+        ball, norms = self.ball, [l2_norm(x[..., :0, :, :, :])]
         h = perturbed_loss(self.objective, learner, ball)
 
         def one_step(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
@@ -52,4 +52,4 @@ class Fast:
             delta = learner.in_parts(one_step, coins, x, y)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 8
         learner.descend()
-        return StepRecord(losses=losses, delta=delta, g_norms=torch.cat(norms, -1)[None] if norms else None)
+        return StepRecord(losses=losses, delta=delta, g_norms=torch.cat(norms, -1)[None])
