@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from freeat import models
-from freeat.algorithms import Algorithm, Erm, make_algorithm, parse_algorithm
+from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
 from freeat.attacks.pgd import Pgd
 from freeat.averaging import WeightAverage
 from freeat.batches import Batches, updates_for
@@ -24,7 +24,7 @@ from freeat.schedules import make_schedule
 from freeat.spec import EvalSpec, TrainSpec
 from freeat.store import RunFolder
 from freeat.threat import Ball, make_ball
-from freeat.world import World
+from freeat.world import ALONE, World
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,40 +44,24 @@ def assemble(
 ) -> tuple[Fit, dict[str, Any]]:
     """The fit a spec describes, with the facts about its data and initial weights. Writes nothing."""
     ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
-    judged_in = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
-    attack = evaluation_attack(evaluation)
+    evaluation_attack(evaluation)
     data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
-    for checked in (ball, judged_in):
-        checked.check(data.shape)
-    train, validation = _training_images(data, spec)
+    ball.check(data.shape)
+    judge = make_judge(spec, evaluation, data, device, world)
     model, facts = initial_model(spec, data, place.trust_code)
-    models.check_logits(model, data.shape, len(data.classes), torch.device("cpu"))
-    updates = spec.updates or updates_for(spec.epochs or spec.DEFAULT_EPOCHS, len(train), spec.batch_size)
+    n = len(judge.train)
+    updates = spec.updates or updates_for(spec.epochs or spec.DEFAULT_EPOCHS, n, spec.batch_size)
     algorithm = training_algorithm(spec, ball, updates)
     if spec.carry and world.size > 1:
         raise InputError(
             "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
         )
-    learner = _learner(spec, model, algorithm, updates, device, world)
-    augment = parse_augmentation(spec.augment, data.augment)
-    judge = Judge(
-        train=train.to(device),
-        test=data.test.to(device),
-        validation=validation.to(device) if validation is not None else None,
-        augment=augment,
-        attack=attack,
-        ball=judged_in,
-        classes=len(data.classes),
-        seed=spec.seed,
-        watches_collapse=not isinstance(algorithm, Erm),
-        world=world,
-    )
     fit = Fit(
-        learner=learner,
+        learner=_learner(spec, model, algorithm, updates, device, world),
         algorithm=algorithm,
-        batches=Batches(n=len(train), size=spec.batch_size, seed=spec.seed, sampling=spec.sampling),  # type: ignore[arg-type]
+        batches=Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling),  # type: ignore[arg-type]
         judge=judge,
-        augment=augment,
+        augment=judge.augment,
         eval_every=evaluation.eval_every,
         eval_size=evaluation.eval_size,
         final_size=evaluation.final_size,
@@ -85,17 +69,40 @@ def assemble(
         checkpoint_every=place.checkpoint_every,
         on_collapse=place.on_collapse,
     )
-    facts["data"] = {
+    return fit, {"data": _data_facts(data, n), "updates": updates, **facts}
+
+
+def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
+    return {
         "name": data.name,
         "digest": data.digest,
-        "train": len(train),
+        "train": n,
         "test": len(data.test),
         "shape": list(data.shape),
         "classes": list(data.classes),
         "notes": list(data.notes),
     }
-    facts["updates"] = updates
-    return fit, facts
+
+
+def make_judge(
+    spec: TrainSpec, evaluation: EvalSpec, data: DataSet, device: torch.device, world: World = ALONE
+) -> Judge:
+    """What judges the models of a spec: its splits, and the attack and radius asked for."""
+    ball = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
+    ball.check(data.shape)
+    train, validation = _training_images(data, spec)
+    return Judge(
+        train=train.to(device),
+        test=data.test.to(device),
+        validation=validation.to(device) if validation is not None else None,
+        augment=parse_augmentation(spec.augment, data.augment),
+        attack=evaluation_attack(evaluation),
+        ball=ball,
+        classes=len(data.classes),
+        seed=spec.seed,
+        watches_collapse=parse_algorithm(spec.algorithm).family != "erm",
+        world=world,
+    )
 
 
 def evaluation_attack(evaluation: EvalSpec) -> Pgd:
@@ -140,6 +147,7 @@ def initial_model(spec: TrainSpec, data: DataSet, trust_code: bool) -> tuple[nn.
         seed=spec.seed,
         trust_code=trust_code,
     )
+    models.check_logits(model, data.shape, len(data.classes), torch.device("cpu"))
     fresh = start_from(model, spec.init_from) if spec.init_from else []
     return model, {
         "initial_weights": weights_digest(model),

@@ -17,8 +17,11 @@ def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    temporary.touch(exist_ok=False)
+    mode = temporary.stat().st_mode  # as the user's umask has it; some writers would make the file private
     try:
         yield temporary
+        temporary.chmod(mode)
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -71,7 +71,9 @@ class Judge:
         """Clean and robust accuracy and loss on every split, and the gaps."""
         record: dict[str, Any] = {
             "attack": self.attack.name,
-            "verdict": getattr(self.attack, "verdict", None),
+            "verdict": self.attack.verdict,
+            "norm": self.ball.norm,
+            "eps": self.ball.eps,
         }
         for name, images, whole, augment in self.splits(size):
             outcome = evaluate(

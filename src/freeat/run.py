@@ -29,7 +29,7 @@ def execute(
 ) -> dict[str, Any]:
     """Carry the run out in its folder, or go on with it, or return its result if it is finished."""
     folder = RunFolder(place.folder)
-    folder.prepare(spec, evaluation)
+    folder.check(spec, evaluation)
     if (result := folder.result) is not None:
         log.info("%s is finished already; its stored result is returned", folder.path)
         return result
@@ -42,6 +42,7 @@ def execute(
         if not world.leads:
             fit.run()
             return {}
+        folder.claim()
         with leased(folder.path) as lease:
             _introduce(folder, spec, evaluation, facts, spec_now, device, world)
             final = fit.run()

@@ -32,8 +32,8 @@ class RunFolder:
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
 
-    def prepare(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
-        """Make sure this folder is free, or is this spec's; refuse anything else without touching it."""
+    def check(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
+        """Make sure this folder is free, or is this spec's; refuse anything else. Touches nothing."""
         if self.exists:
             changes = _changes(self.spec, spec) + _changes(self.evaluation, evaluation)
             if changes or self.description["identity"] != spec.identity:
@@ -46,6 +46,9 @@ class RunFolder:
             raise InputError(
                 f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
             )
+
+    def claim(self) -> None:
+        """Make the folder, and make sure that it can be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             probe = self.path / ".writable"

@@ -1,0 +1,6 @@
+"""``python -m freeat``, for launchers such as torchrun."""
+
+from freeat.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""The command line: finds the command, runs it, and turns bad input into one message and exit code 2."""
+
+import importlib
+import logging
+import sys
+from typing import Any
+
+import click
+
+from freeat import __version__
+from freeat.errors import InputError
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("freeat.commands.train", "Train a robust classifier and measure its generalization gap."),
+    "evaluate": ("freeat.commands.evaluate", "Judge a trained run again, with another attack or radius."),
+    "compare": ("freeat.commands.compare", "Several algorithms and seeds on one data set, side by side."),
+    "data": ("freeat.commands.data", "List and fetch data sets."),
+    "algorithms": ("freeat.commands.listing", "List the training algorithms."),
+    "models": ("freeat.commands.listing", "List the networks with their parameter counts."),
+}
+"""Each command's module and its line in the list; the modules are imported when the command is used."""
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command = getattr(importlib.import_module(COMMANDS[name][0]), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from freeat.errors import unknown_name
+
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise unknown_name("command", args[0], COMMANDS)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, prog_name="freeat")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on the way.")
+def cli(verbose: bool) -> None:
+    """Adversarial training whose robustness generalizes."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(levelname)s: %(message)s",
+        stream=sys.stderr,
+    )
+    logging.captureWarnings(True)
+
+
+def main(args: list[str] | None = None) -> None:
+    """The program ``freeat``."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
+    try:
+        outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("stopped", err=True)
+        return 130
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except InputError as error:
+        click.echo(f"error: {error}", err=True)
+        return 2
+    return outcome if isinstance(outcome, int) else 0

@@ -1,0 +1,52 @@
+"""``freeat evaluate``: a trained run judged again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from freeat.commands.options import json_option, setting_options
+from freeat.spec import EvalSpec
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@setting_options(EvalSpec, leave_out=("eval_every", "eval_size"))
+@click.option(
+    "--weights", default="model", show_default=True, help="which weights: model (the last), ema or best"
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
+@click.option("--model", default=None, help="repeat the import path of the run's model to allow importing it")
+@click.option("--trust-code", is_flag=True, help="allow importing code that the run folder names")
+@json_option
+def evaluate(
+    run: Path,
+    weights: str,
+    device: str,
+    data_dir: Path | None,
+    model: str | None,
+    trust_code: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Judge the trained run in folder RUN again, with another attack, radius or set of weights.
+
+    The result is stored in the run's folder, by the weights and the attack: asking again costs nothing.
+    """
+    from freeat.judgement import judge_run
+    from freeat.reports.table import accuracy_lines
+    from freeat.store import RunFolder
+
+    folder = RunFolder(run)
+    stored = folder.evaluation.words()
+    evaluation = EvalSpec.of(stored | {name: value for name, value in given.items() if value is not None})
+    trusted = trust_code or model == folder.spec.model
+    result = judge_run(
+        folder, evaluation, weights=weights, device=device, data_dir=data_dir, trust_code=trusted
+    )
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        click.echo("\n".join([*accuracy_lines(folder.spec.algorithm, result), *result["notes"]]))

@@ -1,0 +1,72 @@
+"""``freeat train``: one model, one algorithm."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from freeat.commands.options import (
+    gather_words,
+    json_option,
+    make_place,
+    place_options,
+    setting_options,
+    split_place,
+)
+from freeat.spec import EvalSpec, TrainSpec, split_words
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@setting_options(TrainSpec, EvalSpec)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="run folder; default runs/ALGORITHM-NORM-DATA-ID"
+)
+@place_options
+@json_option
+def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> int:
+    """Train a robust classifier and measure its generalization gap.
+
+    Settings come from the YAML file SPEC, if one is named, and from the options, which win. The same command run
+    again continues an interrupted run, and returns the stored result of a finished one.
+
+    \b
+    freeat train --data digits --model cnn --algorithm free-4 --norm l2 --eps 0.6
+    freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
+    """
+    from freeat.commands.progress import RunProgress
+    from freeat.commands.stopping import stop_wish
+    from freeat.fitting import Stopped
+    from freeat.run import execute
+    from freeat.training import Diverged
+
+    settings, place = split_place(given)
+    words = gather_words(settings, spec)
+    training, evaluation = split_words(words)
+    folder = out or Path("runs") / _name(training)
+    where = make_place(folder, place, names_code=settings["model"] is not None)
+    try:
+        with RunProgress(training.algorithm) as progress, stop_wish() as wish:
+            result = execute(training, evaluation, where, watcher=progress, should_stop=wish)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
+    except Diverged as diverged:
+        click.echo(f"error: {diverged}", err=True)
+        return 1
+    if result:
+        click.echo(
+            json.dumps({"folder": str(folder), **result}) if as_json else _summary(folder, training, result)
+        )
+    return 0
+
+
+def _name(spec: TrainSpec) -> str:
+    return f"{spec.algorithm}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
+
+
+def _summary(folder: Path, spec: TrainSpec, result: dict[str, Any]) -> str:
+    from freeat.reports.table import accuracy_lines
+
+    return "\n".join([*accuracy_lines(spec.algorithm, result), *result["notes"], f"run folder: {folder}"])
