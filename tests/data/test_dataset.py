@@ -112,6 +112,13 @@ def test_published_files_go_before_a_stand_in_and_are_held_to_their_checksums(tm
         load("cifar10", data_dir=tmp_path)
 
 
+def test_a_data_set_unpacked_in_part_is_refused_by_name_but_read_by_path(tmp_path: Path) -> None:
+    miniatures.tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    with pytest.raises(InputError, match="6 train and 4 test images, but Tiny-ImageNet has 100000 and 10000"):
+        load("tiny-imagenet", data_dir=tmp_path)
+    assert len(load(tmp_path / "tiny-imagenet-200", data_dir=tmp_path).train) == 6
+
+
 def test_an_absent_data_set_says_how_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="freeat data fetch tiny-imagenet"):
         load("tiny_imagenet", data_dir=tmp_path)

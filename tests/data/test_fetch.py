@@ -17,7 +17,8 @@ from freeat.data import load
 from freeat.data.download import SourceFailed, download
 from freeat.data.fetch import fetch
 from freeat.data.registries import PACKAGES, Package
-from freeat.data.sources import SOURCES, Download, Form, Source
+from freeat.data.source import Download, Form, Source
+from freeat.data.sources import SOURCES
 from freeat.errors import InputError
 
 CONTENT = bytes(range(256)) * 4000
@@ -150,6 +151,8 @@ def mini(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Sou
     archive_form = Form(path=archive.name, reader="cifar100-python", md5=(("", md5(archive)),))
     source = replace(
         SOURCES["cifar100"],
+        n_train=6,
+        n_test=6,
         forms=(folder_form, archive_form),
         downloads=(Download(url=server.url + archive.name, path=archive.name, md5=md5(archive)),),
     )

@@ -83,6 +83,11 @@ def test_wanted_files_are_unpacked_and_others_are_not(tmp_path: Path, into: Path
     assert [(f.name, f.read_bytes()) for f in into.iterdir()] == [("good", b"xxx")]
 
 
+def test_a_folder_of_a_wanted_name_is_passed_over(tmp_path: Path, into: Path) -> None:
+    unpack(tar(tmp_path / "a.tgz", entry("package/evil", tarfile.DIRTYPE)), into, NAMES)
+    assert [f.name for f in into.iterdir()] == ["good"]
+
+
 def test_a_damaged_archive_is_refused(tmp_path: Path, into: Path) -> None:
     archive = tar(tmp_path / "a.tgz", entry("package/more", size=100_000))
     archive.write_bytes(archive.read_bytes()[:60])

@@ -7,7 +7,8 @@ from typing import Literal
 from freeat.data.location import data_folder
 from freeat.data.published import find_form, stand_in_path
 from freeat.data.readers.npz import npz_sizes
-from freeat.data.sources import SOURCES, Source
+from freeat.data.source import Source
+from freeat.data.sources import SOURCES
 from freeat.errors import InputError
 
 State = Literal["embedded", "published", "stand-in", "absent", "damaged"]

@@ -9,14 +9,15 @@ from pathlib import Path
 from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.images import Images
 from freeat.data.location import data_folder
-from freeat.data.published import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
+from freeat.data.published import find_form, read_form, recognize, stand_in_path, verify_form
 from freeat.data.readers.arrays import Arrays
 from freeat.data.readers.digits import read_digits
 from freeat.data.readers.folder import read_folder
 from freeat.data.readers.npz import read_npz
 from freeat.data.readers.pixels import MEMORY_LIMIT, PixelStore
 from freeat.data.readers.trees import open_tree
-from freeat.data.sources import SOURCES, Source, find_source
+from freeat.data.source import Source
+from freeat.data.sources import SOURCES, find_source
 from freeat.errors import InputError, unknown_name
 
 
@@ -85,21 +86,31 @@ def load(
     folder = data_folder(data_dir)
     store = PixelStore(folder=folder / "cache", limit=memory_limit)
     source = find_source(str(name_or_path))
-    path = Path(name_or_path).expanduser()
-    if source is None and not path.exists():
-        if {"/", os.sep} & set(str(name_or_path)) or path.suffix:
-            raise InputError(f"{path}: no such file or folder; known data sets: {', '.join(SOURCES)}")
-        raise unknown_name("data set", str(name_or_path), SOURCES)
-    recognized = recognize(path) if source is None else None
-    if source is None and recognized is None and path.suffix != ".npz":
-        return _load_folder(path, store, seed, test_fraction, image_size)
-    if image_size is not None:
-        raise InputError(f"image size {image_size} for {name_or_path}: only folders of images are resized")
     if source is not None:
+        _refuse_resizing(source.name, image_size)
         return _load_named(source, folder, store)
-    if recognized is not None:
-        return _load_recognized(recognized, path, store)
-    return _dataset(path.stem, read_npz(path))
+    path = _existing(name_or_path)
+    found = recognize(path)
+    if found is None and (path.is_dir() or path.suffix == ".zip"):
+        return _load_images(path, store, seed, test_fraction, image_size)
+    _refuse_resizing(path.name, image_size)
+    return _load_npz(path) if found is None else _load_recognized(found, path, store)
+
+
+def _refuse_resizing(name: str, image_size: int | None) -> None:
+    if image_size is not None:
+        raise InputError(
+            f"image size {image_size} for {name}: only folders of images are resized; leave it out"
+        )
+
+
+def _existing(name_or_path: str | Path) -> Path:
+    path = Path(name_or_path).expanduser()
+    if path.exists():
+        return path
+    if {"/", os.sep} & set(str(name_or_path)) or path.suffix:
+        raise InputError(f"{path}: no such file or folder; known data sets: {', '.join(SOURCES)}")
+    raise unknown_name("data set", str(name_or_path), SOURCES)
 
 
 def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
@@ -108,7 +119,9 @@ def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
     form = find_form(source, folder)
     if form is not None:
         verify_form(form, folder / form.path)
-        return _dataset(source.name, read_form(form, folder / form.path, store), source)
+        data = _dataset(source.name, read_form(form, folder / form.path, store), source)
+        _check_published(data, source, folder / form.path)
+        return data
     stand_in = stand_in_path(source, folder)
     if stand_in.is_file():
         return _stand_in(_dataset(source.name, read_npz(stand_in), source), stand_in)
@@ -116,6 +129,15 @@ def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
         f"{source.title} is not in {folder}: run `freeat data fetch {source.name}`, or name the folder that "
         "has it with --data-dir or $FREEAT_DATA"
     )
+
+
+def _check_published(data: DataSet, source: Source, path: Path) -> None:
+    """Catch an archive that was unpacked in part, where no checksum of the single files is known."""
+    if (len(data.train), len(data.test)) != (source.n_train, source.n_test):
+        raise InputError(
+            f"{path}: {len(data.train)} train and {len(data.test)} test images, but {source.title} has "
+            f"{source.n_train} and {source.n_test}; unpack it again, or load it by its path if you mean this"
+        )
 
 
 def _stand_in(data: DataSet, path: Path) -> DataSet:
@@ -127,7 +149,16 @@ def _stand_in(data: DataSet, path: Path) -> DataSet:
     return replace(data, notes=(*data.notes, note))
 
 
+def _load_npz(path: Path) -> DataSet:
+    if path.suffix != ".npz":
+        raise InputError(
+            f"{path}: not a data set; give an .npz file, a folder or zip of images, or a known name"
+        )
+    return _dataset(path.stem, read_npz(path))
+
+
 def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
+    """The files of a published data set, or files made like them, at a path of the user's choice."""
     arrays = read_form(found.form, path, store)
     if found.verified:
         return _dataset(found.source.name, arrays, found.source)
@@ -135,13 +166,9 @@ def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSe
     return _dataset(path.name, replace(arrays, notes=(*arrays.notes, note)), found.source)
 
 
-def _load_folder(
+def _load_images(
     path: Path, store: PixelStore, seed: int, test_fraction: float, image_size: int | None
 ) -> DataSet:
-    if not path.is_dir() and path.suffix != ".zip":
-        raise InputError(
-            f"{path}: not a data set; give an .npz file, a folder or zip of images, or a known name"
-        )
     arrays = read_folder(
         open_tree(path), store, seed=seed, test_fraction=test_fraction, image_size=image_size
     )

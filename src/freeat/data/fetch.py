@@ -10,7 +10,8 @@ from freeat.data.download import Progress, SourceFailed, download
 from freeat.data.location import data_folder
 from freeat.data.published import find_form, verify_form
 from freeat.data.registries import PACKAGES, fetch_package
-from freeat.data.sources import SOURCES, Form, Source, find_source
+from freeat.data.source import Form, Source
+from freeat.data.sources import SOURCES, find_source
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
 

@@ -17,7 +17,8 @@ from freeat.data.readers.pixels import PixelStore
 from freeat.data.readers.svhn import read_svhn
 from freeat.data.readers.tiny_imagenet import read_tiny_imagenet
 from freeat.data.readers.trees import open_tree
-from freeat.data.sources import SOURCES, Form, Source
+from freeat.data.source import Form, Source
+from freeat.data.sources import SOURCES
 from freeat.errors import InputError
 
 READERS: dict[str, Callable[[Path, PixelStore], Arrays]] = {

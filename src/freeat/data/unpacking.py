@@ -1,6 +1,7 @@
 """Archives unpacked without trusting them: no path escapes, no links or devices, no bombs."""
 
 import shutil
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -20,8 +21,8 @@ LARGEST_TOTAL = 4 << 30
 class _Member:
     name: str
     size: int
-    plain: bool
-    handle: tarfile.TarInfo | zipfile.ZipInfo
+    is_file: bool
+    is_folder: bool
 
 
 def unpack(archive: Path, into: Path, names: frozenset[str]) -> None:
@@ -31,11 +32,11 @@ def unpack(archive: Path, into: Path, names: frozenset[str]) -> None:
     """
     try:
         with _opened(archive) as opened:
-            chosen = [m for m in _checked(archive, _members(opened)) if PurePosixPath(m.name).name in names]
-            for member in chosen:
-                stream = _open(opened, member)
-                with stream, (into / PurePosixPath(member.name).name).open("wb") as out:
-                    shutil.copyfileobj(stream, out, 1 << 20)
+            for member in _checked(archive, _members(opened)):
+                name = PurePosixPath(member.name).name
+                if member.is_file and name in names:
+                    with _open(opened, member.name) as stream, (into / name).open("wb") as out:
+                        shutil.copyfileobj(stream, out, 1 << 20)
     except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{archive}: cannot be unpacked ({error}); fetch it again") from None
 
@@ -54,7 +55,7 @@ def _checked(archive: Path, members: Iterator[_Member]) -> list[_Member]:
         total += member.size
         if total > LARGEST_TOTAL:
             raise InputError(f"{archive}: unpacks to more than {LARGEST_TOTAL} bytes; do not use this file")
-        if not member.plain:
+        if not (member.is_file or member.is_folder):
             raise InputError(f"{archive}: holds a link or device, {member.name!r}; do not use this file")
         checked.append(member)
     return checked
@@ -73,19 +74,19 @@ def _opened(archive: Path) -> Iterator[tarfile.TarFile | zipfile.ZipFile]:
 def _members(opened: tarfile.TarFile | zipfile.ZipFile) -> Iterator[_Member]:
     if isinstance(opened, zipfile.ZipFile):
         for info in opened.infolist():
-            link = (info.external_attr >> 16) & 0o170000 == 0o120000
-            yield _Member(name=info.filename, size=info.file_size, plain=not link, handle=info)
+            link = stat.S_ISLNK(info.external_attr >> 16)
+            yield _Member(
+                name=info.filename,
+                size=info.file_size,
+                is_file=not info.is_dir() and not link,
+                is_folder=info.is_dir(),
+            )
     else:
         for entry in opened:
-            yield _Member(
-                name=entry.name, size=entry.size, plain=entry.isfile() or entry.isdir(), handle=entry
-            )
+            yield _Member(name=entry.name, size=entry.size, is_file=entry.isfile(), is_folder=entry.isdir())
 
 
-def _open(opened: tarfile.TarFile | zipfile.ZipFile, member: _Member) -> IO[bytes]:
-    if isinstance(opened, zipfile.ZipFile):
-        return opened.open(member.name)
-    stream = opened.extractfile(member.name)
-    if stream is None:
-        raise InputError(f"{opened.name!r}: {member.name!r} is a folder where a file was expected")
+def _open(opened: tarfile.TarFile | zipfile.ZipFile, name: str) -> IO[bytes]:
+    stream = opened.open(name) if isinstance(opened, zipfile.ZipFile) else opened.extractfile(name)
+    assert stream is not None  # it is a file, and a file has a stream
     return stream
