@@ -9,7 +9,7 @@ from pathlib import Path
 from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.images import Images
 from freeat.data.location import data_folder
-from freeat.data.published import find_form, read_form, recognize, stand_in_path, verify_form
+from freeat.data.published import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
 from freeat.data.readers.arrays import Arrays
 from freeat.data.readers.digits import read_digits
 from freeat.data.readers.folder import read_folder
