@@ -1,0 +1,31 @@
+"""Algorithmic stability measured: twin runs on S and S′, and the constants the theorems speak of."""
+
+from freeat.stability.bounded import BoundedLoss, error_probability
+from freeat.stability.coupled import CoupledRuns, SeparateRuns, StackedRuns, make_runs
+from freeat.stability.engine import EngineChoice, choose_engine
+from freeat.stability.estimates import Estimate, mean_estimate, mean_largest, uniform_stability
+from freeat.stability.probes import Hardest, Probing
+from freeat.stability.stack import Stack
+from freeat.stability.twins import Twins, delta_distances, train_twins, weight_distances
+
+__all__ = [
+    "BoundedLoss",
+    "CoupledRuns",
+    "EngineChoice",
+    "Estimate",
+    "Hardest",
+    "Probing",
+    "SeparateRuns",
+    "Stack",
+    "StackedRuns",
+    "Twins",
+    "choose_engine",
+    "delta_distances",
+    "error_probability",
+    "make_runs",
+    "mean_estimate",
+    "mean_largest",
+    "train_twins",
+    "uniform_stability",
+    "weight_distances",
+]

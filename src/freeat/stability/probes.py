@@ -1,0 +1,88 @@
+"""max_δ h of coupled runs on probe images, by a strong PGD that keeps the largest loss along its way."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from freeat.data import Images
+from freeat.errors import InputError
+from freeat.objectives import cross_entropy
+from freeat.stability.coupled import CoupledRuns, Logits
+from freeat.streams import ImageCoins
+from freeat.threat import Ball
+
+PROBE_BATCH = 256
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Hardest:
+    """For each member and image, (K, n): the largest −log p_y found in the ball, and whether all were right."""
+
+    cross_entropy: Tensor
+    robust: Tensor
+
+    @property
+    def bounded(self) -> Tensor:
+        """The largest 1 − p_y: a growing function of −log p_y, so its largest is found with it."""
+        return -(-self.cross_entropy).expm1()
+
+    @property
+    def robust_accuracy(self) -> list[float]:
+        """Of each member."""
+        return [float(a) for a in self.robust.double().mean(1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probing:
+    """PGD on cross-entropy with steps of ε/4 from random starts; the clean image is looked at too.
+
+    For one seed all members, and all times of a run, are attacked with the same draws.
+    """
+
+    ball: Ball
+    steps: int = 20
+    restarts: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.restarts < 1:
+            raise InputError(
+                f"probing with {self.steps} steps and {self.restarts} restarts: both must be at least 1"
+            )
+
+    def __call__(self, runs: CoupledRuns, images: Images) -> Hardest:
+        dtype = next(runs.base.model.parameters()).dtype
+        losses, robust = [], []
+        for rows in torch.split(torch.arange(len(images)), PROBE_BATCH):
+            x, y = images.batch(rows)
+            coins = ImageCoins(self.seed, images.index[rows.to(images.index.device)].tolist())
+
+            def attacked(f: Logits, x: Tensor, y: Tensor, coins: ImageCoins = coins) -> tuple[Tensor, Tensor]:
+                return self._attacked(f, x, y, coins)
+
+            part_losses, part_robust = runs.measure(attacked, x.to(dtype), y)
+            losses.append(part_losses.cpu())
+            robust.append(part_robust.cpu())
+        return Hardest(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
+
+    def _attacked(self, f: Logits, x: Tensor, y: Tensor, coins: ImageCoins) -> tuple[Tensor, Tensor]:
+        ball = self.ball
+        with torch.no_grad():
+            best, right = _judged(f(x), y)
+        for r in range(self.restarts):
+            own = coins.at("restart", r)
+            delta = ball.confine(x, ball.start(x, "uniform", own))
+            for k in range(self.steps + 1):
+                delta = delta.detach().requires_grad_(k < self.steps)
+                with torch.set_grad_enabled(k < self.steps):
+                    loss, correct = _judged(f(ball.apply(x, delta)), y)
+                best, right = torch.maximum(best, loss.detach()), right & correct
+                if k < self.steps:
+                    (g_delta,) = torch.autograd.grad(loss.sum(), delta)
+                    delta = ball.confine(x, ball.ascend(delta.detach(), g_delta, ball.eps / 4, own.at(k)))
+        return best, right
+
+
+def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    return cross_entropy(logits, y), logits.detach().argmax(-1) == y

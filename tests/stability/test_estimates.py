@@ -1,0 +1,66 @@
+"""Estimates of uniform stability: unbiased where a plug-in maximum is not, with intervals that cover."""
+
+import numpy as np
+import pytest
+
+from freeat.errors import InputError
+from freeat.stability import mean_estimate, mean_largest, uniform_stability
+
+
+def noisy(signal: np.ndarray, seeds: int, rng: np.random.Generator, noise: float = 1.0) -> np.ndarray:
+    return signal + noise * rng.standard_normal((seeds, *signal.shape))
+
+
+def test_without_noise_it_is_the_largest_absolute_mean() -> None:
+    signal = np.array([[0.1, -0.7], [0.3, 0.2]])
+    found = uniform_stability(np.broadcast_to(signal, (6, 2, 2)))
+    assert found.value == pytest.approx(0.7)
+    assert found.interval == (pytest.approx(0.7), pytest.approx(0.7))
+
+
+def test_pure_noise_has_no_stability_to_find() -> None:
+    """The plug-in maximum of 200 noisy means is far above 0; the split estimate is not."""
+    rng = np.random.default_rng(0)
+    found, plug_in = [], []
+    for _ in range(60):
+        draws = noisy(np.zeros((10, 20)), 10, rng)
+        found.append(uniform_stability(draws).value)
+        plug_in.append(np.abs(draws.mean(0)).max())
+    assert abs(np.mean(found)) < 4 * np.std(found) / np.sqrt(60)
+    assert np.mean(plug_in) > 0.7
+
+
+def test_a_clear_maximum_is_valued_without_bias() -> None:
+    rng = np.random.default_rng(1)
+    signal = np.zeros((4, 5))
+    signal[2, 3] = -2.0
+    values = [uniform_stability(noisy(signal, 10, rng)).value for _ in range(60)]
+    assert np.mean(values) == pytest.approx(2.0, abs=4 * np.std(values) / np.sqrt(60))
+
+
+def test_the_average_of_the_largest_is_never_below() -> None:
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        draws = noisy(rng.standard_normal((3, 4)), 8, rng)
+        assert mean_largest(draws).value >= uniform_stability(draws).value
+
+
+def test_the_interval_of_a_mean_covers() -> None:
+    rng = np.random.default_rng(3)
+    hits = 0
+    for _ in range(200):
+        low, high = mean_estimate(rng.standard_normal(20) + 5).interval
+        hits += low <= 5 <= high
+    assert 170 <= hits <= 198
+
+
+def test_equal_runs_give_zero() -> None:
+    assert uniform_stability(np.zeros((4, 2, 3))).row() == {"value": 0.0, "low": 0.0, "high": 0.0}
+
+
+def test_too_few_seeds_are_refused_or_have_no_interval() -> None:
+    with pytest.raises(InputError, match="at least 2"):
+        uniform_stability(np.zeros((1, 2, 2)))
+    assert uniform_stability(np.zeros((3, 2, 2))).interval is None
+    with pytest.raises(InputError, match="none empty"):
+        mean_largest(np.zeros((2, 0, 2)))
