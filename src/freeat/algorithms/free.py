@@ -16,7 +16,8 @@ class Free:
     """Algorithm 2, A_Free: m simultaneous steps of w and δ on each batch, both gradients from one pass.
 
     ``alpha`` is in input units; by default ε. ``carry`` begins a batch with the perturbations the one before
-    ended with, slot by slot, as the first Free AT did; the paper draws them anew.
+    ended with, slot by slot, as the first Free AT did (each process keeps its own slots); the paper draws them
+    anew.
     """
 
     ball: Ball
@@ -43,14 +44,17 @@ class Free:
         norms = []
         coins = learner.begin(x)  # line 3
         delta = self.ball.start(x, self.start, coins)  # line 4
-        if self.carry and learner.carried is not None:
-            kept = learner.carried[..., : x.shape[-4], :, :, :]
-            delta = torch.cat([kept, delta[..., kept.shape[-4] :, :, :, :]], dim=-4)
+        kept = learner.carried if self.carry else None
+        if kept is not None:
+            # written in place: norms are summed in the order of delta's layout, which a resumed run must share
+            delta[..., : kept.shape[-4], :, :, :] = kept[..., : x.shape[-4], :, :, :]
         for i in range(min(self.m, learner.updates_left)):  # line 5, cut exactly at T
             losses, g_delta = learner.both_gradients(h, delta, x, y)  # lines 6-7: one pass, both gradients
             learner.descend()  # line 8
             delta = self.ball.ascend(delta, g_delta, self.step_size, coins.at(i))  # line 9
             norms.append(l2_norm(g_delta))
         if self.carry:
-            learner.carried = delta
+            learner.carried = (
+                delta if kept is None else torch.cat([delta, kept[..., x.shape[-4] :, :, :, :]], -4)
+            )
         return StepRecord(losses=losses, delta=delta, g_norms=torch.stack(norms))
