@@ -28,5 +28,7 @@ class WarmUp:
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         share = min(1.0, (learner.updates + 1) / self.updates)
-        ball, alpha = self.algorithm.ball.scaled(share), share * self.algorithm.step_size
+        ball, alpha = self.algorithm.ball.scaled(share), self.algorithm.alpha
+        # a step left to its default follows the radius by itself
+        alpha = None if alpha is None else share * alpha
         return replace(self.algorithm, ball=ball, alpha=alpha).step(learner, x, y)
