@@ -96,6 +96,8 @@ def make_algorithm(
     parsed = parse_algorithm(name)
     if start is not None and start not in STARTS:
         raise unknown_name("start", start, STARTS)
+    if carry and parsed.family != "free":
+        raise InputError(f"carry keeps δ between batches, which only Free does, not {name!r}")
     if objective is None:
         objective = OBJECTIVES[parsed.objective]()
     begin: Start = start or default_start(parsed)  # type: ignore[assignment]
@@ -115,8 +117,6 @@ def make_algorithm(
             algorithm = Friendly(
                 ball=ball, m=m, tau=tau, omega=omega, alpha=step, start=begin, objective=objective
             )
-    if carry and parsed.family != "free":
-        raise InputError(f"carry keeps δ between batches, which only Free does, not {name!r}")
     return WarmUp(algorithm=algorithm, updates=warmup_updates) if warmup_updates else algorithm
 
 
