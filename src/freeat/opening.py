@@ -107,8 +107,11 @@ def _of_file(
     model = models.build(
         network, classes=len(data.classes), shape=data.shape, args=args, trust_code=trust_code
     )
-    model = load_weights(model, file, channels=data.shape[0])
+    bare = model
+    model = load_weights(bare, file, channels=data.shape[0])
     if normalize:
+        if model is not bare:
+            raise InputError(f"{file} brings its own normalization: leave --normalize out")
         layer = models.Normalization.parse(normalize).layer(data.shape[0])
         model = nn.Sequential(layer, model)
     return model, Path(file).stem

@@ -1,0 +1,77 @@
+"""Honesty checks: what must hold for a robustness figure to be believed, each said in a plain sentence."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+MASKED = "gradients may be masked, and the white-box figure is then too high"
+LEVEL = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """A check by name, whether it passed, and what it found."""
+
+    name: str
+    passed: bool
+    sentence: str
+
+
+def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
+    """Whether the weaker attack fools significantly more of the same images than the stronger one.
+
+    McNemar's exact test on the images that only one of the two fools.
+    """
+    only_weak, only_strong = len({*weak} - {*strong}), len({*strong} - {*weak})
+    n = only_weak + only_strong
+    tail = sum(math.comb(n, k) for k in range(only_weak, n + 1)) / 2**n
+    return only_weak > only_strong and tail < LEVEL
+
+
+def compare_cells(cells: Sequence[dict[str, Any]]) -> list[Check]:
+    """The checks between finished measurements: radii among each other, black box against white box."""
+    return [*_radii(cells), *_boxes(cells)]
+
+
+def _groups(cells: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(cell[key] for key in keys), []).append(cell)
+    return groups
+
+
+def _radii(cells: Sequence[dict[str, Any]]) -> list[Check]:
+    checks = []
+    for (model, attack, norm, split), group in _groups(cells, "model", "attack", "norm", "split").items():
+        group = sorted(group, key=lambda cell: float(cell["eps"]))
+        if len(group) == 1:
+            continue
+        rises = [(a["eps"], b["eps"]) for a, b in pairwise(group) if outdone(b["fooled"], a["fooled"])]
+        said = f"{model}, {attack} ({norm}, {split}): robust accuracy"
+        sentence = (
+            f"{said} rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
+            if rises
+            else f"{said} does not rise as ε grows from {group[0]['eps']:.4g} to {group[-1]['eps']:.4g}."
+        )
+        checks.append(Check(name="larger radius", passed=not rises, sentence=sentence))
+    return checks
+
+
+def _boxes(cells: Sequence[dict[str, Any]]) -> list[Check]:
+    checks = []
+    for (model, norm, eps, split), group in _groups(cells, "model", "norm", "eps", "split").items():
+        white = [cell for cell in group if not cell["black_box"]]
+        black = [cell for cell in group if cell["black_box"]]
+        if not white or not black:
+            continue
+        strong, weak = (min(side, key=lambda cell: float(cell["robust_accuracy"])) for side in (white, black))
+        beaten = outdone(strong["fooled"], weak["fooled"])
+        sentence = (
+            f"{model} ({norm}, ε = {eps:.4g}, {split}): the black-box {weak['attack']} leaves "
+            f"{weak['robust_accuracy']:.1%} right, the white-box {strong['attack']} "
+            f"{strong['robust_accuracy']:.1%}: {MASKED if beaten else 'as it should be'}."
+        )
+        checks.append(Check(name="black box", passed=not beaten, sentence=sentence))
+    return checks

@@ -1,0 +1,163 @@
+"""A model under an attack, image by image: who was right, who was fooled, at what cost."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.verdict import Attack
+from freeat.data import Images
+from freeat.freezing import frozen
+from freeat.intervals import wilson
+from freeat.learner import Passes
+from freeat.streams import ImageCoins
+from freeat.threat import Ball
+
+BATCH = 256
+Progress = Callable[[int], None]  # how many more images are done
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Measurement:
+    """What happened to each image; tensors on the CPU. ``predicted`` is the label given to x + δ."""
+
+    index: Tensor
+    y: Tensor
+    clean_correct: Tensor
+    robust_correct: Tensor
+    predicted: Tensor
+    delta: Tensor
+    queries: Tensor | None
+    passes: Passes
+    seconds: float
+    notes: tuple[str, ...]
+    classes: int
+    population: int
+
+    def summary(self) -> dict[str, Any]:
+        """Accuracies with 95 % intervals, whole and per class, and what they cost, as plain numbers."""
+        n = len(self.y)
+        return {
+            "n": n,
+            "population": self.population,
+            **_proportion("clean", self.clean_correct),
+            **_proportion("robust", self.robust_correct),
+            "per_class": [
+                {"class": k, "n": int(of_class.sum())}
+                | _proportion("clean", self.clean_correct[of_class])
+                | _proportion("robust", self.robust_correct[of_class])
+                for k in range(self.classes)
+                if bool((of_class := self.y == k).any())
+            ],
+            "fooled": self.index[~self.robust_correct].tolist(),
+            "queries": None if self.queries is None else _spread(self.queries),
+            "passes": asdict(self.passes),
+            "seconds": self.seconds,
+            "notes": list(self.notes),
+        }
+
+
+def _proportion(name: str, hits: Tensor) -> dict[str, Any]:
+    k, n = int(hits.sum()), len(hits)
+    return {f"{name}_accuracy": k / n, f"{name}_interval": list(wilson(k, n))}
+
+
+def _spread(queries: Tensor) -> dict[str, Any]:
+    """Queries over the images that were asked about at all; those wrong when clean need none."""
+    asked = queries[queries > 0].double()
+    if not len(asked):
+        return {"total": 0, "mean": 0.0, "median": 0.0, "most": 0, "per_image": queries.tolist()}
+    return {
+        "total": int(asked.sum()),
+        "mean": float(asked.mean()),
+        "median": float(asked.median()),
+        "most": int(asked.max()),
+        "per_image": queries.tolist(),
+    }
+
+
+def measure(
+    model: nn.Module,
+    images: Images,
+    attack: Attack,
+    ball: Ball,
+    *,
+    classes: int,
+    seed: int = 0,
+    population: int | None = None,
+    batch_size: int = BATCH,
+    progress: Progress | None = None,
+) -> Measurement:
+    """Attack every image in evaluation mode. What counts as fooled is confirmed by the model on the stored x + δ."""
+    device, dtype = home(model)
+    images = images.to(device)
+    columns: dict[str, list[Tensor]] = {
+        "clean": [],
+        "robust": [],
+        "predicted": [],
+        "delta": [],
+        "queries": [],
+    }
+    passes = Passes()
+    notes: dict[str, None] = {}
+    began = time.perf_counter()
+    with frozen(model, "eval"):
+        for rows in torch.split(torch.arange(len(images)), batch_size):
+            coins = ImageCoins(seed, images.index[rows.to(device)].tolist())
+            x, y = images.batch(rows)
+            x = x.to(dtype)
+            with torch.no_grad():
+                clean = model(x).argmax(-1) == y
+            attacked = attack(model, x, y, ball, coins)
+            predicted = y.clone()
+            claimed = attacked.fooled.nonzero().squeeze(-1)
+            if len(claimed):
+                predicted[claimed] = labels(model, x[claimed], attacked.delta[claimed], ball)
+            passes.forward += len(x) + len(claimed) + attacked.passes.forward
+            passes.gradient += attacked.passes.gradient
+            notes |= dict.fromkeys(attacked.notes)
+            found = {
+                "clean": clean,
+                "robust": predicted == y,
+                "predicted": predicted,
+                "delta": attacked.delta,
+            }
+            if attacked.queries is not None:
+                found["queries"] = attacked.queries
+            for name, value in found.items():
+                columns[name].append(value.cpu())
+            if progress is not None:
+                progress(len(x))
+    joined = {name: torch.cat(parts) for name, parts in columns.items() if parts}
+    return Measurement(
+        index=images.index.cpu(),
+        y=images.y.cpu(),
+        clean_correct=joined["clean"],
+        robust_correct=joined["robust"],
+        predicted=joined["predicted"],
+        delta=joined["delta"],
+        queries=joined.get("queries"),
+        passes=passes,
+        seconds=time.perf_counter() - began,
+        notes=tuple(notes),
+        classes=classes,
+        population=population or len(images),
+    )
+
+
+@torch.no_grad()
+def labels(model: nn.Module, x: Tensor, delta: Tensor, ball: Ball) -> Tensor:
+    """The labels the model gives to x + δ."""
+    predicted: Tensor = model(ball.apply(x, delta)).argmax(-1)
+    return predicted
+
+
+def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where the model's weights are, and how wide its floating-point numbers."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            return tensor.device, tensor.dtype
+    return torch.device("cpu"), torch.float32

@@ -1,0 +1,116 @@
+"""The honesty checks that need the model itself, on its first few images."""
+
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.ascent import delta_gradient
+from freeat.attacks.honesty import MASKED, Check, outdone
+from freeat.attacks.measurement import home, measure
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.data import Images
+from freeat.freezing import frozen
+from freeat.objectives import cross_entropy
+from freeat.threat import L2, Ball
+
+IMAGES = 64
+
+
+def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0) -> list[Check]:
+    """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
+
+    Costs at most 85 gradient and 110 forward passes of each of the first 64 images.
+    """
+    images = images.take(torch.arange(min(IMAGES, len(images))))
+    was_training = any(module.training for module in model.modules())
+    device, dtype = home(model)
+    x, y = images.to(device).batch(torch.arange(len(images)))
+    with frozen(model, "eval"):
+        checks = [
+            _mode(was_training),
+            _determinism(model, x.to(dtype)),
+            _gradients(model, x.to(dtype), y, ball),
+        ]
+
+    def fooled(attack: Attack, at: Ball) -> list[int]:
+        measured = measure(model, images, attack, at, classes=classes, seed=seed)
+        return measured.index[~measured.robust_correct].tolist()
+
+    wider, huge = _wider(ball), _huge(ball, images.shape)
+    few = fooled(Pgd(steps=5, verdict="last"), ball)
+    many = fooled(Pgd(steps=20, verdict="last"), ball)
+    wide = fooled(Pgd(steps=20, verdict="last"), wider)
+    black = fooled(Square(queries=100), ball)
+    n = len(images)
+    return [
+        *checks,
+        _order("more steps", f"20 steps fool {len(many)} of {n} images, 5 steps {len(few)}", many, few),
+        _order(
+            "larger radius",
+            f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images, ε = {ball.eps:.4g} {len(many)}",
+            wide,
+            many,
+        ),
+        _vanishing(huge, n - len(fooled(Pgd(steps=40), huge)), n),
+        _order(
+            "black box",
+            f"PGD-20 fools {len(many)} of {n} images, Square with 100 queries {len(black)}",
+            many,
+            black,
+        ),
+    ]
+
+
+def _mode(was_training: bool) -> Check:
+    said = "was in training mode and was put into" if was_training else "is in"
+    return Check(name="evaluation mode", passed=True, sentence=f"The model {said} evaluation mode.")
+
+
+@torch.no_grad()
+def _determinism(model: nn.Module, x: Tensor) -> Check:
+    passed = bool(torch.equal(model(x), model(x)))
+    sentence = (
+        "The model gives the same logits twice."
+        if passed
+        else "The model gives other logits the second time: it is random, and these attacks, which take it for "
+        "fixed, overestimate it."
+    )
+    return Check(name="deterministic", passed=passed, sentence=sentence)
+
+
+def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Check:
+    """Gradients at the images themselves, where every attack begins."""
+    gradient = delta_gradient(lambda x_adv: cross_entropy(model(x_adv), y), x, torch.zeros_like(x), ball)
+    largest = gradient.abs().amax((1, 2, 3))
+    broken, zero = int((~largest.isfinite()).sum()), int((largest == 0).sum())
+    sentence = (
+        f"Of {len(x)} images, {zero} have a zero gradient and {broken} one that is not finite: {MASKED}."
+        if broken or zero
+        else f"The gradient is finite and not zero at all {len(x)} images looked at."
+    )
+    return Check(name="gradients", passed=not broken and not zero, sentence=sentence)
+
+
+def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
+    beaten = outdone(strong, weak)
+    verdict = (
+        MASKED if beaten else "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    )
+    return Check(name=name, passed=not beaten, sentence=f"{said}: {verdict}.")
+
+
+def _vanishing(ball: Ball, right: int, n: int) -> Check:
+    said = f"At the very large radius ε = {ball.eps:.4g}, PGD-40 leaves {right} of {n} images right"
+    sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
+    return Check(name="very large radius", passed=not right, sentence=sentence)
+
+
+def _wider(ball: Ball) -> Ball:
+    return ball.scaled(2) if isinstance(ball, L2) or ball.eps <= 0.5 else ball
+
+
+def _huge(ball: Ball, shape: tuple[int, int, int]) -> Ball:
+    """A ball in which every image reaches the grey one, so that nothing can be told apart any more."""
+    half = 0.5 * torch.Size(shape).numel() ** 0.5 if isinstance(ball, L2) else 0.5
+    return type(ball)(max(half, ball.eps), ball.box)

@@ -1,0 +1,110 @@
+"""Weights from anybody's file into a model: safetensors, or a state dict read without executing code.
+
+Files differ in what they wrap around the weights: a dictionary with other things in it, a prefix from a
+parallel or compiled module, a normalization layer in front. All of it is found by looking for the model's own
+names among the file's.
+"""
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from freeat.checkpoints import load_tensors
+from freeat.errors import InputError
+from freeat.models.normalize import Normalization
+
+WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "ema_state_dict")
+MEANS, STDS = ("mean", "mu"), ("std", "sigma")
+State = dict[str, Tensor]
+
+
+def load_weights(model: nn.Module, path: Path | str, *, channels: int) -> nn.Module:
+    """The model with the weights of a file; where the file brings a normalization, a layer in front of it."""
+    path = Path(path).expanduser()
+    state = read_state(path)
+    prefix = _prefix(model, state, path)
+    own = model.state_dict()
+    filled = {name: state.get(prefix + name, value) for name, value in own.items()}
+    for name, value in own.items():
+        if filled[name].shape != value.shape:
+            raise InputError(
+                f"{path.name}: {prefix + name} is {tuple(filled[name].shape)}, but {tuple(value.shape)} in the "
+                "model: build the model with the classes and width the weights were trained with"
+            )
+    model.load_state_dict(filled)
+    extra = {name: value for name, value in state.items() if name.removeprefix(prefix) not in own}
+    normalization = _normalization(extra, path)
+    if normalization is None:
+        return model
+    return nn.Sequential(OrderedDict(normalize=normalization.layer(channels), model=model))
+
+
+def read_state(path: Path) -> State:
+    """The tensors of a weights file by name, unwrapped."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such weights file")
+    if path.suffix == ".safetensors":
+        return load_tensors(path)[0]
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:
+        raise InputError(
+            f"{path} holds more than tensors, and reading it would run code: save model.state_dict(), "
+            "best as safetensors"
+        ) from None
+    except (RuntimeError, EOFError, OSError) as error:
+        raise InputError(
+            f"{path} is not a readable weights file: {str(error).splitlines()[0]}; "
+            "give a .safetensors file or a saved state dict"
+        ) from None
+    return _unwrapped(content, path)
+
+
+def _unwrapped(content: object, path: Path) -> State:
+    while isinstance(content, Mapping):
+        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
+        if tensors:
+            return tensors
+        inner = [content[name] for name in WRAPPINGS if isinstance(content.get(name), Mapping)]
+        if not inner:
+            break
+        content = inner[0]
+    raise InputError(f"{path} holds no state dict: save model.state_dict(), bare or under 'state_dict'")
+
+
+def _prefix(model: nn.Module, state: State, path: Path) -> str:
+    """What stands before the model's own names in the file, e.g. ``module.``."""
+    needed = [name for name in model.state_dict() if not name.endswith("num_batches_tracked")]
+    if not needed:
+        return ""
+    candidates = {
+        name.removesuffix(needed[0]) for name in state if name == needed[0] or name.endswith(f".{needed[0]}")
+    }
+    shortfalls = {p: [name for name in needed if p + name not in state] for p in candidates or {""}}
+    best = min(shortfalls, key=lambda p: (len(shortfalls[p]), len(p)))
+    if shortfalls[best]:
+        raise InputError(
+            f"{path.name} lacks {len(shortfalls[best])} of the model's {len(needed)} tensors, first "
+            f"{shortfalls[best][0]!r}; it begins with {next(iter(state))!r}: the weights belong to another model"
+        )
+    return best
+
+
+def _normalization(extra: State, path: Path) -> Normalization | None:
+    """The normalization among tensors that are not the model's own; anything else there is refused."""
+    known = {"num_batches_tracked", "n_averaged"}
+    rest = {name: value for name, value in extra.items() if name.rpartition(".")[2] not in known}
+    means = [value for name, value in rest.items() if name.rpartition(".")[2] in MEANS]
+    stds = [value for name, value in rest.items() if name.rpartition(".")[2] in STDS]
+    if len(means) == len(stds) == 1 and len(rest) == 2:
+        return Normalization(mean=tuple(means[0].flatten().tolist()), std=tuple(stds[0].flatten().tolist()))
+    if rest:
+        raise InputError(
+            f"{path.name} has {len(rest)} tensors the model does not know, first {next(iter(rest))!r}: "
+            "the weights belong to another model"
+        )
+    return None
