@@ -1,0 +1,256 @@
+"""What every algorithm owes, with every objective and norm. A newcomer joins with a row in ``ROWS``."""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, StepRecord, Vanilla, WarmUp
+from freeat.algorithms.names import EXAMPLES, FAMILIES, make_algorithm
+from freeat.learner import Learner
+from freeat.objectives import OBJECTIVES, Objective
+from freeat.precision import Precision
+from freeat.threat import STARTS, Ball, Start
+from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
+
+B = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An algorithm: how to make it, and what it spends per image and step.
+
+    ``passes`` gives (with gradient, forward only) from the passes of the objective's loss and those that
+    its attack makes once, forward only.
+    """
+
+    make: Callable[[Ball, Objective, Start], Algorithm]
+    passes: Callable[[int, int], tuple[int, int]]
+    updates: int = 1
+
+
+ROWS = {
+    "erm": Row(make=lambda ball, h, start: Erm(objective=h), passes=lambda loss, once: (loss, 0)),
+    "vanilla": Row(
+        make=lambda ball, h, start: Vanilla(ball=ball, m=2, objective=h, start=start),
+        passes=lambda loss, once: (2 + loss, once),
+    ),
+    "fast": Row(
+        make=lambda ball, h, start: Fast(ball=ball, objective=h, start=start),
+        passes=lambda loss, once: (1 + loss, once),
+    ),
+    "free": Row(
+        make=lambda ball, h, start: Free(ball=ball, m=3, objective=h, start=start),
+        passes=lambda loss, once: (3 * loss, 0),
+        updates=3,
+    ),
+    "free-carry": Row(
+        make=lambda ball, h, start: Free(ball=ball, m=2, objective=h, start=start, carry=True),
+        passes=lambda loss, once: (2 * loss, 0),
+        updates=2,
+    ),
+    "friendly": Row(
+        make=lambda ball, h, start: Friendly(ball=ball, m=3, tau=1, omega=0.01, objective=h, start=start),
+        passes=lambda loss, once: (3 + loss, 0),
+    ),
+    "warm-up": Row(
+        make=lambda ball, h, start: WarmUp(
+            algorithm=Vanilla(ball=ball, m=2, objective=h, start=start), updates=4
+        ),
+        passes=lambda loss, once: (2 + loss, once),
+    ),
+}
+LOSS_PASSES = {"ce": 1, "trades": 2, "alp": 2, "mart": 2}
+ONCE = {"trades": 1}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One algorithm with one objective in one norm."""
+
+    row: Row
+    objective: str
+    ball: Ball
+
+    def algorithm(self, start: Start = "uniform") -> Algorithm:
+        return self.row.make(self.ball, OBJECTIVES[self.objective](), start)
+
+
+CELLS = {
+    f"{name}-{objective}-{norm}": Cell(row, objective, ball)
+    for (name, row), objective, (norm, ball) in product(ROWS.items(), OBJECTIVES, BALLS.items())
+}
+SGD = torch.optim.SGD
+OPTIMIZERS: dict[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
+    "sgd": lambda params: SGD(params, lr=0.05, momentum=0.9, weight_decay=2e-4),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.01),
+    "adamw": lambda params: torch.optim.AdamW(params, lr=0.01),
+}
+
+
+def train(
+    cell: Cell,
+    net: nn.Module,
+    device: torch.device,
+    *,
+    batches: int = 2,
+    precision: str = "fp32",
+    optimizer: str = "sgd",
+    start: Start = "uniform",
+) -> tuple[Learner, list[StepRecord]]:
+    """Some batches in a loop of the user's own; labels and images are of the net's device and type."""
+    learner = Learner(net, OPTIMIZERS[optimizer](net.parameters()), precision=Precision(precision, device))
+    algorithm = cell.algorithm(start)
+    dtype = next(net.parameters()).dtype
+    batch = [t.to(device) for t in images(0, B, dtype=dtype)]
+    return learner, [algorithm.step(learner, *batch) for _ in range(batches)]
+
+
+def net_on(device: torch.device) -> nn.Module:
+    return batch_norm_net().to(device).train()
+
+
+@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+class TestEveryAlgorithm:
+    def test_two_runs_have_the_same_bits(self, cell: Cell, device: torch.device) -> None:
+        one, two = net_on(device), net_on(device)
+        records = [train(cell, net, device)[1][-1] for net in (one, two)]
+        assert same_bits(weights(one), weights(two))
+        assert torch.equal(records[0].delta, records[1].delta)
+        assert torch.equal(records[0].losses, records[1].losses)
+
+    def test_weights_move_and_the_loss_falls(self, cell: Cell, device: torch.device) -> None:
+        net = net_on(device)
+        before = weights(net)
+        _, records = train(cell, net, device, batches=25)
+        assert not same_bits(before, weights(net))
+        assert records[-1].losses.mean() < 0.7 * records[0].losses.mean()
+
+    @pytest.mark.parametrize("precision", ["bf16", "fp16"])
+    def test_low_precision(self, cell: Cell, precision: str, device: torch.device) -> None:
+        exact, net = net_on(device), net_on(device)
+        start = weights(net)
+        train(cell, exact, device, batches=1)
+        _, records = train(cell, net, device, batches=1, precision=precision)
+        assert records[-1].losses.dtype == records[-1].delta.dtype == torch.float32
+        assert all(t.isfinite().all() for t in weights(net))
+        moved, expected = (
+            torch.cat(
+                [(a - b).flatten() for a, b in zip(weights(n), start, strict=True) if a.is_floating_point()]
+            )
+            for n in (net, exact)
+        )
+        assert torch.cosine_similarity(moved, expected, dim=0) > 0.9
+
+    def test_no_gradients_modes_or_flags_are_left_behind(self, cell: Cell, device: torch.device) -> None:
+        net = net_on(device)
+        net[1].eval()
+        net[3].weight.requires_grad_(False)
+        frozen, statistics = net[3].weight.clone(), net[1].running_mean.clone()
+        modes = [module.training for module in net.modules()]
+        flags = [p.requires_grad for p in net.parameters()]
+        _, records = train(cell, net, device)
+        assert all(p.grad is None for p in net.parameters())
+        assert [module.training for module in net.modules()] == modes
+        assert [p.requires_grad for p in net.parameters()] == flags
+        assert torch.equal(net[3].weight, frozen)
+        assert torch.equal(net[1].running_mean, statistics)
+        for tensor in (records[0].losses, records[0].delta, records[0].g_norms):
+            assert tensor is None or (tensor.grad_fn is None and not tensor.requires_grad)
+
+    def test_attacks_leave_batch_norm_alone(self, cell: Cell, device: torch.device) -> None:
+        """The network's statistics are gathered by the passes of the loss only: attacks run in eval mode."""
+        net = net_on(device)
+        train(cell, net, device, batches=1)
+        assert net[1].num_batches_tracked == LOSS_PASSES[cell.objective] * cell.row.updates
+
+    def test_a_step_on_meta(self, cell: Cell) -> None:
+        meta = torch.device("meta")
+        learner, records = train(cell, net_on(meta), meta)
+        assert learner.updates == 2 * cell.row.updates
+        assert {records[-1].losses.device, records[-1].delta.device} == {meta}
+
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
+    def test_any_optimizer(self, cell: Cell, optimizer: str, device: torch.device) -> None:
+        net = net_on(device)
+        before = weights(net)
+        learner, _ = train(cell, net, device, optimizer=optimizer)
+        assert learner.updates == 2 * cell.row.updates
+        assert not same_bits(before, weights(net))
+        assert all(t.isfinite().all() for t in weights(net))
+
+    def test_passes_are_counted_and_updates_as_declared(self, cell: Cell, device: torch.device) -> None:
+        net = net_on(device)
+        seen = []
+        net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
+        learner, records = train(cell, net, device, batches=1)
+        expected = cell.row.passes(LOSS_PASSES[cell.objective], ONCE.get(cell.objective, 0))
+        assert (learner.passes.gradient, learner.passes.forward) == tuple(B * n for n in expected)
+        assert sum(seen) == learner.passes.gradient + learner.passes.forward
+        assert (learner.updates, learner.batches) == (cell.row.updates, 1)
+        assert cell.algorithm().updates_per_batch == cell.row.updates
+        assert records[0].losses.shape == (B,)
+        if records[0].g_norms is not None:
+            assert records[0].g_norms.shape[1:] == (B,)
+
+    @pytest.mark.parametrize("start", STARTS)
+    def test_delta_stays_in_the_ball_and_the_network_in_the_box(self, cell: Cell, start: Start) -> None:
+        seen: list[Tensor] = []
+        net = smooth_net()
+        net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
+        _, records = train(cell, net, torch.device("cpu"), batches=3, start=start)
+        x, radius = images(0, B)[0], cell.ball.eps * (1 + 1e-12)
+        assert seen
+        for inputs in seen:
+            assert inputs.min() >= 0
+            assert inputs.max() <= 1
+            assert cell.ball.size(inputs - x).max() <= radius + 1e-15
+        for record in records:
+            assert cell.ball.size(record.delta).max() <= radius
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_named_algorithm_takes_a_step(name: str) -> None:
+    net = smooth_net()
+    before = weights(net)
+    learner = Learner(net, SGD(net.parameters(), lr=0.1))
+    record = make_algorithm(name, BALLS["linf"]).step(learner, *images(0, B))
+    assert math.isfinite(record.losses.mean())
+    assert not same_bits(before, weights(net))
+
+
+def test_every_family_and_objective_has_rows() -> None:
+    assert set(FAMILIES) <= set(ROWS)
+    assert set(LOSS_PASSES) == set(OBJECTIVES)
+
+
+@pytest.mark.parametrize("row", [ROWS["vanilla"], ROWS["free"], ROWS["friendly"]])
+def test_without_a_box_the_network_sees_x_plus_delta(row: Row) -> None:
+    ball = make_open(BALLS["l2"])
+    seen: list[Tensor] = []
+    net = smooth_net()
+    net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
+    train(Cell(row, "ce", ball), net, torch.device("cpu"))
+    assert min(inputs.min() for inputs in seen) < 0
+    x = images(0, B)[0]
+    assert all(ball.size(inputs - x).max() <= ball.eps * (1 + 1e-12) for inputs in seen)
+
+
+def make_open(ball: Ball) -> Ball:
+    return type(ball)(ball.eps, None)
+
+
+@pytest.mark.parametrize("cell", [CELLS["vanilla-ce-l2"], CELLS["free-trades-linf"], CELLS["fast-ce-linf"]])
+def test_radius_zero_is_training_without_an_adversary(cell: Cell) -> None:
+    nothing = Cell(cell.row, cell.objective, cell.ball.scaled(0))
+    net = smooth_net()
+    _, records = train(nothing, net, torch.device("cpu"), batches=1)
+    assert (records[0].delta == 0).all()
+    if cell.row.updates == 1:
+        plain = smooth_net()
+        train(Cell(ROWS["erm"], cell.objective, cell.ball), plain, torch.device("cpu"), batches=1)
+        assert same_bits(weights(net), weights(plain))
