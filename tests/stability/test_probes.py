@@ -6,12 +6,14 @@ from torch import nn
 
 from freeat.data import Images
 from freeat.errors import InputError
+from freeat.models import build
 from freeat.objectives import cross_entropy
 from freeat.stability import Probing, make_runs, train_twins
 from freeat.threat import L2, make_ball
 
 from .samples import (
     EPS,
+    SHAPE,
     algorithm_of,
     learner_of,
     some_batches,
@@ -23,14 +25,14 @@ from .samples import (
 
 
 def test_on_a_linear_model_of_two_classes_it_finds_the_maximum() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2)).double()
+    model = build("linear", classes=2, shape=SHAPE).double()
     images = some_images(20)
     images = Images.of(images.x, images.y % 2)
     ball = L2(0.5, box=None)
     runs = make_runs("separate", model, 1, learner_of(1))
-    found = Probing(ball=ball, steps=20)(runs, images)
+    found = Probing(ball=ball, steps=60)(runs, images)
     x, y = images.batch(torch.arange(20))
-    head = model[1]
+    head = model.head
     logits = model(x.double())
     margin = (logits[:, 1] - logits[:, 0]) * (1 - 2 * y)  # of the wrong class
     steepest = (head.weight[1] - head.weight[0]).norm() * ball.eps

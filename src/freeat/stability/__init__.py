@@ -1,6 +1,7 @@
 """Algorithmic stability measured: twin runs on S and S′, and the constants the theorems speak of."""
 
 from freeat.stability.bounded import BoundedLoss, error_probability
+from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.coupled import CoupledRuns, SeparateRuns, StackedRuns, make_runs
 from freeat.stability.engine import EngineChoice, choose_engine
 from freeat.stability.estimates import Estimate, mean_estimate, mean_largest, uniform_stability
@@ -10,6 +11,7 @@ from freeat.stability.twins import Twins, delta_distances, train_twins, weight_d
 
 __all__ = [
     "BoundedLoss",
+    "Constants",
     "CoupledRuns",
     "EngineChoice",
     "Estimate",
@@ -22,6 +24,7 @@ __all__ = [
     "choose_engine",
     "delta_distances",
     "error_probability",
+    "estimate_constants",
     "make_runs",
     "mean_estimate",
     "mean_largest",
