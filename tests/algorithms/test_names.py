@@ -1,0 +1,115 @@
+"""Algorithms by the names people write."""
+
+import pytest
+
+from freeat.algorithms import (
+    Algorithm,
+    Erm,
+    Fast,
+    Free,
+    Friendly,
+    StepRecord,
+    Vanilla,
+    WarmUp,
+    make_algorithm,
+    parse_algorithm,
+)
+from freeat.errors import InputError
+from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
+from freeat.threat import L2
+
+BALL = L2(0.5)
+MADE: dict[str, Algorithm] = {
+    "erm": Erm(),
+    "vanilla": Vanilla(ball=BALL, m=10),
+    "vanilla-1": Vanilla(ball=BALL, m=1),
+    "fast": Fast(ball=BALL),
+    "free": Free(ball=BALL, m=4),
+    "free-8": Free(ball=BALL, m=8),
+    "friendly": Friendly(ball=BALL, m=10, tau=3),
+    "trades": Vanilla(ball=BALL, m=10, start="gaussian", objective=Trades()),
+    "free-trades": Free(ball=BALL, m=4, objective=Trades()),
+    "alp-7": Vanilla(ball=BALL, m=7, objective=LogitPairing()),
+    "free-alp-2": Free(ball=BALL, m=2, objective=LogitPairing()),
+    "mart-10": Vanilla(ball=BALL, m=10, start="gaussian", objective=Mart()),
+    "free-mart": Free(ball=BALL, m=4, objective=Mart()),
+}
+CANONICAL = {
+    "Free_TRADES-4": "free-trades-4",
+    "TRADES": "trades-10",
+    "vanilla-trades-10": "trades-10",
+    "vanilla": "vanilla-10",
+    "FAST": "fast",
+    "friendly": "friendly-10",
+    "erm": "erm",
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_name_makes_its_algorithm(name: str) -> None:
+    assert make_algorithm(name, BALL) == MADE[name]
+
+
+@pytest.mark.parametrize("name", CANONICAL)
+def test_names_have_a_canonical_form_that_reads_back(name: str) -> None:
+    parsed = parse_algorithm(name)
+    assert str(parsed) == CANONICAL[name]
+    assert parse_algorithm(str(parsed)) == parsed
+
+
+def test_what_is_given_replaces_what_follows_from_the_name() -> None:
+    made = make_algorithm("trades-3", BALL, alpha=0.1, start="uniform", objective=Trades(lam=1.0))
+    assert made == Vanilla(ball=BALL, m=3, alpha=0.1, objective=Trades(lam=1.0))
+    assert make_algorithm("free", BALL, carry=True) == Free(ball=BALL, carry=True)
+    assert make_algorithm("fast", BALL, warmup_updates=9) == WarmUp(algorithm=Fast(ball=BALL), updates=9)
+
+
+def test_friendly_steps_by_a_quarter_of_the_radius_it_is_judged_at() -> None:
+    friendly = make_algorithm("friendly", BALL.scaled(2), eval_eps=BALL.eps, tau=2, omega=0.1)
+    assert friendly == Friendly(ball=BALL.scaled(2), alpha=BALL.eps / 4, tau=2, omega=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fre-4", "did you mean 'free-4'"),
+        ("trade-10", "did you mean 'trades-10'"),
+        ("free-4-4", "unknown algorithm"),
+        ("", "unknown algorithm"),
+        ("ce", "unknown algorithm"),
+        ("10", "unknown algorithm"),
+        ("free--4", "unknown algorithm"),
+        ("fast-3", "fast takes no number of steps"),
+        ("free-0", "must be at least 1"),
+    ],
+)
+def test_other_names_are_refused_with_the_remedy(name: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_algorithm(name)
+
+
+@pytest.mark.parametrize("name", ["erm", "fast", "vanilla-2", "friendly"])
+def test_only_free_carries(name: str) -> None:
+    with pytest.raises(InputError, match="only Free does"):
+        make_algorithm(name, BALL, carry=True)
+
+
+def test_numbers_that_mean_nothing_are_refused() -> None:
+    refused = {
+        r"m = 0 must be at least 1": lambda: Free(ball=BALL, m=0),
+        r"α = 0 must be positive": lambda: Vanilla(ball=BALL, alpha=0.0),
+        r"α = -1 must be positive": lambda: Fast(ball=BALL, alpha=-1.0),
+        r"must not be negative": lambda: Friendly(ball=BALL, tau=-1),
+        r"warm-up updates = 0": lambda: WarmUp(algorithm=Fast(ball=BALL), updates=0),
+        r"did you mean 'uniform'": lambda: make_algorithm("fast", BALL, start="unifrom"),
+    }
+    for message, make in refused.items():
+        with pytest.raises(InputError, match=message):
+            make()
+
+
+def test_records_and_algorithms_are_values() -> None:
+    assert Free(ball=BALL) == Free(ball=BALL, objective=CrossEntropy())
+    with pytest.raises(AttributeError):
+        Free(ball=BALL).m = 3  # type: ignore[misc]
+    assert StepRecord.__dataclass_params__.frozen  # type: ignore[attr-defined]

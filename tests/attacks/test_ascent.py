@@ -1,0 +1,114 @@
+"""Projected ascent: closed-form optima of linear models, and what a step sees."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.ascent import Ascent, delta_gradient
+from freeat.attacks.pgd import Pgd
+from freeat.objectives import cross_entropy
+from freeat.streams import ImageCoins, StepCoins
+from freeat.threat import L2, STARTS, Ball, Linf, Start
+from problems import BALLS, images, random, smooth_net
+
+B, SHAPE = 5, (2, 3, 4)
+
+
+class Binary(nn.Module):
+    """Logits ±⟨w, x⟩/2, so the margin is ⟨w, x⟩: its least value in a ball is ⟨w, x⟩ − ε‖w‖_*."""
+
+    def __init__(self, w: Tensor) -> None:
+        super().__init__()
+        self.w = w
+
+    def forward(self, x: Tensor) -> Tensor:
+        score = (x * self.w).sum((-3, -2, -1)) / 2
+        return torch.stack([-score, score], -1)
+
+
+def optimum(ball: Ball, w: Tensor) -> float:
+    dual = w.norm() if isinstance(ball, L2) else w.abs().sum()
+    return ball.eps * float(dual)
+
+
+def problem(ball: Ball) -> tuple[Binary, Tensor, Tensor, Ball]:
+    """Far from the box's walls, so that the ball alone decides; both labels."""
+    y = torch.arange(B) % 2
+    return Binary(random(1, *SHAPE)), random(2, B, *SHAPE), y, type(ball)(ball.eps, None)
+
+
+@pytest.mark.parametrize("ball", [L2(0.7), Linf(0.12), L2(3.0), Linf(1.0)], ids=str)
+@pytest.mark.parametrize("start", STARTS)
+class TestLinearModels:
+    def test_training_ascent_reaches_the_optimum(self, ball: Ball, start: Start) -> None:
+        net, x, y, ball = problem(ball)
+        ascent = Ascent(steps=80, alpha=ball.eps / 4, start=start)
+        delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepCoins(0))
+        lost = torch.where(y == 1, -1.0, 1.0) * (delta * net.w).sum((-3, -2, -1))
+        torch.testing.assert_close(lost, torch.full_like(lost, optimum(ball, net.w)), rtol=1e-6, atol=0)
+
+    @pytest.mark.parametrize("verdict", ["last", "worst"])
+    def test_evaluation_finds_the_largest_loss_and_the_right_verdict(
+        self, ball: Ball, start: Start, verdict: str
+    ) -> None:
+        """Fooled exactly when the ball reaches over the boundary; the loss is log(1 + exp(ε‖w‖ − margin))."""
+        net, _, y, ball = problem(ball)
+        margin = optimum(ball, net.w) * torch.tensor([0.5, 0.9, 1.1, 2.0, -0.3], dtype=torch.float64)
+        direction = (net.w / net.w.square().sum()) * torch.where(y == 1, 1.0, -1.0)[:, None, None, None]
+        x = margin[:, None, None, None] * direction
+        pgd = Pgd(steps=80, start=start, verdict=verdict)  # type: ignore[arg-type]
+        found = pgd(net, x, y, ball, ImageCoins(0, range(B)), with_loss=True)
+        assert found.fooled.tolist() == [True, True, False, False, True]
+        assert found.loss is not None
+        expected = torch.log1p((optimum(ball, net.w) - margin).exp())
+        torch.testing.assert_close(found.loss, expected, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", BALLS)
+def test_the_box_is_part_of_the_constraint(norm: str) -> None:
+    """Linf in the box: each pixel goes to its own wall or to ±ε, which is the exact optimum."""
+    w = random(1, *SHAPE)
+    x = random(3, B, *SHAPE).sigmoid()
+    y, net, ball = torch.ones(B, dtype=torch.long), Binary(w), BALLS[norm]
+    ascent = Ascent(steps=60, alpha=ball.eps / 4)
+    delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepCoins(0))
+    assert ((x + delta) >= -1e-15).all()
+    assert ((x + delta) <= 1 + 1e-15).all()
+    if norm == "linf":
+        best = (-ball.eps * w.sign()).expand_as(x).clamp(0 - x, 1 - x)
+        torch.testing.assert_close(delta, best, rtol=0, atol=1e-12)
+
+
+def test_gradients_are_each_images_own() -> None:
+    x, y = images(0, 6)
+    net, ball = smooth_net(), BALLS["l2"]
+    delta = 0.05 * random(1, *x.shape)
+    together = delta_gradient(lambda x_adv: cross_entropy(net(x_adv), y), x, delta, ball)
+    for j in range(6):
+        alone = delta_gradient(lambda x_adv, j=j: cross_entropy(net(x_adv), y[[j]]), x[[j]], delta[[j]], ball)
+        torch.testing.assert_close(together[[j]], alone, rtol=1e-11, atol=1e-14)
+    with torch.no_grad():
+        again = delta_gradient(lambda x_adv: cross_entropy(net(x_adv), y), x, delta, ball)
+    assert torch.equal(again, together), "a caller's no_grad does not matter"
+    assert not delta.requires_grad
+
+
+def test_a_saturated_net_is_still_attacked() -> None:
+    """Gradients of 1e-30 have a direction; a start at a flat point leaves it."""
+    w = random(1, *SHAPE)
+    ball = L2(0.5, None)
+    x, y = torch.zeros(1, *SHAPE, dtype=torch.float64), torch.ones(1, dtype=torch.long)
+
+    def faint(x_adv: Tensor) -> Tensor:
+        return -1e-30 * (x_adv * w).sum((-3, -2, -1))
+
+    delta = Ascent(steps=30, alpha=0.2)(faint, x, y, ball, StepCoins(0))
+    assert math.isclose(float(-(delta * w).sum()), optimum(ball, w), rel_tol=1e-6)
+
+    def flat_at_zero(x_adv: Tensor) -> Tensor:
+        return x_adv.square().sum((-3, -2, -1))
+
+    delta = Ascent(steps=3, alpha=0.2, start="zero")(flat_at_zero, x, y, ball, StepCoins(0))
+    assert float(delta.norm()) == pytest.approx(0.5)
