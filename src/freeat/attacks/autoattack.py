@@ -50,6 +50,10 @@ class AutoAttack:
         joined = "+".join(self.parts)
         return f"autoattack-{joined}" if joined == "square" else joined
 
+    @property
+    def black_box(self) -> bool:
+        return self.parts == ("square",)
+
     def __call__(
         self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:

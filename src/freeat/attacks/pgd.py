@@ -1,7 +1,7 @@
 """PGD as an evaluation: k steps, r restarts, judged at the last iterate or at the worst along the way."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class Pgd:
     verdict: Verdict = "worst"
     loss: LossName = "ce"
     precision: str = "fp32"
+    black_box: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.restarts < 1:

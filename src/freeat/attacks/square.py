@@ -1,6 +1,7 @@
 """The Square attack: a random search that asks the model for scores and never for a gradient."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ class Square:
     p: float = 0.8
     rescale: bool = False
     precision: str = "fp32"
+    black_box: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.queries < 1:

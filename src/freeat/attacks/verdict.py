@@ -39,6 +39,11 @@ class Attack(Protocol):
     @property
     def name(self) -> str: ...
 
+    @property
+    def black_box(self) -> bool:
+        """Whether it asks for scores only, never for a gradient."""
+        ...
+
     def __call__(
         self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked: ...

@@ -1,0 +1,43 @@
+"""Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freeat.attacks.measurement import Measurement
+from freeat.data import Images
+from freeat.errors import InputError
+from freeat.files import atomic
+
+FORMAT = 1
+Examples = dict[str, Any]
+
+
+def save_examples(path: Path, images: Images, measurement: Measurement, classes: tuple[str, ...]) -> None:
+    """The images x, their perturbations δ, labels, and the labels given to x and x + δ where that is wrong.
+
+    ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
+    """
+    x, y = images.to("cpu").batch(measurement.index.new_tensor(range(len(images))))
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            format=np.int64(FORMAT),
+            x=x.contiguous().numpy(),
+            delta=measurement.delta.float().contiguous().numpy(),
+            y=y.numpy(),
+            predicted=measurement.predicted.numpy(),
+            clean_correct=measurement.clean_correct.numpy(),
+            index=measurement.index.numpy(),
+            classes=np.array(classes),
+        )
+
+
+def load_examples(path: Path) -> Examples:
+    """What ``save_examples`` wrote, as arrays by name."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not a file of adversarial examples: {error}") from None

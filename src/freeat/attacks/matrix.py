@@ -1,0 +1,101 @@
+"""The transfer matrix source × target over radii and splits, stored cell by cell, resumable."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from freeat.attacks.cells import Cells
+from freeat.attacks.honesty import compare_cells
+from freeat.attacks.plan import (
+    Cell,
+    Plan,
+    Watch,
+    architecture,
+    check_distinct,
+    facts,
+    gaps,
+    home_of,
+    identity,
+    title,
+    unwatched,
+)
+from freeat.attacks.transfer import transfer
+from freeat.attacks.verdict import Attack
+from freeat.data import Images
+from freeat.opening import Opened
+from freeat.threat import Ball
+
+
+def transfer_models(
+    sources: Sequence[Opened],
+    targets: Sequence[Opened],
+    plan: Plan,
+    *,
+    folder: Path | None = None,
+    watch: Watch = unwatched,
+) -> dict[str, Any]:
+    """The whole matrix, every perturbation computed once and only where a cell is missing.
+
+    Where source and target have the same weights the cell is a white-box one, and is marked ``own``.
+    """
+    check_distinct(sources)
+    check_distinct(targets)
+    cells = [
+        cell
+        for source in sources
+        for column in plan.cells()
+        for cell in _row(source, targets, plan, column, folder, watch)
+    ]
+    checks = compare_cells(cells)
+    return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
+
+
+def _row(
+    source: Opened,
+    targets: Sequence[Opened],
+    plan: Plan,
+    column: tuple[str, Images, int, Attack, Ball],
+    folder: Path | None,
+    watch: Watch,
+) -> list[Cell]:
+    """One source against all targets, in one split and ball."""
+    split, images, population, attack, ball = column
+    of_source = {"source": source.digest, "source_architecture": architecture(source)}
+    keys = [identity("transfer", t, images, attack, ball, plan.seed) | of_source for t in targets]
+    stores = [Cells(home_of(target, folder)) for target in targets]
+    found = [store.find(key) for store, key in zip(stores, keys, strict=True)]
+    missing = [i for i, cell in enumerate(found) if cell is None]
+    if missing:
+        measured = transfer(
+            source.model,
+            [targets[i].model for i in missing],
+            images,
+            attack,
+            ball,
+            classes=len(plan.data.classes),
+            seed=plan.seed,
+            population=population,
+            batch_size=plan.batch_size,
+            progress=watch(title(source.name, attack, ball, split), len(images)),
+        )
+        for i, measurement in zip(missing, measured, strict=True):
+            about = facts(targets[i], plan, split, attack, ball)
+            pair = _pair(source, targets[i], attack)
+            found[i] = stores[i].store(keys[i], about | pair | measurement.summary())
+    return [
+        cell | _pair(source, target, attack)
+        for target, cell in zip(targets, found, strict=True)
+        if cell is not None
+    ]
+
+
+def _pair(source: Opened, target: Opened, attack: Attack) -> Cell:
+    own = target.digest == source.digest
+    return {
+        "model": target.name,
+        "source": source.name,
+        "attack": f"{attack.name} from {source.name}",
+        "own": own,
+        "black_box": not own,
+    }

@@ -1,0 +1,133 @@
+"""What a campaign measures: attacks, radii and splits for every model, and what identifies each cell."""
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from freeat.attacks.measurement import BATCH, Progress
+from freeat.attacks.verdict import Attack
+from freeat.data import DataSet, Images
+from freeat.errors import InputError, unknown_name
+from freeat.evaluation import gap
+from freeat.opening import Opened
+from freeat.threat import Ball
+
+Cell = dict[str, Any]
+Watch = Callable[[str, int], Progress]  # a title and a number of images, to what counts them
+SPLITS = ("train", "test")
+
+
+def unwatched(title: str, images: int) -> Progress:
+    """Nobody looks on."""
+    return lambda done: None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan:
+    """What every model of a campaign goes through, on the first ``n`` images (None: all) of each split."""
+
+    data: DataSet
+    attacks: tuple[Attack, ...]
+    balls: tuple[Ball, ...]
+    splits: tuple[str, ...] = ("test",)
+    n: int | None = None
+    seed: int = 0
+    batch_size: int = BATCH
+
+    def __post_init__(self) -> None:
+        for split in self.splits:
+            if split not in SPLITS:
+                raise unknown_name("split", split, SPLITS)
+        if self.n is not None and self.n < 1:
+            raise InputError(f"-n {self.n}: judge at least 1 image")
+        if self.batch_size < 1:
+            raise InputError(f"batch size {self.batch_size}: must be at least 1")
+        for ball in self.balls:
+            ball.check(self.data.shape)
+
+    def images(self, split: str) -> tuple[Images, int]:
+        """The images of a split that are judged, and how many it has."""
+        whole = self.data.train if split == "train" else self.data.test
+        return whole.take(torch.arange(min(self.n or len(whole), len(whole)))), len(whole)
+
+    def cells(self) -> Iterator[tuple[str, Images, int, Attack, Ball]]:
+        """Every split, attack and radius in turn."""
+        for split in self.splits:
+            images, population = self.images(split)
+            for attack in self.attacks:
+                for ball in self.balls:
+                    yield split, images, population, attack, ball
+
+
+def identity(
+    kind: str, model: Opened, images: Images, attack: Attack | None, ball: Ball, seed: int
+) -> dict[str, Any]:
+    """All that a measurement depends on."""
+    return {
+        "kind": kind,
+        "weights": model.digest,
+        "architecture": architecture(model),
+        "images": images.digest,
+        "index": hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest(),
+        "attack": None if attack is None else repr(attack),
+        "ball": repr(ball),
+        "seed": seed,
+    }
+
+
+def architecture(model: Opened) -> str:
+    """A digest of the model's layers: the same weights in other layers are another model."""
+    return hashlib.sha256(repr(model.model).encode()).hexdigest()
+
+
+def facts(model: Opened, plan: Plan, split: str, attack: Attack, ball: Ball) -> Cell:
+    """What a cell says about itself besides its result."""
+    return {
+        "model": model.name,
+        "weights": model.digest,
+        "data": plan.data.name,
+        "split": split,
+        "attack": attack.name,
+        "verdict": getattr(attack, "verdict", "worst"),
+        "black_box": attack.black_box,
+        "norm": ball.norm,
+        "eps": ball.eps,
+        "seed": plan.seed,
+    }
+
+
+def gaps(cells: Sequence[Cell]) -> list[Cell]:
+    """Training minus test robust accuracy of everything that was measured on both splits."""
+    keys = ("model", "attack", "norm", "eps")
+    tests = {tuple(cell[key] for key in keys): cell for cell in cells if cell["split"] == "test"}
+    trains = {tuple(cell[key] for key in keys): cell for cell in cells if cell["split"] == "train"}
+    return [
+        dict(zip(keys, key, strict=True)) | gap(train, tests[key])
+        for key, train in trains.items()
+        if key in tests
+    ]
+
+
+def check_distinct(models: Sequence[Opened]) -> None:
+    """Refuse two models of one name: a report could not tell them apart."""
+    names = [model.name for model in models]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InputError(
+            f"two models are called {sorted(twice)[0]!r}: give them names, as NAME=REFERENCE, to tell them apart"
+        )
+
+
+def home_of(model: Opened, folder: Path | None) -> Path | None:
+    """Where a model's results go: the folder asked for, or ``attacks`` in its run folder, or nowhere."""
+    if folder is not None:
+        return folder
+    return None if model.folder is None else model.folder / "attacks"
+
+
+def title(model: str, attack: Attack, ball: Ball, split: str) -> str:
+    """A line for whoever watches."""
+    return f"{model}: {attack.name}, {ball.norm} ε = {ball.eps:.4g}, {split}"

@@ -1,0 +1,45 @@
+"""``freeat attack``: how robust a model is."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from freeat.commands.judging_options import judging_options, make_plan, open_models
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL…")
+@judging_options(verdict="worst")
+@click.option("--examples", is_flag=True, help="store the adversarial examples (.npz) and a picture of some")
+def attack(
+    models: tuple[str, ...], examples: bool, plot: Path | None, out: Path | None, as_json: bool, **given: Any
+) -> None:
+    """Attack each MODEL and report its robust accuracy, with honesty checks.
+
+    A MODEL is a run folder, or NETWORK@WEIGHTS-FILE, or package.module:factory@WEIGHTS-FILE, each with NAME= in
+    front if you like. What is measured is stored at once: the same command goes on where it was interrupted.
+    """
+    from freeat.attacks.campaign import attack_models, examples_path
+    from freeat.attacks.examples import load_examples
+    from freeat.attacks.plan import home_of
+    from freeat.commands.judging_progress import CampaignProgress
+    from freeat.reports.pictures import draw_examples
+    from freeat.reports.radius import draw_radii
+    from freeat.reports.robustness import robustness_lines
+
+    plan = make_plan(models, given)
+    opened = open_models(models, plan.data, given)
+    with CampaignProgress() as progress:
+        report = attack_models(opened, plan, folder=out, examples=examples, watch=progress.watch)
+    if plot is not None:
+        draw_radii(plot, report["cells"])
+    homes = {model.name: home_of(model, out) for model in opened}
+    for cell in report["cells"] if examples else ():
+        home = homes[cell["model"]]
+        assert home is not None
+        stored = examples_path(home, cell)
+        title = f"{cell['model']}, {cell['attack']}, {cell['norm']}"
+        draw_examples(stored.with_suffix(".png"), load_examples(stored), title=title)
+    click.echo(json.dumps(report) if as_json else "\n".join(robustness_lines(report)))

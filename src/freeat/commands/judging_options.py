@@ -1,0 +1,159 @@
+"""What ``freeat attack`` and ``freeat transfer`` share: their options, and models and plans made from them."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.commands.options import json_option, parse_arguments
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.attacks.plan import Plan
+    from freeat.data import DataSet
+    from freeat.opening import Opened
+    from freeat.spec import TrainSpec
+
+_NAMED = re.compile(r"([\w .+-]+)=(.+)")
+
+
+def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of both commands; ``verdict`` is the default mode of PGD."""
+    options: list[Callable[[Any], Any]] = [
+        click.option("--attack", "attacks", multiple=True, help="attack by name; may be repeated"),
+        click.option("--norm", default=None, help="l2 or linf  [default: the run's]"),
+        click.option(
+            "--eps", default=None, help="radius 8/255, list, or range 1/255:9/255:1/255  [default: the run's]"
+        ),
+        click.option(
+            "--split",
+            type=click.Choice(["test", "train", "both"]),
+            default="test",
+            show_default=True,
+            help="images to judge on; both gives the gap",
+        ),
+        click.option(
+            "-n", "n", type=int, default=None, help="judge the first n images of a split  [default: all]"
+        ),
+        click.option("--data", default=None, help="data set by name or path  [default: the run's]"),
+        click.option("--alpha", default=None, help="step of PGD in input units  [default: ε/4]"),
+        click.option("--start", default=None, help="start of PGD: uniform, radius, gaussian or zero"),
+        click.option(
+            "--verdict",
+            type=click.Choice(["worst", "last"]),
+            default=verdict,
+            show_default=True,
+            help="judge every iterate of PGD, or the last one only",
+        ),
+        click.option(
+            "--precision",
+            default="fp32",
+            show_default=True,
+            help="arithmetic that guides PGD and Square: fp32, bf16 or auto; verdicts are always in fp32",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
+        click.option(
+            "--batch-size", type=int, default=256, show_default=True, help="images attacked at a time"
+        ),
+        click.option("--model-args", default=None, help="arguments of a factory, as JSON or key=value,…"),
+        click.option("--normalize", default=None, help="normalization in front of models from weights files"),
+        click.option(
+            "--plot", type=click.Path(path_type=Path), help="draw robust accuracy against ε to this file"
+        ),
+        click.option(
+            "--out", type=click.Path(path_type=Path), help="folder of the results  [default: RUN/attacks]"
+        ),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
+        click.option(
+            "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
+        ),
+        click.option("--trust-code", is_flag=True, help="allow importing code that a run folder names"),
+        json_option,
+    ]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
+    """The plan the options describe; what they leave open is as the runs among the models were trained."""
+    from freeat.attacks.names import parse_attack
+    from freeat.attacks.plan import SPLITS, Plan
+    from freeat.attacks.radii import parse_radii
+    from freeat.data import load
+    from freeat.opening import run_spec
+    from freeat.threat import make_ball
+    from freeat.units import parse_radius
+
+    specs = [spec for reference in references if (spec := run_spec(_split_name(reference)[1])) is not None]
+    norm = given["norm"] or _agreed(specs, "norm")
+    radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
+    name = given["data"] or _agreed(specs, "data")
+    attacks = tuple(
+        parse_attack(
+            attack,
+            verdict=given["verdict"],
+            alpha=None if given["alpha"] is None else parse_radius(given["alpha"]),
+            start=given["start"],
+            precision=given["precision"],
+        )
+        for attack in given["attacks"] or ("pgd-10",)
+    )
+    image_size = specs[0].image_size if specs else None
+    return Plan(
+        data=load(name, data_dir=given["data_dir"], image_size=image_size),
+        attacks=attacks,
+        balls=tuple(make_ball(norm, eps) for eps in radii),
+        splits=SPLITS if given["split"] == "both" else (given["split"],),
+        n=given["n"],
+        seed=given["seed"],
+        batch_size=given["batch_size"],
+    )
+
+
+def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
+    """The models behind ``[NAME=]REFERENCE``. A factory written on the command line is trusted."""
+    from freeat.machine import resolve_device
+    from freeat.models.imported import is_import_path
+    from freeat.opening import open_model, run_spec
+
+    device = resolve_device(given["device"])
+    args = parse_arguments(given["model_args"]) if given["model_args"] else None
+    opened = []
+    for text in references:
+        name, reference = _split_name(text)
+        named_here = run_spec(reference) is None and is_import_path(reference.partition("@")[0])
+        opened.append(
+            open_model(
+                reference,
+                data,
+                device=device,
+                args=args,
+                normalize=given["normalize"],
+                name=name,
+                trust_code=given["trust_code"] or named_here,
+            )
+        )
+    return opened
+
+
+def _split_name(text: str) -> tuple[str | None, str]:
+    named = _NAMED.fullmatch(text)
+    return (named[1], named[2]) if named and not Path(text).exists() else (None, text)
+
+
+def _agreed(specs: "Sequence[TrainSpec]", setting: str) -> Any:
+    values = {getattr(spec, setting) for spec in specs}
+    if len(values) == 1:
+        return values.pop()
+    if not values:
+        raise InputError(f"--{setting} is missing: no run folder is among the models to take it from")
+    raise InputError(
+        f"the runs were trained with several values of {setting} ({values}): choose with --{setting}"
+    )

@@ -1,0 +1,58 @@
+"""Adversarial examples to look at: the image, its perturbation magnified, and what the model was shown."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freeat.errors import InputError
+from freeat.files import atomic
+from freeat.reports.style import SETTINGS
+
+ROWS = 8
+
+
+def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, title: str = "") -> None:
+    """A row per image: original, perturbation magnified, adversarial, with true and given labels.
+
+    Shown are the first images that the attack turned from right to wrong; where there are fewer, others follow.
+    """
+    import matplotlib.pyplot as plt
+
+    turned = examples["clean_correct"] & (examples["predicted"] != examples["y"])
+    if not len(turned):
+        raise InputError("no adversarial examples to draw: the file holds no images")
+    shown = np.argsort(~turned, kind="stable")[:rows]
+    with plt.rc_context(SETTINGS | {"axes.grid": False}):
+        figure, axes = plt.subplots(
+            len(shown), 3, figsize=(5.4, 1.75 * len(shown) + 0.5), layout="constrained", squeeze=False
+        )
+        for line, i in zip(axes, shown, strict=True):
+            _draw_row(line, examples, int(i))
+        if title:
+            figure.suptitle(title, fontsize=10.5)
+        with atomic(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.lstrip(".") or "png")
+        plt.close(figure)
+
+
+def _draw_row(axes: Any, examples: dict[str, Any], i: int) -> None:
+    x, delta, classes = examples["x"][i], examples["delta"][i], examples["classes"]
+    largest = float(np.abs(delta).max())
+    factor = 0.5 / largest if largest else 1.0
+    pictures = (x, 0.5 + factor * delta, np.clip(x + delta, 0, 1))
+    given = (
+        "right"
+        if examples["predicted"][i] == examples["y"][i]
+        else f"given: {classes[examples['predicted'][i]]}"
+    )
+    captions = (f"true: {classes[examples['y'][i]]}", f"perturbation × {factor:.3g}", given)
+    for axis, picture, caption in zip(axes, pictures, captions, strict=True):
+        axis.imshow(_displayable(picture), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axis.set_title(caption, fontsize=8)
+        axis.axis("off")
+
+
+def _displayable(picture: np.ndarray) -> np.ndarray:
+    """(C, H, W) as matplotlib wants it: colours last, or one plane where there are not three channels."""
+    return np.moveaxis(picture, 0, -1) if len(picture) == 3 else picture.mean(0)

@@ -1,0 +1,57 @@
+"""Robust accuracy against the radius, several models in one picture: the form of Figures 2, 3 and 6 to 9."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from freeat.errors import InputError
+from freeat.files import atomic
+from freeat.reports.style import SETTINGS, look
+
+
+def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") -> None:
+    """A line with its 95 % band per model and attack; one panel per norm and split. PNG, PDF or SVG by the name."""
+    import matplotlib.pyplot as plt
+
+    panels = list(dict.fromkeys((cell["norm"], cell["split"]) for cell in cells))
+    if not panels:
+        raise InputError("no measurements to draw: attack a model at one radius or more first")
+    series = list(dict.fromkeys((cell["model"], cell["attack"]) for cell in cells))
+    one_attack = len({attack for _, attack in series}) == 1
+    with plt.rc_context(SETTINGS):
+        figure, axes = plt.subplots(
+            1,
+            len(panels),
+            figsize=(4.2 * len(panels) + 0.6, 3.8),
+            layout="constrained",
+            squeeze=False,
+            sharey=True,
+        )
+        for axis, (norm, split) in zip(axes[0], panels, strict=True):
+            for place, (model, attack) in enumerate(series):
+                line = _line(cells, model=model, attack=attack, norm=norm, split=split)
+                if line:
+                    _draw(axis, line, model if one_attack else f"{model}, {attack}", place)
+            axis.set_xlabel(f"radius ε ({'L2' if norm == 'l2' else 'Linf'}), in 255ths")
+            axis.set_title(f"{split} images" + (f", {series[0][1]}" if one_attack else ""))
+            axis.set_ylim(bottom=0)
+        axes[0][0].set_ylabel("robust accuracy (%)")
+        if title:
+            figure.suptitle(title, fontsize=10.5)
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        with atomic(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.lstrip(".") or "png")
+        plt.close(figure)
+
+
+def _line(cells: Sequence[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:
+    chosen = [cell for cell in cells if all(cell[key] == value for key, value in wanted.items())]
+    return sorted(chosen, key=lambda cell: float(cell["eps"]))
+
+
+def _draw(axis: Any, line: list[dict[str, Any]], label: str, place: int) -> None:
+    eps = [255 * cell["eps"] for cell in line]
+    axis.plot(eps, [100 * cell["robust_accuracy"] for cell in line], label=label, **look(place))
+    low, high = ([100 * cell["robust_interval"][end] for cell in line] for end in (0, 1))
+    axis.fill_between(eps, low, high, color=look(place)["color"], alpha=0.15, linewidth=0)

@@ -1,0 +1,62 @@
+"""Robustness figures as text: a table of cells, the gaps, and the honesty checks in plain words."""
+
+from typing import Any
+
+from freeat.attacks.radii import radius_text
+from freeat.reports.table import percent
+
+COLUMNS = (
+    "model",
+    "attack",
+    "norm",
+    "ε",
+    "split",
+    "n",
+    "clean %",
+    "robust %",
+    "95 % interval",
+    "queries",
+    "time",
+)
+
+
+def robustness_lines(report: dict[str, Any]) -> list[str]:
+    """The whole report of a campaign, line by line."""
+    lines = _aligned([COLUMNS, *(_row(cell) for cell in report["cells"])])
+    for gap in report["gaps"]:
+        lines.append(
+            f"gap of {gap['model']} ({gap['attack']}, {gap['norm']} {radius_text(gap['eps'])}): "
+            f"{percent(gap['value'])} points [{percent(gap['low'])}, {percent(gap['high'])}]"
+        )
+    notes = dict.fromkeys(note for cell in report["cells"] for note in cell["notes"])
+    lines += [f"note: {note}" for note in notes]
+    failed = [check for check in report["checks"] if not check["passed"]]
+    lines += [f"{'ok' if check['passed'] else 'WARNING'}: {check['sentence']}" for check in report["checks"]]
+    if failed:
+        lines.append(f"{len(failed)} honesty checks failed: do not trust these figures before you know why.")
+    return lines
+
+
+def _row(cell: dict[str, Any]) -> tuple[str, ...]:
+    low, high = cell["robust_interval"]
+    verdict = " (last)" if cell["verdict"] == "last" else ""
+    return (
+        cell["model"],
+        cell["attack"] + verdict,
+        cell["norm"],
+        radius_text(cell["eps"]),
+        cell["split"],
+        str(cell["n"]),
+        percent(cell["clean_accuracy"]),
+        percent(cell["robust_accuracy"]),
+        f"[{percent(low)}, {percent(high)}]",
+        f"{cell['queries']['mean']:.0f}" if cell["queries"] else "–",
+        f"{cell['seconds']:.1f} s",
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
+    return [
+        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
