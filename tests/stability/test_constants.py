@@ -96,7 +96,7 @@ def test_what_two_places_showed_is_merged() -> None:
     both = one.merged(two)
     assert (both.L, both.L_w, both.beta, both.psi, both.points) == (3.0, 1.5, 2.0, 10.0, 7)
     assert both.no_beta == "kink"
-    seen = one.with_gradients(torch.tensor([0.4, 0.2]))
+    seen = one.with_gradients(0.2, 2)
     assert (seen.psi, seen.gradients, seen.points) == (pytest.approx(5.0), 6, 4)
     assert Constants.of_row(both.row()) == both
     assert math.isinf(Constants(L=1, L_w=1, beta=1, smallest_gradient=0.0, points=1, gradients=1).psi)

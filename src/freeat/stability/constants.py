@@ -51,10 +51,10 @@ class Constants:
             no_beta=self.no_beta or other.no_beta,
         )
 
-    def with_gradients(self, norms: Tensor) -> "Constants":
-        """The same with ‖∇_δ h‖ of points that training itself visited."""
-        least = min(self.smallest_gradient, float(norms.min()))
-        return replace(self, smallest_gradient=least, gradients=self.gradients + norms.numel())
+    def with_gradients(self, smallest: float, count: int) -> "Constants":
+        """The same with the smallest ‖∇_δ h‖ of ``count`` more points, those that training itself visited."""
+        least = min(self.smallest_gradient, smallest)
+        return replace(self, smallest_gradient=least, gradients=self.gradients + count)
 
     def row(self) -> dict[str, Any]:
         return {

@@ -1,0 +1,110 @@
+"""The bounds of Theorems 2, 4 and 5 drawn along their parameters, with the paper's comparison and Remark 3."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from freeat.files import atomic
+from freeat.reports.style import SETTINGS, look
+from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_scale, sweep
+from freeat.theory.recursion import USED
+
+PARAMETERS = {"T": "weight updates T", "n": "training examples n", "m": "free steps m"}
+PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε"}
+POINTS = 33
+
+
+def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[float]:
+    """Values from a hundredth to a hundred times ``around``, evenly in the logarithm; whole where counted."""
+    if parameter == "m":
+        return [float(m) for m in range(1, max(12, 2 * round(around)) + 1)]
+    values = [around * 10 ** (4 * k / (POINTS - 1) - 2) for k in range(POINTS)]
+    if parameter in ("T", "n"):
+        return sorted({float(max(round(v), math.ceil(at_least))) for v in values})
+    return values
+
+
+def draw_bounds(folder: Path, p: Problem, *, T: int, alpha: float, m: int) -> list[Path]:
+    """A picture of the three bounds along each parameter, one of the comparison, one of Remark 3."""
+    import matplotlib.pyplot as plt
+
+    with plt.rc_context(SETTINGS):
+        return [
+            _draw_sweeps(folder / "bounds.png", p, T=T, alpha=alpha, m=m),
+            _draw_comparison(folder / "comparison.png", p, T=T, alpha=alpha, m=m),
+            _draw_free_steps(folder / "remark-3.png", p, T=T, alpha=alpha, m=m),
+        ]
+
+
+def comparison_sizes(n: int) -> list[int]:
+    """The sample sizes at which the paper's comparison is shown."""
+    return [max(1, round(n * factor)) for factor in (1, 3.16, 10, 31.6, 100, 1000)]
+
+
+def _save(figure: Any, path: Path) -> Path:
+    import matplotlib.pyplot as plt
+
+    with atomic(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip("."))
+    plt.close(figure)
+    return path
+
+
+def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+    import matplotlib.pyplot as plt
+
+    here = {"T": float(T), "n": float(p.n), "m": float(m), "alpha": alpha, "eps": p.eps}
+    figure, axes = plt.subplots(2, 3, figsize=(11, 6.2), layout="constrained")
+    for panel, (parameter, label) in zip(axes.flat, PARAMETERS.items(), strict=False):
+        if not here[parameter]:  # ε = 0: plain training has no radius to vary
+            panel.axis("off")
+            continue
+        values = sweep_values(parameter, here[parameter], at_least=p.b if parameter == "n" else 1)
+        rows = sweep(p, parameter, values, T=T, alpha=alpha, m=m)
+        for place, name in enumerate(USED):
+            own = [row for row in rows if row["algorithm"] == name]
+            heights = [10 ** min(float(row["log10_bound"] or 0), 12) for row in own]
+            panel.plot([row["value"] for row in own], heights, label=name, markevery=6, **look(place))
+        panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
+        panel.axvline(here[parameter], color="0.7", linewidth=0.9)
+        panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
+    last = axes.flat[-1]
+    last.axis("off")
+    handles, labels = axes.flat[0].get_legend_handles_labels()
+    last.legend(handles, labels, loc="upper left", title="bound of")
+    last.text(0.02, 0.25, "dashed: 1, above which a bound is vacuous\nvertical: the values asked for")
+    figure.suptitle("Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)")
+    return _save(figure, path)
+
+
+def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+    import matplotlib.pyplot as plt
+
+    sizes = [round(p.n * 10 ** (k / 8)) for k in range(33)]
+    rows = comparison(p, ns=sizes, passes=max(1, round(T / p.n)), alpha=alpha, m=m)
+    figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
+    for place, name in enumerate(("fast", "free"), start=1):
+        ratios = [10 ** float(row[f"log10_{name}_over_vanilla"]) for row in rows]
+        orders = [row[f"order_{name}_over_vanilla"] for row in rows]
+        panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **look(place))
+        panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(place)["color"])
+    panel.set(xscale="log", yscale="log", xlabel="n, with T = O(n)", ylabel="bound over Vanilla's")
+    panel.legend()
+    return _save(figure, path)
+
+
+def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+    import matplotlib.pyplot as plt
+
+    ms = range(1, max(12, 2 * m) + 1)
+    rows = free_steps(p, ms=ms, T=T, alpha=alpha)
+    figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
+    panel.plot(ms, [10 ** float(row["log10_over_m1"]) for row in rows], **look(2))
+    scales = (("m = α_δεψ/c, as printed", printed_m_scale), ("m = c/(α_δεψ)", m_scale))
+    for (label, scale), style in zip(scales, ("--", ":"), strict=True):
+        if 1 <= scale(p, alpha=alpha) <= ms[-1]:
+            panel.axvline(scale(p, alpha=alpha), color="0.4", linestyle=style, linewidth=1, label=label)
+    panel.set(yscale="log", xlabel="free steps m", ylabel="Theorem 4's bound over that at m = 1")
+    if panel.get_legend_handles_labels()[0]:
+        panel.legend()
+    return _save(figure, path)
