@@ -110,6 +110,13 @@ def test_vanilla_with_one_step_is_fast(
 
 
 @BOTH_NORMS
+def test_vanilla_with_one_step_is_fast_also_where_the_gradient_is_zero(ball: Ball) -> None:
+    """At δ = 0 the divergence of TRADES is flat: both leave it in the direction of the same coins."""
+    vanilla = Vanilla(ball=ball, m=1, alpha=ball.eps, start="zero", objective=Trades())
+    assert same_bits(run(vanilla), run(Fast(ball=ball, alpha=ball.eps, start="zero", objective=Trades())))
+
+
+@BOTH_NORMS
 def test_trades_is_pgd_on_the_divergence_and_descent_on_both_branches(ball: Ball) -> None:
     net = smooth_net()
     optimizer = sgd(net)

@@ -57,12 +57,17 @@ def test_the_perturbation_is_feasible_and_bears_out_the_verdict(
 
 
 @BOTH_NORMS
-def test_last_judges_the_last_iterate_of_the_training_attack(net: nn.Module, ball: Ball) -> None:
+@pytest.mark.parametrize("share", [0.25, 1.9], ids=["small-steps", "overshooting"])
+def test_last_judges_the_last_iterate_of_the_training_attack(
+    net: nn.Module, ball: Ball, share: float
+) -> None:
     x, y = images(100, B)
     coins = ImageCoins(3, range(B)).at("restart", 0)
-    delta = Ascent(steps=6, alpha=ball.eps / 4)(lambda z: cross_entropy(net(z), y), x, y, ball, coins)
+    alpha = share * ball.eps
+    delta = Ascent(steps=6, alpha=alpha)(lambda z: cross_entropy(net(z), y), x, y, ball, coins)
     for with_loss in (False, True):
-        assert torch.equal(attack(net, ball, verdict="last", with_loss=with_loss).delta, delta)
+        found = attack(net, ball, verdict="last", alpha=alpha, with_loss=with_loss)
+        assert torch.equal(found.delta, delta)
 
 
 @BOTH_NORMS
