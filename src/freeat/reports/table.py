@@ -1,6 +1,15 @@
 """Accuracies and gaps as text."""
 
+import math
 from typing import Any
+
+HEADERS = {
+    "robust_train": "robust train",
+    "robust_test": "robust test",
+    "robust_gap": "robust gap",
+    "clean_test": "clean test",
+    "clean_gap": "clean gap",
+}
 
 
 def percent(value: float) -> str:
@@ -20,3 +29,53 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
             f"gap {percent(result[gap]['value'])} [{percent(low)}, {percent(high)}]"
         )
     return lines
+
+
+def spread(value: dict[str, float]) -> str:
+    """Mean ± standard deviation over the seeds, in percent."""
+    mean, std = percent(value["mean"]), value["std"]
+    return mean if math.isnan(std) else f"{mean} ± {percent(std)}"
+
+
+def remarks(summary: dict[str, Any]) -> list[str]:
+    """What a reader of the table must know."""
+    lines = [
+        f"{row['algorithm']} did not get above chance: its gap says nothing."
+        for row in summary["algorithms"]
+        if not row["above_chance"]
+    ]
+    lines += [
+        f"{row['algorithm']} collapsed in {row['collapsed']} of {len(row['seeds'])} runs."
+        for row in summary["algorithms"]
+        if row["collapsed"]
+    ]
+    lines += [f"{failure['run']} failed: {failure['reason']}" for failure in summary["failures"]]
+    return [*lines, *summary["notes"]]
+
+
+def comparison_table(summary: dict[str, Any]) -> None:
+    """Print train / test / gap per algorithm to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="accuracy in %, mean ± standard deviation over the seeds", title_justify="left")
+    for name in ("algorithm", *HEADERS.values(), "passes", "seconds"):
+        table.add_column(name, justify="left" if name == "algorithm" else "right")
+    for row in summary["algorithms"]:
+        cells = [spread(row[key]) for key in HEADERS]
+        table.add_row(row["algorithm"], *cells, f"{row['gradient_passes']:,}", f"{row['seconds']:.1f}")
+    console = Console(soft_wrap=True)
+    console.print(table)
+    for line in remarks(summary):
+        console.print(line, markup=False, highlight=False)
+
+
+def comparison_markdown(summary: dict[str, Any]) -> str:
+    """The same table in Markdown."""
+    header = ["algorithm", *HEADERS.values(), "passes", "seconds"]
+    lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
+    for row in summary["algorithms"]:
+        cells = [spread(row[key]) for key in HEADERS]
+        numbers = [f"{row['gradient_passes']:,}", f"{row['seconds']:.1f}"]
+        lines.append("| " + " | ".join([row["algorithm"], *cells, *numbers]) + " |")
+    return "\n".join([*lines, "", *(f"- {line}" for line in remarks(summary))]) + "\n"

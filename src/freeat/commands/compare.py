@@ -1,0 +1,119 @@
+"""``freeat compare``: several algorithms and seeds on one data set."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.commands.options import (
+    gather_words,
+    json_option,
+    make_place,
+    place_options,
+    setting_options,
+    split_place,
+)
+from freeat.errors import InputError, unknown_name
+from freeat.spec import EvalSpec, TrainSpec, split_words
+
+if TYPE_CHECKING:
+    from freeat.experiments.engine import Done, Job
+
+DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--algorithms", default=None, help=f"names, separated by commas  [default: {DEFAULT_ALGORITHMS}]"
+)
+@click.option("--seeds", default=None, help="how many seeds, or which, separated by commas  [default: 3]")
+@click.option("--preset", default=None, help="a ready-made comparison: demo")
+@setting_options(TrainSpec, EvalSpec, leave_out=("algorithm", "seed"))
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
+)
+@click.option(
+    "--axis", type=click.Choice(["epochs", "updates", "passes", "seconds"]), default="epochs", help="x-axis"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("comparison"), help="folder of the comparison"
+)
+@place_options
+@json_option
+def compare(
+    spec: Path | None,
+    algorithms: str | None,
+    seeds: str | None,
+    preset: str | None,
+    jobs: int | None,
+    axis: str,
+    out: Path,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Train several algorithms with several seeds on one data set; print train, test and gap, draw the curves.
+
+    Runs that are finished are not trained again; interrupted ones go on.
+
+    \b
+    freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
+    """
+    from freeat.experiments.comparison import comparison_jobs, curves_of, summarize, write_comparison
+    from freeat.experiments.presets import PRESETS
+    from freeat.files import write_text
+    from freeat.reports.curves import draw_curves
+    from freeat.reports.table import comparison_markdown, comparison_table
+
+    if preset is not None and preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    settings, place_given = split_place(given)
+    words = dict(PRESETS[preset]) if preset else {}
+    words |= gather_words(settings, spec)
+    names = [name.strip() for name in (algorithms or words.pop("algorithms", DEFAULT_ALGORITHMS)).split(",")]
+    numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
+    words.pop("algorithms", None)
+    words.pop("seeds", None)
+    training, evaluation = split_words({"threads": 1, **words})
+    place = make_place(out, place_given, names_code=settings["model"] is not None)
+    work = comparison_jobs(training, evaluation, names, numbers, place)
+    done = _carry_out(work, jobs)
+    summary = summarize(done, names)
+    rows = summary["algorithms"]
+    if rows:
+        title = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}, {len(numbers)} seed(s)"
+        draw_curves(
+            out / "curves.png", [(row["algorithm"], curves_of(row)) for row in rows], axis=axis, title=title
+        )
+        write_comparison(out, summary)
+        write_text(out / "table.md", comparison_markdown(summary))
+    if as_json:
+        click.echo(json.dumps({"folder": str(out), **summary}))
+    else:
+        comparison_table(summary)
+        click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
+    return 1 if summary["failures"] else 0
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``3`` means seeds 0, 1, 2; ``4,7`` means those; ``4,`` means that one."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)") from None
+    if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
+        raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)")
+    return numbers if "," in text else list(range(numbers[0]))
+
+
+def _carry_out(work: "list[Job]", workers: int | None) -> "list[Done]":
+    from freeat.commands.progress import GridProgress
+    from freeat.experiments.engine import carry_out
+
+    done = []
+    with GridProgress([job.name for job in work]) as progress:
+        for outcome in carry_out(work, workers=workers, on_tick=progress.tick):
+            done.append(outcome)
+            progress.finished(outcome.job.name, outcome.result, outcome.failure)
+    return done

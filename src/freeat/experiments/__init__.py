@@ -1,0 +1,1 @@
+"""Experiments: lists of specs, carried out side by side."""

@@ -1,0 +1,94 @@
+"""Several algorithms and seeds on one data set: the jobs, and what comes out of them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from freeat.assembly import Place
+from freeat.experiments.engine import Done, Job
+from freeat.files import write_json
+from freeat.intervals import mean_std
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.store import RunFolder
+
+FORMAT = 1
+
+COLUMNS = {
+    "robust_train": ("train", "robust_accuracy"),
+    "robust_test": ("test", "robust_accuracy"),
+    "robust_gap": ("gap", "value"),
+    "clean_train": ("train", "clean_accuracy"),
+    "clean_test": ("test", "clean_accuracy"),
+    "clean_gap": ("clean_gap", "value"),
+}
+
+
+def comparison_jobs(
+    spec: TrainSpec, evaluation: EvalSpec, algorithms: Sequence[str], seeds: Sequence[int], place: Place
+) -> list[Job]:
+    """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end."""
+    jobs = []
+    for algorithm in dict.fromkeys(algorithms):
+        for seed in dict.fromkeys(seeds):
+            one = spec.replaced(algorithm=algorithm, seed=seed)
+            name = f"{one.algorithm}/seed-{seed}"
+            folder = Place(
+                **{**vars(place), "folder": place.folder / "runs" / one.algorithm / f"seed-{seed}"}
+            )
+            jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=folder))
+    return sorted(jobs, key=lambda job: -_weight(job.spec.algorithm))
+
+
+def _weight(algorithm: str) -> int:
+    from freeat.algorithms.names import parse_algorithm
+
+    name = parse_algorithm(algorithm)
+    passes = {"vanilla": (name.m or 1) + 1, "friendly": (name.m or 1) + 1, "fast": 2}.get(name.family, 1)
+    return passes + (name.objective != "ce")
+
+
+def summarize(done: Sequence[Done], algorithms: Sequence[str]) -> dict[str, Any]:
+    """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
+    rows, failures = [], []
+    for outcome in done:
+        if outcome.result is None:
+            failures.append({"run": outcome.job.name, "reason": outcome.failure})
+    for algorithm in dict.fromkeys(TrainSpec(algorithm=name).algorithm for name in algorithms):
+        runs = sorted(
+            (o for o in done if o.result is not None and o.job.spec.algorithm == algorithm),
+            key=lambda o: o.job.spec.seed,
+        )
+        if runs:
+            rows.append(_row(algorithm, runs))
+    notes = dict.fromkeys(note for o in done if o.result for note in o.result["notes"])
+    return {"algorithms": rows, "failures": failures, "notes": list(notes)}
+
+
+def _row(algorithm: str, runs: Sequence[Done]) -> dict[str, Any]:
+    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [o.job.spec.seed for o in runs]}
+    results = [o.result for o in runs if o.result is not None]
+    for name, (part, key) in COLUMNS.items():
+        mean, std = mean_std([result[part][key] for result in results])
+        row[name] = {"mean": mean, "std": std}
+    row["seconds"] = mean_std([result["seconds"] for result in results])[0]
+    row["gradient_passes"] = results[0]["gradient_passes"]
+    row["updates"] = results[0]["update"]
+    row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
+    row["above_chance"] = all(_above_chance(result) for result in results)
+    row["folders"] = [str(o.job.place.folder) for o in runs]
+    return row
+
+
+def _above_chance(result: dict[str, Any]) -> bool:
+    """Whether the run trained at all: robust training accuracy above chance by its interval."""
+    train = result["train"]
+    return bool(train["robust_interval"][0] > 1 / len(train["per_class"]))
+
+
+def write_comparison(folder: Path, document: dict[str, Any]) -> None:
+    write_json(folder / "comparison.json", document, format=FORMAT)
+
+
+def curves_of(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """The histories of an algorithm's runs."""
+    return [list(RunFolder(Path(folder)).history()) for folder in row["folders"]]

@@ -1,0 +1,62 @@
+"""Learning curves in the form of Figure 1: robust training error, test error and gap."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freeat.files import atomic
+from freeat.reports.style import SETTINGS, look
+
+History = list[dict[str, Any]]
+
+AXES = {
+    "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
+    "updates": ("update", "weight updates"),
+    "passes": ("gradient_passes", "gradient passes (images)"),
+    "seconds": ("seconds", "seconds"),
+}
+
+
+def draw_curves(
+    path: Path, series: Sequence[tuple[str, list[History]]], *, axis: str = "epochs", title: str
+) -> None:
+    """Mean over the seeds with the band between the lowest and the highest; PNG or PDF by the name's ending."""
+    import matplotlib.pyplot as plt
+
+    panels = ("robust training error (%)", "robust test error (%)", "robust generalization gap (points)")
+    key, label = AXES[axis]
+    with plt.rc_context(SETTINGS):
+        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.6), layout="constrained")
+        for place, (name, histories) in enumerate(series):
+            x, values = _aligned(histories, key)
+            for panel, panel_values in zip(axes, values, strict=True):
+                panel.plot(x, panel_values.mean(0), label=name, markevery=max(1, len(x) // 8), **look(place))
+                if len(panel_values) > 1:
+                    low, high = panel_values.min(0), panel_values.max(0)
+                    panel.fill_between(x, low, high, color=look(place)["color"], alpha=0.15, linewidth=0)
+        for panel, text in zip(axes, panels, strict=True):
+            panel.set_title(text)
+            panel.set_xlabel(label)
+            panel.set_ylim(bottom=0 if panel is not axes[2] else None)
+        axes[2].axhline(0, color="0.6", linewidth=0.8)
+        figure.suptitle(title, fontsize=10.5)
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
+        with atomic(path) as temporary:
+            figure.savefig(temporary, format=path.suffix.lstrip("."))
+        plt.close(figure)
+
+
+def _aligned(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The points all seeds have, as arrays (seeds, points): training error, test error, gap, in percent."""
+    length = min(len(history) for history in histories)
+    x = np.array([[record[key] for record in history[:length]] for history in histories], float).mean(0)
+
+    def of(split: str) -> np.ndarray:
+        rows = [[record[split]["robust_accuracy"] for record in history[:length]] for history in histories]
+        return 100 * (1 - np.array(rows, float))
+
+    train, test = of("train"), of("test")
+    return x, [train, test, test - train]

@@ -1,0 +1,29 @@
+"""How pictures look: one colour and marker per algorithm, safe for colour-blind readers."""
+
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+
+SETTINGS: dict[str, Any] = {
+    "figure.dpi": 110,
+    "savefig.dpi": 160,
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.7,
+    "lines.markersize": 4,
+}
+
+
+def look(place: int) -> dict[str, Any]:
+    """Colour and marker of the series at this place."""
+    return {"color": OKABE_ITO[place % len(OKABE_ITO)], "marker": MARKERS[place % len(MARKERS)]}
