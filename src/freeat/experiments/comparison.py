@@ -49,10 +49,8 @@ def _weight(algorithm: str) -> int:
 
 def summarize(done: Sequence[Done], algorithms: Sequence[str]) -> dict[str, Any]:
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
-    rows, failures = [], []
-    for outcome in done:
-        if outcome.result is None:
-            failures.append({"run": outcome.job.name, "reason": outcome.failure})
+    rows = []
+    failures = [{"run": o.job.name, "reason": o.failure} for o in done if o.result is None]
     for algorithm in dict.fromkeys(TrainSpec(algorithm=name).algorithm for name in algorithms):
         runs = sorted(
             (o for o in done if o.result is not None and o.job.spec.algorithm == algorithm),

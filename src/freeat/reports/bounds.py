@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.files import atomic
-from freeat.reports.style import SETTINGS, look
+from freeat.reports.style import look, styled
 from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_scale, sweep
 from freeat.theory.recursion import USED
 
@@ -28,7 +28,7 @@ def draw_bounds(folder: Path, p: Problem, *, T: int, alpha: float, m: int) -> li
     """A picture of the three bounds along each parameter, one of the comparison, one of Remark 3."""
     import matplotlib.pyplot as plt
 
-    with plt.rc_context(SETTINGS):
+    with styled():
         return [
             _draw_sweeps(folder / "bounds.png", p, T=T, alpha=alpha, m=m),
             _draw_comparison(folder / "comparison.png", p, T=T, alpha=alpha, m=m),

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from freeat.files import atomic
-from freeat.reports.style import SETTINGS, look
+from freeat.reports.style import look, styled
 
 History = list[dict[str, Any]]
 
@@ -27,7 +27,7 @@ def draw_curves(
 
     panels = ("robust training error (%)", "robust test error (%)", "robust generalization gap (points)")
     key, label = AXES[axis]
-    with plt.rc_context(SETTINGS):
+    with styled():
         figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.6), layout="constrained")
         for place, (name, histories) in enumerate(series):
             x, values = _aligned(histories, key)

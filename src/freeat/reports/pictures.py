@@ -7,7 +7,7 @@ import numpy as np
 
 from freeat.errors import InputError
 from freeat.files import atomic
-from freeat.reports.style import SETTINGS
+from freeat.reports.style import styled
 
 ROWS = 8
 
@@ -25,7 +25,7 @@ def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, tit
     shown = np.argsort(~turned, kind="stable")[:rows]
     with plt.rc_context(SETTINGS | {"axes.grid": False}):
         figure, axes = plt.subplots(
-            len(shown), 3, figsize=(5.4, 1.75 * len(shown) + 0.5), layout="constrained", squeeze=False
+            len(shown), 3, figsize=(4.2, 1.45 * len(shown) + 0.4), layout="constrained", squeeze=False
         )
         for line, i in zip(axes, shown, strict=True):
             _draw_row(line, examples, int(i))

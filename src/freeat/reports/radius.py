@@ -6,7 +6,7 @@ from typing import Any
 
 from freeat.errors import InputError
 from freeat.files import atomic
-from freeat.reports.style import SETTINGS, look
+from freeat.reports.style import look, styled
 
 
 def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") -> None:
@@ -18,7 +18,7 @@ def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") 
         raise InputError("no measurements to draw: attack a model at one radius or more first")
     series = list(dict.fromkeys((cell["model"], cell["attack"]) for cell in cells))
     one_attack = len({attack for _, attack in series}) == 1
-    with plt.rc_context(SETTINGS):
+    with styled():
         figure, axes = plt.subplots(
             1,
             len(panels),

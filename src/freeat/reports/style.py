@@ -1,5 +1,6 @@
 """How pictures look: one colour and marker per algorithm, safe for colour-blind readers."""
 
+from contextlib import AbstractContextManager
 from typing import Any
 
 import matplotlib
@@ -27,3 +28,8 @@ SETTINGS: dict[str, Any] = {
 def look(place: int) -> dict[str, Any]:
     """Colour and marker of the series at this place."""
     return {"color": OKABE_ITO[place % len(OKABE_ITO)], "marker": MARKERS[place % len(MARKERS)]}
+
+
+def styled() -> AbstractContextManager[None]:
+    """Pictures drawn inside look like ours; the caller's own settings come back afterwards."""
+    return matplotlib.rc_context(SETTINGS)  # type: ignore[arg-type]
