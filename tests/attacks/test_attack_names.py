@@ -1,0 +1,63 @@
+"""Attacks by name."""
+
+import pytest
+
+from freeat.attacks.autoattack import STANDARD, AutoAttack
+from freeat.attacks.names import EXAMPLES, parse_attack
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.errors import InputError
+
+MEANT: dict[str, Attack] = {
+    "fgsm": Pgd(steps=1, start="zero"),
+    "pgd": Pgd(steps=10),
+    "pgd-10": Pgd(steps=10),
+    "PGD_50_10": Pgd(steps=50, restarts=10),
+    "pgd-cw-20": Pgd(steps=20, loss="margin"),
+    "pgd-dlr": Pgd(steps=10, loss="dlr"),
+    "square": Square(queries=5000),
+    "square-12": Square(queries=12),
+    "autoattack": AutoAttack(parts=STANDARD),
+    "apgd-t": AutoAttack(parts=("apgd-t",)),
+    "autoattack-square": AutoAttack(parts=("square",)),
+}
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_what_a_name_means(text: str) -> None:
+    assert parse_attack(text) == MEANT[text]
+
+
+@pytest.mark.parametrize("text", [*EXAMPLES, "pgd-dlr-7-3"])
+def test_a_name_is_its_own_canonical_form(text: str) -> None:
+    assert parse_attack(text).name == text
+
+
+def test_options_reach_the_attack() -> None:
+    pgd = parse_attack("pgd-5", verdict="last", alpha=0.1, start="zero", precision="bf16")
+    assert pgd == Pgd(steps=5, verdict="last", alpha=0.1, start="zero", precision="bf16")
+    assert parse_attack("square-9", precision="bf16") == Square(queries=9, precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sqare", "did you mean 'square'"),
+        ("pgd-x", "unknown attack"),
+        ("pgd-1-2-3", "pgd-STEPS-RESTARTS"),
+        ("pgd-0", "at least 1"),
+        ("square-0", "at least 1"),
+        ("square-5-5", "unknown attack"),
+        ("fgsm-2", "unknown attack"),
+        ("", "unknown attack"),
+    ],
+)
+def test_refusals(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_attack(text)
+
+
+def test_black_box_attacks_are_known_as_such() -> None:
+    black = {name for name in EXAMPLES if parse_attack(name).black_box}
+    assert black == {"square", "square-1000", "autoattack-square"}

@@ -1,0 +1,135 @@
+"""The Square attack: scores only, the published schedule, queries counted, and pyautoattack's as a peer."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.square import Square
+from freeat.attacks.square_moves import _bumps, moves
+from freeat.errors import InputError
+from freeat.streams import ImageCoins
+from freeat.threat import L2, Ball, Linf
+
+BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
+
+
+class Scores(nn.Module):
+    """A model that answers with scores and has no gradient to give."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.asked = 0
+        self.sizes: list[int] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        assert not torch.is_grad_enabled()
+        assert not x.requires_grad
+        self.asked += len(x)
+        self.sizes.append(len(x))
+        return torch.from_numpy(self.net(x).numpy())
+
+
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+def test_asks_for_scores_only_and_counts_them(
+    ball: Ball, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    x, y = batch
+    model = Scores(robust_net)
+    attacked = Square(queries=50)(model, x, y, ball, ImageCoins(0, range(len(x))))
+    assert attacked.queries is not None
+    assert attacked.passes.gradient == 0
+    assert attacked.passes.forward == model.asked == int(attacked.queries.sum()) + len(x)
+    wrong = robust_net(x).argmax(-1) != y
+    assert (attacked.queries[wrong] == 0).all()
+    assert (attacked.queries[~attacked.fooled] == 50).all()
+    assert (attacked.queries[attacked.fooled] <= 50).all()
+    assert model.sizes == sorted(model.sizes, reverse=True)
+    assert model.sizes[-1] < model.sizes[0], "the active set shrinks"
+
+
+def test_the_published_schedule() -> None:
+    """Changes of p at the iterations of the published code, counted from 0."""
+    square = Square(queries=10_000)
+    table = {0: 1, 10: 1, 11: 2, 50: 2, 51: 4, 200: 4, 201: 8, 500: 8, 501: 16, 1000: 16, 1001: 32, 2001: 64}
+    table |= {4001: 128, 6001: 256, 8000: 256, 8001: 512, 9999: 512}
+    assert {t: square.p / square.part(t) for t in table} == table
+    stretched = Square(queries=1000, rescale=True)
+    assert [stretched.p / stretched.part(t) for t in (1, 2, 6, 21, 101, 801)] == [1, 2, 4, 8, 32, 512]
+
+
+def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """With a loss asked for nothing is cut short, and more queries never give a smaller largest loss."""
+    x, y = (part[:40] for part in batch)
+    coins = ImageCoins(0, range(40))
+    short = Square(queries=20)(robust_net, x, y, Linf(0.1), coins, with_loss=True)
+    long = Square(queries=120)(robust_net, x, y, Linf(0.1), coins, with_loss=True)
+    assert short.loss is not None
+    assert long.loss is not None
+    assert (long.loss >= short.loss).all()
+    assert (long.loss > short.loss).any()
+    assert long.passes.forward == 40 * 121
+    assert torch.equal(Square(queries=20)(robust_net, x, y, Linf(0.1), coins).fooled, short.fooled), (
+        "asking for the loss does not change the verdict"
+    )
+
+
+@pytest.mark.parametrize("s", range(1, 12))
+def test_bumps_have_norm_one_and_two_signs(s: int) -> None:
+    upright, lying = _bumps(s)
+    assert upright.norm() == pytest.approx(1)
+    assert torch.equal(upright.T, lying)
+    assert (upright[: s // 2] > 0).all()
+    assert (upright[s // 2 :] < 0).all()
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 14, 14), (2, 5, 9), (3, 32, 32)])
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+def test_moves_stay_on_the_sphere(ball: Ball, shape: tuple[int, int, int]) -> None:
+    g = torch.Generator().manual_seed(0)
+    move = moves(ball, shape)
+    delta = move.first(torch.rand((50, *move.first_shape()), generator=g))
+    for p in (0.8, 0.2, 0.01):
+        torch.testing.assert_close(ball.size(delta), torch.full((50, 1, 1, 1), ball.eps))
+        delta = move.propose(delta, p, torch.rand((50, move.per_query), generator=g))
+
+
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+def test_every_pixel_can_be_reached(ball: Ball) -> None:
+    g = torch.Generator().manual_seed(0)
+    move = moves(ball, (1, 8, 8))
+    delta = move.first(torch.rand((2000, *move.first_shape()), generator=g))
+    moved = move.propose(delta, 0.05, torch.rand((2000, move.per_query), generator=g)) != delta
+    assert moved.any(0).all()
+
+
+def test_refusals() -> None:
+    for wrong in ({"queries": 0}, {"p": 0.0}, {"p": 1.5}, {"precision": "fp8"}):
+        with pytest.raises(InputError):
+            Square(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("ball", [L2(3.0), Linf(0.12)], ids=["l2", "linf"])
+def test_agrees_with_pyautoattack(ball: Ball, robust_net: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+    """Mean accuracy of three seeds each, on 200 images: within noise; ours may reach the last row and column."""
+    peer = pytest.importorskip("pyautoattack.square")
+    x, y = batch
+    ours, theirs = [], []
+    for seed in range(3):
+        attacked = Square(queries=150)(robust_net, x, y, ball, ImageCoins(seed, range(len(x))))
+        ours.append(1 - attacked.fooled.double().mean())
+        attack = peer.SquareAttack(
+            robust_net,
+            norm="L2" if isinstance(ball, L2) else "Linf",
+            eps=ball.eps,
+            n_queries=149,  # it asks once more
+            p_init=0.8,
+            seed=seed,
+            resc_schedule=False,
+            device="cpu",
+        )
+        theirs.append((robust_net(attack.perturb(x.contiguous(), y)).argmax(-1) == y).double().mean())
+    mean, peer_mean = torch.stack(ours).mean(), torch.stack(theirs).mean()
+    assert 0.1 < mean < 0.9
+    assert float(mean) == pytest.approx(float(peer_mean), abs=0.05)
