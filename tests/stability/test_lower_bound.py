@@ -1,0 +1,81 @@
+"""Theorem 3's instance: the closed form of Vanilla's distance, and its two exponents."""
+
+import math
+
+import pytest
+import torch
+
+from freeat.errors import InputError
+from freeat.stability.lower_bound import LowerBoundInstance, TwoKinds, exact_maximum, growth_exponent
+from freeat.stability.lower_bound import OwnKind as Objective
+from freeat.streams import StepCoins
+
+SEEDS = range(6)
+
+
+class _Net:
+    def __init__(self, w: torch.Tensor, instance: LowerBoundInstance) -> None:
+        self.net = TwoKinds(len(w), instance.eps, instance.gamma)
+        with torch.no_grad():
+            self.net.w.copy_(w)
+        self.net.requires_grad_(False)
+
+    def logits(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+def test_the_inner_maximum_is_exact() -> None:
+    instance = LowerBoundInstance(n=3, T=4, d=16)
+    g = torch.Generator().manual_seed(0)
+    x = torch.zeros(2, 1, 1, 16, dtype=torch.float64)
+    y = torch.tensor([0, 1])
+    for k in range(20):
+        w = 0.1 * torch.randn(16, generator=g, dtype=torch.float64) - (0.4 if k % 2 else 0.0)
+        h = Objective().attack(_Net(w, instance), x, y)
+        delta = exact_maximum(h, x, y, instance.ball, StepCoins(0))
+        assert float(h(delta)[0]) == pytest.approx(max(0.0, float(w.max()) - instance.gamma), abs=1e-15)
+        assert float(h(delta)[1]) == pytest.approx(-float(w.sum()) / 4)
+        others = instance.ball.project(torch.randn(300, 1, 1, 16, generator=g, dtype=torch.float64))
+        values = Objective().attack(_Net(w, instance), others, torch.zeros(300, dtype=torch.long))(others)
+        assert float(values.max()) <= float(h(delta)[0]) + 1e-12
+
+
+@pytest.mark.parametrize(("n", "T"), [(60, 720), (2, 300)])
+def test_vanilla_follows_the_closed_form_for_every_seed(n: int, T: int) -> None:
+    instance = LowerBoundInstance(n=n, T=T, d=4 * T)
+    visits = torch.stack([instance.visits(seed) for seed in SEEDS])
+    expected = instance.closed_form(visits)
+    reached = None
+    for t, w in enumerate(instance.run("vanilla", torch.cat([torch.zeros(1, T), visits]).long())):
+        assert bool((w[0] == 0).all()), "on S Vanilla never moves"
+        assert torch.allclose(w[1:].norm(dim=1), expected[:, t], rtol=0, atol=1e-10)
+        reached = w if reached is None else torch.maximum(reached, w.abs())
+    assert instance.eta <= 1 / instance.beta(reached)
+    mean = expected.mean(0)
+    first, last, exponent = (5 * n, n * n // 5, 0.5) if n > 25 else (20 * n * n, T, 1.0)
+    times = torch.arange(first, last + 1)
+    assert growth_exponent(times, mean[times - 1]) == pytest.approx(exponent, abs=0.1)
+    assert bool((mean[times - 1] >= 0.3 * instance.eta * (times.sqrt() + times / n) / 2).all())
+
+
+@pytest.mark.parametrize("name", ["fast", "free"])
+def test_fast_and_free_run_on_the_same_instance_with_the_same_coins(name: str) -> None:
+    instance = LowerBoundInstance(n=20, T=80, d=320)
+    vanilla, other = (instance.distances(which, SEEDS) for which in ("vanilla", name))
+    batches = 80 if name == "fast" else 20
+    assert other.shape == (6, batches)
+    for seed in SEEDS:
+        met = instance.visits(seed)[:batches].cumsum(0) > 0
+        assert torch.equal(other[seed] > 0, met)
+        assert torch.equal(vanilla[seed, :batches] > 0, met)
+
+
+def test_the_exponent_of_a_power_is_found() -> None:
+    T = torch.arange(1, 50)
+    assert growth_exponent(T, 3 * T.double() ** 0.7) == pytest.approx(0.7)
+    assert math.isfinite(LowerBoundInstance(n=2, T=3, d=12).gamma)
+
+
+def test_too_few_dimensions_are_refused() -> None:
+    with pytest.raises(InputError, match="at least 4T = 40"):
+        LowerBoundInstance(n=2, T=10, d=39)
