@@ -26,7 +26,6 @@ def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[f
 
 def draw_bounds(folder: Path, p: Problem, *, T: int, alpha: float, m: int) -> list[Path]:
     """A picture of the three bounds along each parameter, one of the comparison, one of Remark 3."""
-    import matplotlib.pyplot as plt
 
     with styled():
         return [

@@ -23,7 +23,7 @@ def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, tit
     if not len(turned):
         raise InputError("no adversarial examples to draw: the file holds no images")
     shown = np.argsort(~turned, kind="stable")[:rows]
-    with plt.rc_context(SETTINGS | {"axes.grid": False}):
+    with styled(**{"axes.grid": False}):
         figure, axes = plt.subplots(
             len(shown), 3, figsize=(4.2, 1.45 * len(shown) + 0.4), layout="constrained", squeeze=False
         )

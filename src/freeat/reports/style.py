@@ -30,6 +30,6 @@ def look(place: int) -> dict[str, Any]:
     return {"color": OKABE_ITO[place % len(OKABE_ITO)], "marker": MARKERS[place % len(MARKERS)]}
 
 
-def styled() -> AbstractContextManager[None]:
+def styled(**changes: Any) -> AbstractContextManager[None]:
     """Pictures drawn inside look like ours; the caller's own settings come back afterwards."""
-    return matplotlib.rc_context(SETTINGS)  # type: ignore[arg-type]
+    return matplotlib.rc_context({**SETTINGS, **changes})  # type: ignore[arg-type]
