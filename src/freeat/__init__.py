@@ -1,3 +1,86 @@
-"""freeat: adversarial training whose robustness generalizes."""
+"""freeat: adversarial training whose robustness generalizes.
+
+The public names are imported when they are first used, so that ``import freeat`` and the command line are quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Algorithm": "freeat.algorithms",
+    "CrossEntropy": "freeat.objectives",
+    "DataSet": "freeat.data",
+    "Erm": "freeat.algorithms",
+    "Fast": "freeat.algorithms",
+    "Free": "freeat.algorithms",
+    "Friendly": "freeat.algorithms",
+    "Images": "freeat.data",
+    "InputError": "freeat.errors",
+    "L2": "freeat.threat",
+    "Learner": "freeat.learner",
+    "Linf": "freeat.threat",
+    "LogitPairing": "freeat.objectives",
+    "Mart": "freeat.objectives",
+    "Pgd": "freeat.attacks.pgd",
+    "Trades": "freeat.objectives",
+    "Trained": "freeat.api",
+    "Vanilla": "freeat.algorithms",
+    "WarmUp": "freeat.algorithms",
+    "evaluate": "freeat.evaluation",
+    "load_data": "freeat.api",
+    "load_run": "freeat.api",
+    "make_algorithm": "freeat.algorithms",
+    "make_ball": "freeat.threat",
+    "train": "freeat.api",
+}
+
+__all__ = [
+    "L2",
+    "Algorithm",
+    "CrossEntropy",
+    "DataSet",
+    "Erm",
+    "Fast",
+    "Free",
+    "Friendly",
+    "Images",
+    "InputError",
+    "Learner",
+    "Linf",
+    "LogitPairing",
+    "Mart",
+    "Pgd",
+    "Trades",
+    "Trained",
+    "Vanilla",
+    "WarmUp",
+    "evaluate",
+    "load_data",
+    "load_run",
+    "make_algorithm",
+    "make_ball",
+    "train",
+]
+
+if TYPE_CHECKING:
+    from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, WarmUp, make_algorithm
+    from freeat.api import Trained, load_data, load_run, train
+    from freeat.attacks.pgd import Pgd
+    from freeat.data import DataSet, Images
+    from freeat.errors import InputError
+    from freeat.evaluation import evaluate
+    from freeat.learner import Learner
+    from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
+    from freeat.threat import L2, Linf, make_ball
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'freeat' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

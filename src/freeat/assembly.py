@@ -18,6 +18,7 @@ from freeat.fitting import Fit, OnCollapse
 from freeat.initial import start_from, weights_digest
 from freeat.judging import Judge
 from freeat.learner import Learner
+from freeat.memory import kept_near
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.precision import Precision
 from freeat.schedules import make_schedule
@@ -92,9 +93,9 @@ def make_judge(
     ball.check(data.shape)
     train, validation = _training_images(data, spec)
     return Judge(
-        train=train.to(device),
-        test=data.test.to(device),
-        validation=validation.to(device) if validation is not None else None,
+        train=kept_near(train, device),
+        test=kept_near(data.test, device),
+        validation=kept_near(validation, device) if validation is not None else None,
         augment=parse_augmentation(spec.augment, data.augment),
         attack=evaluation_attack(evaluation),
         ball=ball,

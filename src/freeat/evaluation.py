@@ -88,11 +88,12 @@ def evaluate(
     rows = torch.arange(len(images))[mine]
     columns: list[list[Tensor]] = [[], [], [], []]
     passes = Passes()
+    weight = next(model.parameters())
     with frozen(model, "eval"):
         for part in torch.split(rows, batch_size):
             coins = ImageCoins(seed, images.index[part.to(images.index.device)].tolist())
             x, y = images.batch(part, augment, coins)
-            x = x.to(next(model.parameters()).dtype)
+            x, y = x.to(weight.device, weight.dtype), y.to(weight.device)
             with torch.no_grad():
                 clean = model(x)
             attacked = attack(model, x, y, ball, coins, with_loss=True)

@@ -85,6 +85,11 @@ class Learner:
         """Say that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
         self._expected = (total, first)
 
+    def place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch where the model is, for data that live elsewhere."""
+        device = self.precision.device
+        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
     def begin(self, x: Tensor) -> StepCoins:
         """Begin with the batch x: count it, and return the coins of its step."""
         if self.updates_left <= 0:

@@ -1,4 +1,4 @@
-"""Out of memory: recognized, and answered with a batch size that fits."""
+"""Memory: data on the device where they fit, and a remedy where a batch does not."""
 
 import torch
 from torch import Tensor
@@ -15,6 +15,15 @@ def out_of_memory(error: Exception) -> bool:
         or "can't allocate memory" in text
         or "out of memory" in text
     )
+
+
+def kept_near(images: Images, device: torch.device) -> Images:
+    """The images on the device where they take at most half of its free memory; else where they are."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        if images.x.nbytes > free / 2:
+            return images
+    return images.to(device)
 
 
 def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
@@ -36,7 +45,7 @@ def fitting_size(learner: Learner, images: Images, size: int) -> int | None:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         try:
-            x, y = images.batch(torch.arange(min(size, len(images))))
+            x, y = learner.place(*images.batch(torch.arange(min(size, len(images)))))
             learner.expect(len(x), 0)
             learner.both_gradients(mean_logit, torch.zeros_like(x), x, y)
             return size

@@ -31,7 +31,7 @@ def train(
         rows = batches(t)
         mine = learner.world.share(len(rows))
         coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
-        x, y = images.batch(rows[mine], augment, coins)
+        x, y = learner.place(*images.batch(rows[mine], augment, coins))
         learner.expect(len(rows), mine.start)
         yield algorithm.step(learner, x, y)
 

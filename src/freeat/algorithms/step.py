@@ -42,6 +42,12 @@ def perturbed_loss(objective: Objective, learner: Learner, ball: Ball) -> Loss:
     return h
 
 
+def threat_of(algorithm: Algorithm) -> Ball | None:
+    """The ball an algorithm trains against; None for one that knows no adversary."""
+    ball = getattr(getattr(algorithm, "algorithm", algorithm), "ball", None)  # a warm-up holds another algorithm
+    return ball if isinstance(ball, Ball) else None
+
+
 def check_loops(name: str, value: int) -> None:
     """Refuse a count of inner steps below 1."""
     if value < 1:

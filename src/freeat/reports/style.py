@@ -32,4 +32,5 @@ def look(place: int) -> dict[str, Any]:
 
 def styled(**changes: Any) -> AbstractContextManager[None]:
     """Pictures drawn inside look like ours; the caller's own settings come back afterwards."""
-    return matplotlib.rc_context({**SETTINGS, **changes})  # type: ignore[arg-type]
+    settings: Any = {**SETTINGS, **changes}  # the stub wants a literal type for every key
+    return matplotlib.rc_context(settings)

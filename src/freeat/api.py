@@ -1,0 +1,128 @@
+"""The library in a few lines of Python: train a model of your own, open a finished run."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from freeat.algorithms import Algorithm
+from freeat.algorithms.step import threat_of
+from freeat.attacks.pgd import Pgd
+from freeat.batches import Batches, updates_for
+from freeat.data import Augmentation, DataSet, load, parse_augmentation
+from freeat.errors import InputError
+from freeat.fitting import Fit, Nobody, Watcher
+from freeat.judgement import open_run
+from freeat.judging import Judge
+from freeat.learner import Learner
+from freeat.machine import arithmetic, resolve_device
+from freeat.memory import kept_near
+from freeat.models import check_logits
+from freeat.precision import Precision
+from freeat.schedules import Piecewise, Schedule
+from freeat.store import Record, RunFolder
+from freeat.threat import Ball
+
+load_data = load
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained model with what was measured on the way; ``result`` is the last, full evaluation."""
+
+    model: nn.Module
+    result: Record
+    history: list[Record]
+
+    @property
+    def gap(self) -> dict[str, float]:
+        """Robust training minus robust test accuracy, with its 95 % interval."""
+        gap: dict[str, float] = self.result["gap"]
+        return gap
+
+
+def train(
+    model: nn.Module,
+    data: DataSet | str | Path,
+    *,
+    algorithm: Algorithm,
+    epochs: float = 30,
+    updates: int | None = None,
+    batch_size: int = 128,
+    optimizer: torch.optim.Optimizer | None = None,
+    schedule: Schedule | None = None,
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    weight_decay: float = 2e-4,
+    augment: Augmentation | str | None = "auto",
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+    ball: Ball | None = None,
+    attack: Pgd | None = None,
+    eval_every: int | None = None,
+    deterministic: bool = True,
+    watcher: Watcher | None = None,
+) -> Trained:
+    """Train ``model`` in place with any algorithm on any data, and measure its robust generalization gap.
+
+    The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes). Without an
+    ``optimizer`` it is trained by SGD as in the paper, with the learning rate divided by 10 at a half and at
+    three quarters of the updates; with one, the learning rate follows ``schedule`` or is left alone. It is
+    judged by ``attack`` (PGD-10) in ``ball``, by default the one it is trained against.
+    """
+    data = data if isinstance(data, DataSet) else load(data)
+    on = resolve_device(device)
+    check_logits(model, data.shape, len(data.classes), next(model.parameters()).device)
+    judged_in = ball or threat_of(algorithm)
+    if judged_in is None:
+        raise InputError(
+            "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is judged"
+        )
+    judged_in.check(data.shape)
+    model = model.to(on).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if optimizer is None:
+        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
+        schedule = schedule or Piecewise(lr=lr)
+    total = updates or updates_for(epochs, len(data.train), batch_size)
+    chosen = parse_augmentation(augment, data.augment) if isinstance(augment, str) else augment
+    fit = Fit(
+        learner=Learner(
+            model,
+            optimizer,
+            seed=seed,
+            total_updates=total,
+            schedule=schedule,
+            precision=Precision(precision, on),
+        ),
+        algorithm=algorithm,
+        batches=Batches(n=len(data.train), size=batch_size, seed=seed),
+        judge=Judge(
+            train=kept_near(data.train, on),
+            test=kept_near(data.test, on),
+            validation=None,
+            augment=chosen,
+            attack=attack or Pgd(),
+            ball=judged_in,
+            classes=len(data.classes),
+            seed=seed,
+            watches_collapse=threat_of(algorithm) is not None,
+        ),
+        augment=chosen,
+        eval_every=eval_every,
+        watcher=watcher or Nobody(),
+    )
+    with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
+        result = fit.run()
+    return Trained(model=model.eval(), result=result, history=fit.history)
+
+
+def load_run(
+    folder: str | Path, *, weights: str = "model", data_dir: Path | None = None, trust_code: bool = False
+) -> tuple[nn.Module, dict[str, Any]]:
+    """The model of a run folder, ready to classify, and its stored result."""
+    run = RunFolder(Path(folder))
+    model, _ = open_run(run, weights=weights, data_dir=data_dir, trust_code=trust_code)
+    return model, run.result or {}
