@@ -64,7 +64,7 @@ def _cell(
     watch: Watch,
 ) -> Cell:
     split, images, population, attack, ball = cell
-    key = identity("attack", model, images, attack, ball, plan.seed)
+    key = identity("attack", model, split, images, attack, ball, plan.seed)
     about = facts(model, plan, split, attack, ball)
     kept = examples_path(store.folder, about) if examples and store.folder is not None else None
     found = store.find(key)
@@ -94,11 +94,12 @@ def examples_path(folder: Path, cell: Cell) -> Path:
 
 def _probes(model: Opened, plan: Plan, store: Cells, watch: Watch) -> list[Check]:
     """The checks of the model itself, at the smallest radius of each norm."""
-    images, _ = plan.images(plan.splits[-1])
+    split = plan.splits[-1]
+    images, _ = plan.images(split)
     positive = sorted((ball for ball in plan.balls if ball.eps > 0), key=lambda ball: -ball.eps)
     checks: list[Check] = []
     for ball in {ball.norm: ball for ball in positive}.values():
-        key = identity("probe", model, images, None, ball, plan.seed)
+        key = identity("probe", model, split, images, None, ball, plan.seed)
         found = store.find(key)
         if found is None:
             progress = watch(f"{model.name}: honesty checks", 1)

@@ -62,7 +62,7 @@ def _row(
     """One source against all targets, in one split and ball."""
     split, images, population, attack, ball = column
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
-    keys = [identity("transfer", t, images, attack, ball, plan.seed) | of_source for t in targets]
+    keys = [identity("transfer", t, split, images, attack, ball, plan.seed) | of_source for t in targets]
     stores = [Cells(home_of(target, folder)) for target in targets]
     found = [store.find(key) for store, key in zip(stores, keys, strict=True)]
     missing = [i for i, cell in enumerate(found) if cell is None]

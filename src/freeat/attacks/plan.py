@@ -64,13 +64,14 @@ class Plan:
 
 
 def identity(
-    kind: str, model: Opened, images: Images, attack: Attack | None, ball: Ball, seed: int
+    kind: str, model: Opened, split: str, images: Images, attack: Attack | None, ball: Ball, seed: int
 ) -> dict[str, Any]:
     """All that a measurement depends on."""
     return {
         "kind": kind,
         "weights": model.digest,
         "architecture": architecture(model),
+        "split": split,
         "images": images.digest,
         "index": hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest(),
         "attack": None if attack is None else repr(attack),

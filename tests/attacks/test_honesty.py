@@ -1,0 +1,136 @@
+"""The honesty checks pass on an honest model and speak up on models made to deceive."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.honesty import Check, compare_cells, outdone
+from freeat.attacks.probe import probe
+from freeat.data import Images
+from freeat.threat import L2, Ball, Linf
+
+
+class Masked(nn.Module):
+    """Rounds its input: the same answers, but a gradient of zero everywhere."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net((x * 16).round() / 16)
+        return logits
+
+
+class Noisy(nn.Module):
+    """Adds noise to its input on every call."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.g = torch.Generator().manual_seed(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x + 0.1 * torch.randn(x.shape, generator=self.g))
+        return logits
+
+
+class Infinite(nn.Module):
+    """A square root at zero: the values are finite, the gradient is not."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x.clamp_min(0).sqrt())
+        return logits
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.passed}
+
+
+@pytest.mark.parametrize("ball", [L2(2.0), Linf(0.1)], ids=["l2", "linf"])
+def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: Images) -> None:
+    checks = probe(robust_net, judged, ball, classes=10)
+    assert failed(checks) == set()
+    assert [check.name for check in checks] == [
+        "evaluation mode",
+        "deterministic",
+        "gradients",
+        "more steps",
+        "larger radius",
+        "very large radius",
+        "black box",
+    ]
+
+
+def test_masked_gradients_are_found_out(robust_net: nn.Module, judged: Images) -> None:
+    checks = probe(Masked(robust_net), judged, Linf(0.2), classes=10)
+    assert {"gradients", "black box"} <= failed(checks)
+    assert all("may be masked" in check.sentence for check in checks if not check.passed)
+
+
+def test_a_random_model_is_found_out(robust_net: nn.Module, judged: Images) -> None:
+    assert "deterministic" in failed(probe(Noisy(robust_net), judged, Linf(0.1), classes=10))
+
+
+def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, judged: Images) -> None:
+    checks = {check.name: check for check in probe(Infinite(robust_net), judged, Linf(0.1), classes=10)}
+    assert not checks["gradients"].passed
+    assert "not finite" in checks["gradients"].sentence
+
+
+def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(judged: Images) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1024), nn.Dropout(0.5), nn.Linear(1024, 10)).train()
+    before = [value.clone() for value in net.state_dict().values()]
+    checks = {check.name: check for check in probe(net, judged, Linf(0.1), classes=10)}
+    assert "was in training mode" in checks["evaluation mode"].sentence
+    assert checks["deterministic"].passed
+    assert all(module.training for module in net.modules())
+    assert all(p.requires_grad for p in net.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
+
+
+def test_outdone_is_a_matter_of_significance() -> None:
+    assert not outdone(strong=[], weak=[])
+    assert not outdone(strong=range(4), weak=range(4, 8))
+    assert not outdone(strong=[], weak=range(4))  # probability 1/16
+    assert outdone(strong=[], weak=range(5))  # 1/32
+    assert not outdone(strong=range(100), weak=range(100))
+    assert outdone(strong=range(100, 110), weak=range(30))
+    assert not outdone(strong=range(30), weak=range(100, 110))
+
+
+def cell(attack: str, eps: float, fooled: range, *, black_box: bool = False) -> dict[str, Any]:
+    return {
+        "model": "net",
+        "attack": attack,
+        "norm": "linf",
+        "split": "test",
+        "eps": eps,
+        "black_box": black_box,
+        "fooled": list(fooled),
+        "robust_accuracy": 1 - len(fooled) / 100,
+    }
+
+
+def test_cells_are_compared_over_radii_and_boxes() -> None:
+    good = [
+        cell("pgd-10", 0.1, range(20)),
+        cell("pgd-10", 0.2, range(60)),
+        cell("square", 0.1, range(9), black_box=True),
+    ]
+    assert [(check.name, check.passed) for check in compare_cells(good)] == [
+        ("larger radius", True),
+        ("black box", True),
+    ]
+    rising = compare_cells([cell("pgd-10", 0.2, range(20)), cell("pgd-10", 0.1, range(60))])
+    assert failed(rising) == {"larger radius"}
+    assert "from ε = 0.1 to 0.2" in rising[0].sentence
+    masked = compare_cells([cell("pgd-10", 0.1, range(20)), cell("square", 0.1, range(60), black_box=True)])
+    assert failed(masked) == {"black box"}
+    assert "gradients may be masked" in masked[0].sentence

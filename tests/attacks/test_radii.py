@@ -1,0 +1,30 @@
+"""Radii as people write and read them."""
+
+import pytest
+
+from freeat.attacks.radii import parse_radii, radius_text
+from freeat.errors import InputError
+
+
+def test_one_list_range() -> None:
+    assert parse_radii("8/255") == (8 / 255,)
+    assert parse_radii("0.1, 0.2") == (0.1, 0.2)
+    assert parse_radii("1/255:9/255:1/255") == tuple(k / 255 for k in range(1, 10))
+    assert parse_radii("0.1:0.5:0.1") == (0.1, 0.2, 0.3, 0.4, 0.5)
+    assert parse_radii("64/255:192/255:32/255") == tuple(k / 255 for k in (64, 96, 128, 160, 192))
+    assert parse_radii("0,0:0.2:0.1") == (0.0, 0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "-1", "1:2", "0.2:0.1:0.1", "0:1:0", "0:1:-0.1", "1/0", "0:1:0.0001"]
+)
+def test_refusals(text: str) -> None:
+    with pytest.raises(InputError):
+        parse_radii(text)
+
+
+@pytest.mark.parametrize(
+    ("eps", "text"), [(8 / 255, "8/255"), (0.5, "0.5"), (128 / 255, "128/255"), (0.0, "0")]
+)
+def test_text(eps: float, text: str) -> None:
+    assert radius_text(eps) == text

@@ -1,0 +1,122 @@
+"""``freeat attack`` and ``freeat transfer`` from reference to picture."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+
+from freeat.assembly import Place
+from freeat.commands.attack import attack
+from freeat.commands.transfer import transfer
+from freeat.errors import InputError
+from freeat.run import execute
+from freeat.spec import split_words
+from freeat.store import RunFolder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two short runs on the digits."""
+    folder = tmp_path_factory.mktemp("runs")
+    paths = {}
+    for algorithm in ("free-4", "erm"):
+        words = {
+            "data": "digits",
+            "model": "mlp-w32",
+            "algorithm": algorithm,
+            "eps": 0.08,
+            "lr": 0.05,
+            "updates": 40,
+        }
+        training, evaluation = split_words({**words, "final_size": 20, "threads": 1})
+        paths[algorithm] = folder / algorithm
+        execute(training, evaluation, Place(folder=paths[algorithm], device="cpu"))
+    return paths
+
+
+def ask(command: object, *words: str | Path) -> Result:
+    runner = CliRunner()
+    return runner.invoke(
+        command, [str(word) for word in words], catch_exceptions=False, standalone_mode=False
+    )  # type: ignore[arg-type]
+
+
+def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[str, Path]) -> None:
+    asked = ask(attack, runs["free-4"], "-n", "50", "--json")
+    (cell,) = json.loads(asked.stdout)["cells"]
+    assert (cell["data"], cell["norm"], cell["eps"], cell["attack"], cell["n"]) == (
+        "digits",
+        "linf",
+        0.08,
+        "pgd-10",
+        50,
+    )
+    assert list((runs["free-4"] / "attacks" / "cells").glob("*.json"))
+    assert cell == json.loads(ask(attack, runs["free-4"], "-n", "50", "--json").stdout)["cells"][0]
+
+
+def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = (
+        "--attack",
+        "fgsm",
+        "--attack",
+        "square-20",
+        "--eps",
+        "0.02:0.06:0.02",
+        "--split",
+        "both",
+        "-n",
+        "30",
+    )
+    out = ("--out", tmp_path / "out", "--plot", tmp_path / "radii.png")
+    text = ask(attack, f"robust={runs['free-4']}", runs["erm"], *words, *out).stdout
+    lines = text.splitlines()
+    assert lines[0].split()[:2] == ["model", "attack"]
+    assert [line.split()[0] for line in lines[1:25]] == ["robust"] * 12 + ["erm"] * 12
+    assert "gap of robust (fgsm" in text
+    assert "The model gives the same logits twice." in text
+    assert (tmp_path / "radii.png").stat().st_size > 3000
+
+
+def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
+    ask(attack, runs["erm"], "--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
+    names = sorted(path.name for path in (tmp_path / "examples").iterdir())
+    assert names == [f"erm-fgsm-linf-0.08000-test.{ending}" for ending in ("npz", "png")]
+
+
+def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
+    state, _ = RunFolder(runs["free-4"]).weights()
+    torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "w.pt")
+    options = ("--data", "digits", "--norm", "linf", "--eps", "0.08", "-n", "40", "--json")
+    of_file = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["cells"][0]
+    of_run = json.loads(ask(attack, runs["free-4"], *options).stdout)["cells"][0]
+    assert of_file["fooled"] == of_run["fooled"]
+    assert of_file["weights"] == of_run["weights"]
+
+
+def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
+    both = (runs["free-4"], runs["erm"])
+    asked = ask(transfer, *both, "--to", *both, "--eps", "0.05,0.1", "-n", "40", "--out", tmp_path, "--json")
+    cells = json.loads(asked.stdout)["cells"]
+    assert {(cell["source"], cell["model"], cell["eps"]) for cell in cells} == {
+        (source, target, eps)
+        for source in ("free-4", "erm")
+        for target in ("free-4", "erm")
+        for eps in (0.05, 0.1)
+    }
+    assert all(cell["verdict"] == "last" for cell in cells)
+
+
+def test_refusals(runs: dict[str, Path]) -> None:
+    for command, words, message in (
+        (attack, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
+        (attack, ["linear@w.pt", "--eps", "0.1", "--data", "digits"], "--norm is missing"),
+        (attack, [runs["erm"], "--eps", "8"], "8/255"),
+        (attack, [runs["erm"], "--attack", "pgd-ten"], "unknown attack"),
+        (attack, [runs["erm"], runs["erm"]], "NAME=REFERENCE"),
+        (transfer, [runs["erm"]], "no target"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(command, *words)  # type: ignore[arg-type]

@@ -1,0 +1,93 @@
+"""Weights from anybody's file: wrappings, prefixes, normalizations, and files that must be refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from freeat.errors import InputError
+from freeat.models import Normalization, build
+from freeat.models.loading import load_weights
+
+SHAPE = (3, 8, 8)
+
+
+def net(seed: int = 0) -> nn.Module:
+    return build("cnn-w4", classes=4, shape=SHAPE, seed=seed).eval()
+
+
+def logits(model: nn.Module) -> Tensor:
+    x = torch.rand(2, *SHAPE, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        output: Tensor = model.eval()(x)
+    return output
+
+
+WRAPPED = {
+    "bare": lambda state: state,
+    "state_dict": lambda state: {"epoch": 3, "state_dict": state},
+    "nested": lambda state: {"model": {"state_dict": state}},
+    "parallel": lambda state: {f"module.{name}": value for name, value in state.items()},
+    "compiled": lambda state: {"state_dict": {f"module._orig_mod.{k}": v for k, v in state.items()}},
+    "untracked": lambda state: {k: v for k, v in state.items() if not k.endswith("num_batches_tracked")},
+}
+
+
+@pytest.mark.parametrize("wrapping", WRAPPED)
+def test_wrappings_and_prefixes(wrapping: str, tmp_path: Path) -> None:
+    torch.save(WRAPPED[wrapping](net(1).state_dict()), tmp_path / "w.pt")
+    loaded = load_weights(net(0), tmp_path / "w.pt", channels=3)
+    assert torch.equal(logits(loaded), logits(net(1)))
+
+
+def test_safetensors(tmp_path: Path) -> None:
+    save_file(net(1).state_dict(), tmp_path / "w.safetensors")
+    assert torch.equal(logits(load_weights(net(0), tmp_path / "w.safetensors", channels=3)), logits(net(1)))
+
+
+@pytest.mark.parametrize(
+    ("mean", "std", "inner"), [("0.mean", "0.std", "1."), ("normalize.mu", "normalize.sigma", "model.")]
+)
+def test_a_normalization_in_front_becomes_a_layer(mean: str, std: str, inner: str, tmp_path: Path) -> None:
+    chosen = Normalization(mean=(0.5, 0.25, 0.125), std=(0.25, 0.5, 1.0))
+    state = {f"{inner}{name}": value for name, value in net(1).state_dict().items()}
+    state |= {
+        mean: torch.tensor(chosen.mean).view(1, 3, 1, 1),
+        std: torch.tensor(chosen.std).view(1, 3, 1, 1),
+    }
+    torch.save(state, tmp_path / "w.pt")
+    loaded = load_weights(net(0), tmp_path / "w.pt", channels=3)
+    assert torch.equal(logits(loaded), logits(nn.Sequential(chosen.layer(3), net(1))))
+
+
+class Payload:
+    """Something whose unpickling would run code."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (print, ("run",))
+
+
+def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "w.pt"
+
+    def refused(content: object, message: str) -> None:
+        torch.save(content, path)
+        with pytest.raises(InputError, match=message):
+            load_weights(net(), path, channels=3)
+
+    with pytest.raises(InputError, match="no such weights file"):
+        load_weights(net(), path, channels=3)
+    refused({"state_dict": Payload()}, "would run code")
+    assert "run" not in capsys.readouterr().out
+    refused({"epoch": 3}, "no state dict")
+    refused([1, 2], "no state dict")
+    state = dict(net().state_dict())
+    first = next(iter(state))
+    refused({name: value for name, value in state.items() if name != first}, "lacks")
+    refused(build("cnn-w4", classes=5, shape=SHAPE).state_dict(), "build the model with the classes")
+    refused(state | {"extra.weight": torch.zeros(3)}, "does not know")
+    path.write_bytes(b"not a file of torch")
+    with pytest.raises(InputError):
+        load_weights(net(), path, channels=3)
