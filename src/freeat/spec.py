@@ -9,7 +9,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
@@ -17,7 +17,7 @@ from typing import Any, Self
 import yaml
 
 from freeat.errors import InputError, unknown_name
-from freeat.units import parse_number, parse_radius
+from freeat.units import parse_finite, parse_radius, parse_whole
 
 SEMANTICS = 1
 """Raised whenever the same spec would give other numbers."""
@@ -58,6 +58,12 @@ class _Words:
             for name, f in self.settings().items()
             if f.default is MISSING or getattr(self, name) != f.default
         }
+
+    def _hold(self, rules: Iterable[tuple[str, bool, str]]) -> None:
+        """Refuse the first setting whose rule does not hold."""
+        for name, holds, rule in rules:
+            if not holds:
+                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} {rule}")
 
     def replaced(self, **changes: Any) -> Self:
         """The same spec with other settings."""
@@ -153,9 +159,7 @@ class TrainSpec(_Words):
             ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]
-        for name, holds, rule in rules:
-            if not holds:
-                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} {rule}")
+        self._hold(rules)
 
     @property
     def canonical(self) -> str:
@@ -181,10 +185,20 @@ class EvalSpec(_Words):
     )
     verdict: str = _setting("worst", "judge every iterate (worst) or the last one only, as the paper (last)")
     eval_every: int | None = _setting(
-        None, "evaluate every so many updates; default: as 15 %% of the passes allow"
+        None, "evaluate every so many updates; default: as 15 % of the passes allow"
     )
     eval_size: int | None = _setting(None, "images of each split used while training; default as above")
     final_size: int | None = _setting(None, "images of each split in the final evaluation; default: all")
+
+    def __post_init__(self) -> None:
+        counts = ("eval_every", "eval_size", "final_size")
+        self._hold(
+            (name, getattr(self, name) is None or getattr(self, name) >= 1, "must be at least 1")
+            for name in counts
+        )
+        self._hold(
+            [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
+        )
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -227,11 +241,9 @@ def _coerced(value: Any, hint: Any) -> Any:
     if kind is bool and isinstance(value, bool):
         return value
     if kind is int and not isinstance(value, bool):
-        number = parse_number(value)
-        if number == int(number):
-            return int(number)
+        return parse_whole(value)
     if kind is float and not isinstance(value, bool):
-        return parse_number(value)
+        return parse_finite(value)
     if kind is str and isinstance(value, str | int | float | Path):
         return str(value)
     if typing.get_origin(kind) is Mapping and isinstance(value, Mapping):

@@ -122,7 +122,7 @@ def _plain(text: str) -> Any:
         number = parse_number(text)
     except InputError:
         return text
-    return int(number) if number == int(number) and "." not in text else number
+    return int(number) if number.is_integer() and "." not in text else number
 
 
 def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "Place":
