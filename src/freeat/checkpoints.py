@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from freeat.errors import InputError
-from freeat.files import atomic, check_format, read_json, sha256, write_json
+from freeat.files import NewerFormat, atomic, check_format, is_unfinished, read_json, sha256, write_json
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +51,7 @@ class Checkpoints:
         path = self.folder / f"update-{update:09d}.safetensors"
         save_tensors(path, tensors)
         write_json(path.with_suffix(".json"), {"sha256": sha256(path), **facts}, format=FORMAT)
-        for old in self._published()[:-KEPT]:
-            old.unlink(missing_ok=True)
-            old.with_suffix(".safetensors").unlink(missing_ok=True)
+        self._keep(self._published()[-KEPT:])
 
     def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         """The newest checkpoint that is whole; damaged ones are named in a warning."""
@@ -61,19 +59,25 @@ class Checkpoints:
             tensors = path.with_suffix(".safetensors")
             try:
                 facts = read_json(path, format=FORMAT)
-                if not tensors.exists() or sha256(tensors) != facts["sha256"]:
+                if not tensors.exists() or sha256(tensors) != facts.get("sha256"):
                     raise InputError(f"{tensors} does not match its checksum")
                 return load_tensors(tensors)[0], facts
+            except NewerFormat:
+                raise
             except InputError as error:
-                if "upgrade freeat" in str(error):
-                    raise
                 log.warning("damaged checkpoint skipped: %s; the one before it is used", error)
         return None
 
     def clear(self) -> None:
         """Remove all: the run is finished and its model stands beside them."""
-        for path in self.folder.glob("update-*"):
-            path.unlink(missing_ok=True)
+        self._keep([])
+
+    def _keep(self, published: list[Path]) -> None:
+        """Remove other checkpoints, and what a killed process left of one it was writing."""
+        kept = {path.stem for path in published}
+        for path in self.folder.glob("*"):
+            if is_unfinished(path) or (path.name.startswith("update-") and path.stem not in kept):
+                path.unlink(missing_ok=True)
 
     def _published(self) -> list[Path]:
         return sorted(self.folder.glob("update-*.json"))

@@ -12,6 +12,10 @@ from typing import Any
 from freeat.errors import InputError
 
 
+class NewerFormat(InputError):
+    """A file written by a newer version of this library."""
+
+
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
@@ -27,6 +31,11 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether this is the temporary file of a write that was cut off."""
+    return path.name.startswith(".") and path.suffix == ".tmp"
 
 
 def write_text(path: Path, text: str) -> None:
@@ -57,7 +66,7 @@ def read_json(path: Path, *, format: int) -> dict[str, Any]:
 def check_format(path: Path, found: int, known: int) -> None:
     """Refuse a file written by a newer version."""
     if found > known:
-        raise InputError(
+        raise NewerFormat(
             f"{path} has format {found}, newer than the {known} this version reads: upgrade freeat"
         )
 

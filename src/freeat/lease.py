@@ -11,13 +11,16 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from freeat.errors import InputError
 
+LEASE = "lease.json"
 HEARTBEAT = 10.0
 STALE_AFTER = 60.0
+UNWRITTEN_AFTER = 2.0
+"""A holder writes its name at once: a lease that stays empty belongs to a process killed in between."""
 
 
 class LeaseLost(RuntimeError):
@@ -28,7 +31,7 @@ class Lease:
     """Held on a folder from ``acquire`` until ``release``."""
 
     def __init__(self, folder: Path) -> None:
-        self.path = folder / "lease.json"
+        self.path = folder / LEASE
         self.token = secrets.token_hex(8)
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
@@ -36,7 +39,7 @@ class Lease:
     def acquire(self) -> None:
         """Take the lease, if need be from a process that is gone; InputError where a living one holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(3):
+        for _ in range(20):
             try:
                 handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             except FileExistsError:
@@ -77,15 +80,16 @@ class Lease:
             return
         here = holder.get("host") == socket.gethostname()
         gone = here and not _alive(int(str(holder.get("pid", 0))))
-        if gone or age > STALE_AFTER:
+        if gone or age > (STALE_AFTER if holder else UNWRITTEN_AFTER):
             self.path.unlink(missing_ok=True)
-        elif not holder and age < 1:
-            time.sleep(0.2)  # just created, not yet written
+        elif not holder:
+            time.sleep(UNWRITTEN_AFTER / 10)
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
             if self._holder().get("token") == self.token:
-                os.utime(self.path)
+                with suppress(FileNotFoundError):  # taken over in this very moment
+                    os.utime(self.path)
 
 
 def _alive(pid: int) -> bool:

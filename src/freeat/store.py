@@ -11,10 +11,12 @@ from torch import Tensor
 
 from freeat.checkpoints import Checkpoints, load_tensors, save_tensors
 from freeat.errors import InputError
-from freeat.files import read_json, write_json
+from freeat.files import is_unfinished, read_json, write_json
+from freeat.lease import LEASE
 from freeat.spec import EvalSpec, TrainSpec
 
 FORMAT = 1
+PROBE = ".writable"
 Record = dict[str, Any]
 
 
@@ -42,7 +44,7 @@ class RunFolder:
                     "choose another --out, or delete the folder"
                 )
             return
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        if self.path.exists() and not (self.path.is_dir() and all(map(_left_over, self.path.iterdir()))):
             raise InputError(
                 f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
             )
@@ -51,13 +53,18 @@ class RunFolder:
         """Make the folder, and make sure that it can be written."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / ".writable"
+            probe = self.path / PROBE
             probe.touch()
-            probe.unlink()
+            probe.unlink(missing_ok=True)  # another process may be probing too
         except OSError as error:
             raise InputError(
                 f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
             ) from None
+
+    def tidy(self) -> None:
+        """Remove what killed processes left of files they were writing; for the holder of the lease."""
+        for path in filter(is_unfinished, self.path.iterdir()):
+            path.unlink(missing_ok=True)
 
     def describe(self, spec: TrainSpec, evaluation: EvalSpec, facts: Mapping[str, Any]) -> None:
         """Write what the run is: spec, resolved choices, data, versions, machine, command."""
@@ -74,7 +81,10 @@ class RunFolder:
     def description(self) -> dict[str, Any]:
         if not self.exists:
             raise InputError(f"{self.path} is not a run folder: it has no run.json")
-        return read_json(self.path / "run.json", format=FORMAT)
+        document = read_json(self.path / "run.json", format=FORMAT)
+        if missing := [key for key in ("identity", "spec", "evaluation") if key not in document]:
+            raise InputError(f"{self.path / 'run.json'} is damaged: it lacks {missing[0]!r}")
+        return document
 
     @property
     def spec(self) -> TrainSpec:
@@ -98,6 +108,10 @@ class RunFolder:
 
     def truncate(self, length: int) -> None:
         """Cut the history to what the checkpoint knew of: later lines will be written again."""
+        if self.history_length < length:
+            raise InputError(
+                f"{self.history_path} is shorter than its checkpoint knew: restore it, or delete {self.path}"
+            )
         if self.history_path.exists():
             with self.history_path.open("rb+") as file:
                 file.truncate(length)
@@ -107,10 +121,10 @@ class RunFolder:
         return self.history_path.stat().st_size if self.history_path.exists() else 0
 
     def history(self) -> Iterator[Record]:
-        """The records in order."""
+        """The records in order, without a line that is still being written."""
         if self.history_path.exists():
-            for line in self.history_path.read_text(encoding="utf-8").splitlines():
-                yield json.loads(line)
+            *whole, _ = self.history_path.read_text(encoding="utf-8", errors="replace").split("\n")
+            yield from map(json.loads, whole)
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """The weights under a name: ``model`` (the last), ``ema``, ``best``."""
@@ -133,6 +147,11 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"
         return read_json(path, format=FORMAT) if path.is_file() else None
+
+
+def _left_over(path: Path) -> bool:
+    """Whether a run that was killed before it was described left this file behind."""
+    return path.name in (LEASE, PROBE) or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
