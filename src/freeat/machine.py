@@ -24,9 +24,11 @@ DEVICES = ("auto", "cpu", "cuda", "mps")
 
 def resolve_device(name: str) -> torch.device:
     """The device of that name; ``auto`` takes the fastest there is. Under torchrun each process has its own GPU."""
-    kind = name.split(":")[0]
+    kind, _, number = name.partition(":")
     if kind not in DEVICES:
         raise unknown_name("device", name, DEVICES)
+    if number and not number.isdecimal():
+        raise InputError(f"device {name!r}: the number of a device follows the colon, as in cuda:1")
     available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if kind == "auto":
         kind = name = next(d for d in ("cuda", "mps", "cpu") if available[d])
@@ -43,6 +45,7 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     before = (
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.backends.cudnn.benchmark,
         torch.get_float32_matmul_precision(),
     )
@@ -56,9 +59,9 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
-        torch.backends.cudnn.benchmark = before[2]
-        torch.set_float32_matmul_precision(before[3])
+        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+        torch.backends.cudnn.benchmark = before[3]
+        torch.set_float32_matmul_precision(before[4])
 
 
 def provenance(device: torch.device) -> dict[str, Any]:
