@@ -40,6 +40,11 @@ class Batches:
         joined = rest == 1 and whole > 0
         return max(1, whole + (rest > 0) - joined)
 
+    @property
+    def mean_size(self) -> float:
+        """Images in a batch, on average."""
+        return min(self.n, self.size) if self.sampling == "independent" else self.n / self.per_epoch
+
     def __call__(self, t: int) -> Tensor:
         """The rows of batch t = 1, 2, …"""
         if self.sampling == "independent":

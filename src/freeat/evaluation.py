@@ -113,7 +113,7 @@ def evaluate(
         world.concatenate(torch.cat(column) if column else e)
         for column, e in zip(columns, empty, strict=True)
     ]
-    total = world.sum(torch.tensor([passes.gradient, passes.forward]))
+    total = passes.over(world, images.x.device)
     return Outcome(
         index=images.index.cpu(),
         y=images.y.cpu(),
@@ -123,7 +123,7 @@ def evaluate(
         robust_loss=joined[3],
         classes=classes,
         population=population or len(images),
-        passes=Passes(gradient=int(total[0]), forward=int(total[1])),
+        passes=total,
     )
 
 

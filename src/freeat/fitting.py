@@ -6,17 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from torch import nn
+
 from freeat.algorithms.step import Algorithm
 from freeat.batches import Batches
 from freeat.collapse import CollapseRule
 from freeat.data import Augmentation
 from freeat.errors import InputError
 from freeat.judging import Judge, Plan, make_plan, spent, work
-from freeat.learner import Learner
+from freeat.learner import Learner, Passes
 from freeat.memory import memory_remedy, out_of_memory
 from freeat.snapshot import restore_snapshot, take_snapshot
 from freeat.store import Record, RunFolder
-from freeat.training import Meter, train
+from freeat.training import Meter, check_losses, check_weights, train
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +64,7 @@ class Fit:
     on_collapse: OnCollapse = "warn"
     watcher: Watcher = field(default_factory=Nobody)
     should_stop: Callable[[], bool] = lambda: False
+    may_write: Callable[[], None] = lambda: None
 
     plan: Plan | None = None
     meter: Meter = field(default_factory=Meter)
@@ -85,7 +88,8 @@ class Fit:
                 self.meter.add(record, len(self.batches(learner.batches)))
                 if self._looks_now():
                     self.meter.settle()
-                    self.watcher.step(learner.updates, total, self.meter.latest)
+                    if learner.world.leads:
+                        self.watcher.step(learner.updates, total, self.meter.latest)
                 self.plan = self.plan or self._make_plan()
                 if self._evaluation_due():
                     self._evaluate()
@@ -109,14 +113,18 @@ class Fit:
         """After the first batch: what a batch costs is then known."""
         learner = self.learner
         total = learner.total_updates or 0
+        per_image = work(self._passes()) / learner.updates / len(self.batches(1))
         return make_plan(
-            training_work=work(learner.passes) / learner.updates * total,
-            work_per_image=self.judge.work_per_image,
+            training_work=per_image * self.batches.mean_size * total,
+            work_per_image=self.judge.work_per_image(models=1 if learner.average is None else 2),
             updates=total,
             every=self.eval_every,
             size=self.eval_size,
             largest=max(len(self.judge.train), len(self.judge.test)),
         )
+
+    def _passes(self) -> Passes:
+        return self.learner.passes.over(self.learner.world, self.learner.precision.device)
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
@@ -129,8 +137,7 @@ class Fit:
 
     def _evaluate(self, *, final: bool = False) -> Record:
         size = self.final_size if final else self.plan.size if self.plan else None
-        learner = self.learner
-        learner.world.average_buffers(learner.model)
+        learner, passes = self.learner, self._passes()
         seen = {
             "kind": "final" if final else "evaluation",
             "update": learner.updates,
@@ -138,30 +145,30 @@ class Fit:
             "epoch": learner.batches / self.batches.per_epoch,
             "equivalent_epoch": learner.updates / self.batches.per_epoch,
             "lr": learner.optimizer.param_groups[0]["lr"],
-            "gradient_passes": learner.passes.gradient,
-            "forward_passes": learner.passes.forward,
+            "gradient_passes": passes.gradient,
+            "forward_passes": passes.forward,
             **self.meter.take(),
             **self.judge.record(learner.model, size),
         }
+        check_losses(seen)
         if self.judge.watches_collapse:
             self._watch_collapse(seen, size)
         if learner.average is not None:
             seen["ema"] = self.judge.record(learner.average.model, size)
         self.evaluation_work += 0 if final else spent(seen) + spent(seen.get("ema", {}))
-        seen["evaluation_share"] = self.evaluation_work / work(learner.passes)
+        seen["evaluation_share"] = self.evaluation_work / work(passes)
         seen["seconds"] = self.seconds
         self._keep_best(seen)
         self._append(seen)
-        if seen.get("collapsed") and self.on_collapse == "stop":
+        if seen.get("collapsed") and self.on_collapse == "stop" and not final:
             self._checkpoint()
             raise Stopped(f"stopped at update {learner.updates} because of a {seen['collapse']}")
         return seen
 
     def _watch_collapse(self, seen: Record, size: int | None) -> None:
         rule = CollapseRule()
-        one_step = self.judge.one_step_accuracy(self.learner.model, size)
-        pgd = seen["train"]["robust_accuracy"]
-        seen["one_step_robust_accuracy"] = one_step
+        seen["one_step"] = self.judge.one_step(self.learner.model, size)
+        one_step, pgd = seen["one_step"]["robust_accuracy"], seen["train"]["robust_accuracy"]
         seen["collapsed"] = rule.collapsed(one_step, pgd, self.best_robust)
         if seen["collapsed"]:
             seen["collapse"] = rule.sentence(one_step, pgd, self.best_robust)
@@ -174,17 +181,25 @@ class Fit:
             return
         self.best_validation = seen["validation"]["robust_accuracy"]
         seen["best"] = True
-        if self.folder is not None and self.learner.world.leads:
-            self.folder.publish_model(
-                "best", self.learner.model.state_dict(), {"update": self.learner.updates}
-            )
+        self._publish("best", self.learner.model)
 
     def _append(self, seen: Record) -> None:
         self.history.append(seen)
+        if folder := self._writable():
+            folder.append(seen)
         if self.learner.world.leads:
-            if self.folder is not None:
-                self.folder.append(seen)
             self.watcher.record(seen)
+
+    def _writable(self) -> RunFolder | None:
+        """The folder, where this process is the one that writes it and has not lost the right to."""
+        if self.folder is None or not self.learner.world.leads:
+            return None
+        self.may_write()
+        return self.folder
+
+    def _publish(self, name: str, model: nn.Module) -> None:
+        if folder := self._writable():
+            folder.publish_model(name, model.state_dict(), {"update": self.learner.updates})
 
     def _checkpoint_if_due(self) -> None:
         world = self.learner.world
@@ -201,30 +216,33 @@ class Fit:
             raise Stopped(f"stopped at update {self.learner.updates} as asked{where}")
 
     def _checkpoint(self) -> None:
-        meter = (
-            self.meter.state()
-        )  # refuses a loss that is not finite, so that the last good checkpoint stays
+        # Both refuse what is not finite, so that the last good checkpoint stays.
+        meter = self.meter.state()
+        check_weights(self.learner.model)
+        passes = self._passes()
         self._saved = time.monotonic()
-        if self.folder is None or not self.learner.world.leads:
+        if not (folder := self._writable()):
             return
         tensors, facts = take_snapshot(self.learner)
         facts |= {
+            "gradient_passes": passes.gradient,
+            "forward_passes": passes.forward,
             "meter": meter,
             "plan": {"every": self.plan.every, "size": self.plan.size} if self.plan else None,
-            "history_bytes": self.folder.history_length,
+            "history_bytes": folder.history_length,
             "best_robust": self.best_robust,
             "best_validation": self.best_validation,
             "evaluation_work": self.evaluation_work,
             "seconds": self.seconds,
         }
-        self.folder.checkpoints.save(self.learner.updates, tensors, facts)
+        folder.checkpoints.save(self.learner.updates, tensors, facts)
 
     def _resume(self) -> None:
         found = self.folder.checkpoints.newest() if self.folder else None
         self.learner.world.wait()
         if self.folder is None or found is None:
-            if self.folder is not None and self.learner.world.leads:
-                self.folder.truncate(0)
+            if folder := self._writable():
+                folder.truncate(0)
             return
         tensors, facts = found
         restore_snapshot(self.learner, tensors, facts)
@@ -232,8 +250,8 @@ class Fit:
         self.plan = Plan(**facts["plan"]) if facts["plan"] else None
         self.best_robust, self.best_validation = facts["best_robust"], facts["best_validation"]
         self.evaluation_work, self.seconds_before = facts["evaluation_work"], facts["seconds"]
-        if self.learner.world.leads:
-            self.folder.truncate(facts["history_bytes"])
+        if folder := self._writable():
+            folder.truncate(facts["history_bytes"])
         self.learner.world.wait()
         self.history = list(self.folder.history())
         log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)
@@ -241,9 +259,7 @@ class Fit:
     def _finish(self) -> Record:
         self.meter.settle()
         final = self._evaluate(final=True)
-        if self.folder is not None and self.learner.world.leads:
-            facts = {"update": self.learner.updates}
-            self.folder.publish_model("model", self.learner.model.state_dict(), facts)
-            if self.learner.average is not None:
-                self.folder.publish_model("ema", self.learner.average.model.state_dict(), facts)
+        self._publish("model", self.learner.model)
+        if self.learner.average is not None:
+            self._publish("ema", self.learner.average.model)
         return final

@@ -92,21 +92,21 @@ class Judge:
         record["clean_gap"] = gap(record["train"], record["test"], "clean_accuracy")
         return record
 
-    def one_step_accuracy(self, model: nn.Module, size: int | None = None) -> float:
+    def one_step(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
         """Robust training accuracy against a single full-length step, which a collapsed model fakes."""
         some = self.train if size is None or size >= len(self.train) else self.train.subset(size)
         single = one_step_attack(self.ball)
         outcome = evaluate(
             model, some, single, self.ball, classes=self.classes, seed=self.seed, world=self.world
         )
-        return float(outcome.robust_correct.double().mean())
+        summary = outcome.summary()
+        return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}
 
-    @property
-    def work_per_image(self) -> float:
-        """The work of judging one image of every split."""
+    def work_per_image(self, *, models: int = 1) -> float:
+        """The work of judging one image of every split by every model (the weights, and their average)."""
         attack = Passes(gradient=self.attack.steps * self.attack.restarts, forward=self.attack.restarts + 2)
         splits = sum(1 for _ in self.splits(None))
-        return splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)
+        return models * splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)
 
 
 def spent(record: Mapping[str, Any]) -> float:

@@ -26,6 +26,11 @@ class Passes:
     gradient: int = 0
     forward: int = 0
 
+    def over(self, world: World, device: torch.device) -> "Passes":
+        """Those of all processes together."""
+        gradient, forward = world.sum(torch.tensor([self.gradient, self.forward], device=device)).tolist()
+        return Passes(gradient=gradient, forward=forward)
+
 
 class Learner:
     """A model that an algorithm trains: forward, gradients, descent.

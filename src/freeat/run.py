@@ -44,6 +44,7 @@ def execute(
             return {}
         folder.claim()
         with leased(folder.path) as lease:
+            fit.may_write = lease.check
             folder.tidy()
             _introduce(folder, spec, evaluation, facts, spec_now, device, world)
             final = fit.run()

@@ -48,7 +48,9 @@ def restore_snapshot(learner: Learner, tensors: Tensors, facts: Facts) -> None:
     learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
     learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, facts["optimizer"]))
     learner.updates, learner.batches = facts["updates"], facts["batches"]
-    learner.passes = Passes(gradient=facts["gradient_passes"], forward=facts["forward_passes"])
+    # The leading process goes on counting for all; their sum stays right.
+    passes = Passes(gradient=facts["gradient_passes"], forward=facts["forward_passes"])
+    learner.passes = passes if learner.world.leads else Passes()
     learner.precision.load_state_dict(facts["precision"])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.batches import Batches
@@ -33,11 +33,35 @@ def train(
         coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
         x, y = learner.place(*images.batch(rows[mine], augment, coins))
         learner.expect(len(rows), mine.start)
-        yield algorithm.step(learner, x, y)
+        record = algorithm.step(learner, x, y)
+        # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
+        learner.world.average_buffers(learner.model)
+        if learner.average is not None:
+            learner.world.average_buffers(learner.average.model)
+        yield record
 
 
 class Diverged(RuntimeError):
-    """The training loss is not a finite number."""
+    """Something in the training is not a finite number any more."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}: lower --lr, warm ε up with --warmup, or use --precision fp32; the last good checkpoint is kept"
+        )
+
+
+def check_losses(record: dict[str, Any]) -> None:
+    """Refuse an evaluation whose losses are not finite: after the last update nothing else would notice."""
+    for name, split in record.items():
+        if isinstance(split, dict) and not math.isfinite(split.get("robust_loss", 0.0)):
+            raise Diverged(f"the robust loss on {name} became {split['robust_loss']}")
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse weights that overflowed: the loss of the next batch would be the first to show it."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise Diverged(f"the weights {name!r} are not finite any more")
 
 
 @dataclass
@@ -71,10 +95,7 @@ class Meter:
         sums = self.world.sum(torch.stack(self._sums)).tolist()
         for loss, size in zip(sums, self._sizes, strict=True):
             if not math.isfinite(loss):
-                raise Diverged(
-                    f"the training loss became {loss}: lower --lr, warm ε up with --warmup, or use --precision fp32; "
-                    "the last good checkpoint is kept"
-                )
+                raise Diverged(f"the training loss became {loss}")
             self.latest = loss / size
             self.total += self.latest
             self.batches += 1

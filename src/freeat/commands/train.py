@@ -38,6 +38,7 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     from freeat.commands.progress import RunProgress
     from freeat.commands.stopping import stop_wish
     from freeat.fitting import Stopped
+    from freeat.lease import LeaseLost
     from freeat.run import execute
     from freeat.training import Diverged
 
@@ -52,8 +53,8 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
-    except Diverged as diverged:
-        click.echo(f"error: {diverged}", err=True)
+    except (Diverged, LeaseLost) as failure:
+        click.echo(f"error: {failure}", err=True)
         return 1
     if result:
         click.echo(
