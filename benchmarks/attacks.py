@@ -1,0 +1,263 @@
+"""PGD-10 and Square, images per second and accuracy, beside foolbox, ART and pyautoattack.
+
+Every library is called as its documentation shows, on the same images, in evaluation mode, with the same number
+of threads. Rounds are interleaved and the fastest of each is kept, so that a busy machine slows all alike.
+
+    python benchmarks/attacks.py --robust RUN --images 64 --threads 2
+
+``--robust`` is a run folder or any reference that ``freeat attack`` takes; the ResNet-18 is the one that
+pyautoattack ships (it is not robust: in mode ``worst`` its active set vanishes, which is no speed; compare mode
+``last``).
+"""
+
+import copy
+import importlib.resources
+import json
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.data import DataSet, load
+from freeat.freezing import frozen
+from freeat.machine import provenance
+from freeat.opening import Opened, open_model
+from freeat.streams import ImageCoins
+from freeat.threat import L2, Ball, make_ball
+from freeat.units import parse_radius
+
+Run = Callable[[nn.Module, Tensor, Tensor, Ball], Tensor]  # to perturbed images
+
+
+@dataclass
+class Contender:
+    """One library's way to run an attack; ``ours`` are compared with the best of the others."""
+
+    name: str
+    run: Run
+    ours: bool = False
+    times: list[float] = field(default_factory=list)
+    accuracy: float = float("nan")
+
+
+def ours(attack: Attack) -> Run:
+    def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+        x = x.contiguous(memory_format=torch.channels_last)
+        with frozen(model, "eval"):
+            return ball.apply(x, attack(model, x, y, ball, ImageCoins(0, range(len(x)))).delta)
+
+    return run
+
+
+def foolbox_pgd(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    import foolbox
+
+    kind = foolbox.attacks.L2PGD if isinstance(ball, L2) else foolbox.attacks.LinfPGD
+    wrapped = foolbox.PyTorchModel(model, bounds=(0, 1), device=x.device)
+    _, adversarial, _ = kind(steps=10, rel_stepsize=0.25)(wrapped, x, y, epsilons=ball.eps)
+    return adversarial
+
+
+def _art(model: nn.Module, x: Tensor) -> object:
+    from art.estimators.classification import PyTorchClassifier
+
+    with torch.no_grad():
+        classes = model(x[:1]).shape[-1]
+    return PyTorchClassifier(
+        model,
+        nn.CrossEntropyLoss(),
+        tuple(x.shape[1:]),
+        classes,
+        clip_values=(0, 1),
+        device_type=x.device.type,
+    )
+
+
+def _art_norm(ball: Ball) -> float:
+    return 2 if isinstance(ball, L2) else np.inf
+
+
+def art_pgd(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    from art.attacks.evasion import ProjectedGradientDescent
+
+    attack = ProjectedGradientDescent(
+        _art(model, x),
+        norm=_art_norm(ball),
+        eps=ball.eps,
+        eps_step=ball.eps / 4,
+        max_iter=10,
+        num_random_init=1,
+        batch_size=len(x),
+        verbose=False,
+    )
+    return torch.from_numpy(attack.generate(x=x.numpy(), y=y.numpy()))
+
+
+def art_square(queries: int) -> Run:
+    def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+        from art.attacks.evasion import SquareAttack
+
+        attack = SquareAttack(
+            _art(model, x),
+            norm=_art_norm(ball),
+            eps=ball.eps,
+            max_iter=queries,
+            p_init=0.8,
+            nb_restarts=1,
+            batch_size=len(x),
+            verbose=False,
+        )
+        return torch.from_numpy(attack.generate(x=x.numpy(), y=y.numpy()))
+
+    return run
+
+
+def autoattack_apgd(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+    """It has no PGD; its APGD with 10 steps does the same number of passes."""
+    from pyautoattack.autopgd_base import APGDAttack
+
+    norm = "L2" if isinstance(ball, L2) else "Linf"
+    attack = APGDAttack(model, n_iter=10, norm=norm, n_restarts=1, eps=ball.eps, seed=0, device=x.device)
+    return attack.perturb(x, y)
+
+
+def autoattack_square(queries: int) -> Run:
+    def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
+        from pyautoattack.square import SquareAttack
+
+        attack = SquareAttack(
+            model,
+            norm="L2" if isinstance(ball, L2) else "Linf",
+            n_queries=queries,
+            eps=ball.eps,
+            p_init=0.8,
+            seed=0,
+            resc_schedule=False,
+            device=x.device,
+        )
+        with torch.no_grad():
+            return attack.perturb(x, y)
+
+    return run
+
+
+def contenders(queries: int) -> dict[str, list[Contender]]:
+    """Who takes part in which race."""
+    return {
+        "PGD-10": [
+            Contender("freeat, last, fp32", ours(Pgd(verdict="last")), ours=True),
+            Contender("freeat, last, bf16", ours(Pgd(verdict="last", precision="bf16")), ours=True),
+            Contender("freeat, worst, fp32", ours(Pgd()), ours=True),
+            Contender("freeat, worst, bf16", ours(Pgd(precision="bf16")), ours=True),
+            Contender("foolbox", foolbox_pgd),
+            Contender("ART", art_pgd),
+            Contender("pyautoattack (APGD)", autoattack_apgd),
+        ],
+        f"Square-{queries}": [
+            Contender("freeat, fp32", ours(Square(queries=queries)), ours=True),
+            Contender("freeat, bf16", ours(Square(queries=queries, precision="bf16")), ours=True),
+            Contender("ART", art_square(queries)),
+            Contender("pyautoattack", autoattack_square(queries)),
+        ],
+    }
+
+
+def race(entered: list[Contender], model: nn.Module, x: Tensor, y: Tensor, ball: Ball, rounds: int) -> None:
+    """Let all run in turn, ``rounds`` times; the others get the model in torch's usual layout, as their users do."""
+    plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
+    for _ in range(rounds):
+        for contender in entered:
+            torch.manual_seed(0)
+            began = time.perf_counter()
+            adversarial = contender.run(model if contender.ours else plain, x, y, ball)
+            contender.times.append(time.perf_counter() - began)
+            with torch.no_grad():
+                contender.accuracy = float((model(adversarial).argmax(-1) == y).double().mean())
+
+
+def table(name: str, model: str, entered: list[Contender], n: int) -> list[dict[str, object]]:
+    """Images per second, and how many times the best peer's."""
+    best = max(n / min(c.times) for c in entered if not c.ours)
+    rows = []
+    print(f"\n{name} on {model}\n\n| library | images/s | accuracy | × best peer |\n|---|---:|---:|---:|")
+    for contender in entered:
+        speed = n / min(contender.times)
+        ratio = f"{speed / best:.2f}" if contender.ours else ""
+        print(f"| {contender.name} | {speed:.1f} | {contender.accuracy:.1%} | {ratio} |", flush=True)
+        rows.append(
+            {
+                "attack": name,
+                "model": model,
+                "library": contender.name,
+                "images_per_second": speed,
+                "accuracy": contender.accuracy,
+                "times_best_peer": speed / best if contender.ours else None,
+            }
+        )
+    return rows
+
+
+def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
+    """The robust model in the ball it was trained for, and pyautoattack's ResNet-18 in Linf 8/255."""
+    found: list[tuple[Opened, Ball]] = []
+    if robust is not None:
+        opened = open_model(robust, data, name="robust model")
+        spec = opened.spec
+        found.append((opened, make_ball(spec.norm, spec.eps) if spec else make_ball("l2", 128 / 255)))
+    weights = importlib.resources.files("pyautoattack") / "examples" / "model_test.pt"
+    reference = f"pyautoattack.examples.resnet:ResNet18@{weights}"
+    opened = open_model(reference, data, name="ResNet-18", trust_code=True)
+    found.append((opened, make_ball("linf", parse_radius("8/255"))))
+    return found
+
+
+@click.command()
+@click.option("--robust", default=None, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
+@click.option("--images", "n", default=64, show_default=True)
+@click.option("--queries", default=100, show_default=True, help="queries of Square")
+@click.option("--threads", default=2, show_default=True)
+@click.option("--rounds", default=2, show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="write the figures as JSON")
+def main(
+    robust: str | None,
+    n: int,
+    queries: int,
+    threads: int,
+    rounds: int,
+    data_dir: Path | None,
+    out: Path | None,
+) -> None:
+    """Race freeat's attacks against foolbox, ART and pyautoattack."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    data = load("cifar10", data_dir=data_dir)
+    x, y = data.test.batch(torch.arange(n))
+    x = x.contiguous(memory_format=torch.contiguous_format)
+    rows = []
+    for opened, ball in models(robust, data):
+        model = opened.model.eval()
+        with torch.no_grad():
+            clean = float((model(x).argmax(-1) == y).double().mean())
+        print(
+            f"\n{opened.name}: {ball.norm} ε = {ball.eps:.4g}, {n} images, {threads} threads, clean {clean:.1%}"
+        )
+        for name, entered in contenders(queries).items():
+            race(entered, model, x, y, ball, rounds)
+            rows += table(name, opened.name, entered, n)
+    if out is not None:
+        facts = provenance(torch.device("cpu")) | {"images": n, "threads": threads, "rounds": rounds}
+        out.write_text(json.dumps({"format": 1, "rows": rows, **facts}, indent=2) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
