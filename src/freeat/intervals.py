@@ -33,9 +33,9 @@ def sampled(successes: float, n: int, population: int, level: float = 0.95) -> I
     return p - (p - low) * shrink, p + (high - p) * shrink
 
 
-def mean_std(values: list[float]) -> tuple[float, float]:
-    """Mean and sample standard deviation; the latter is NaN for fewer than two values."""
+def mean_std(values: list[float]) -> tuple[float, float | None]:
+    """Mean and sample standard deviation; fewer than two values have none."""
     mean = math.fsum(values) / len(values)
     if len(values) < 2:
-        return mean, math.nan
+        return mean, None
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))

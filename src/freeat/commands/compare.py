@@ -61,6 +61,7 @@ def compare(
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     """
     from freeat.experiments.comparison import comparison_jobs, curves_of, summarize, write_comparison
+    from freeat.experiments.engine import check_jobs
     from freeat.experiments.presets import PRESETS
     from freeat.files import write_text
     from freeat.reports.curves import draw_curves
@@ -78,6 +79,7 @@ def compare(
     training, evaluation = split_words({"threads": 1, **words})
     place = make_place(out, place_given, names_code=settings["model"] is not None)
     work = comparison_jobs(training, evaluation, names, numbers, place)
+    check_jobs(work)
     done = _carry_out(work, jobs)
     summary = summarize(done, names)
     rows = summary["algorithms"]

@@ -8,7 +8,7 @@ from freeat.assembly import Place
 from freeat.experiments.engine import Done, Job
 from freeat.files import write_json
 from freeat.intervals import mean_std
-from freeat.spec import EvalSpec, TrainSpec
+from freeat.spec import EvalSpec, TrainSpec, split_words
 from freeat.store import RunFolder
 
 FORMAT = 1
@@ -30,7 +30,8 @@ def comparison_jobs(
     jobs = []
     for algorithm in dict.fromkeys(algorithms):
         for seed in dict.fromkeys(seeds):
-            one = spec.replaced(algorithm=algorithm, seed=seed)
+            words = {**spec.words(), **evaluation.words(), "algorithm": algorithm, "seed": seed}
+            one, _ = split_words(words)  # Friendly's step follows the radius it is judged at
             name = f"{one.algorithm}/seed-{seed}"
             folder = Place(
                 **{**vars(place), "folder": place.folder / "runs" / one.algorithm / f"seed-{seed}"}

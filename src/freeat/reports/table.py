@@ -1,6 +1,5 @@
 """Accuracies and gaps as text."""
 
-import math
 from typing import Any
 
 HEADERS = {
@@ -31,10 +30,9 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def spread(value: dict[str, float]) -> str:
-    """Mean ± standard deviation over the seeds, in percent."""
-    mean, std = percent(value["mean"]), value["std"]
-    return mean if math.isnan(std) else f"{mean} ± {percent(std)}"
+def spread(mean: float, std: float | None) -> str:
+    """Mean ± standard deviation over the seeds, in percent; one seed has no spread."""
+    return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"
 
 
 def remarks(summary: dict[str, Any]) -> list[str]:
@@ -62,7 +60,7 @@ def comparison_table(summary: dict[str, Any]) -> None:
     for name in ("algorithm", *HEADERS.values(), "passes", "seconds"):
         table.add_column(name, justify="left" if name == "algorithm" else "right")
     for row in summary["algorithms"]:
-        cells = [spread(row[key]) for key in HEADERS]
+        cells = [spread(**row[key]) for key in HEADERS]
         table.add_row(row["algorithm"], *cells, f"{row['gradient_passes']:,}", f"{row['seconds']:.1f}")
     console = Console(soft_wrap=True)
     console.print(table)
@@ -75,7 +73,7 @@ def comparison_markdown(summary: dict[str, Any]) -> str:
     header = ["algorithm", *HEADERS.values(), "passes", "seconds"]
     lines = ["| " + " | ".join(header) + " |", "|---" + "|---:" * (len(header) - 1) + "|"]
     for row in summary["algorithms"]:
-        cells = [spread(row[key]) for key in HEADERS]
+        cells = [spread(**row[key]) for key in HEADERS]
         numbers = [f"{row['gradient_passes']:,}", f"{row['seconds']:.1f}"]
         lines.append("| " + " | ".join([row["algorithm"], *cells, *numbers]) + " |")
     return "\n".join([*lines, "", *(f"- {line}" for line in remarks(summary))]) + "\n"
