@@ -1,6 +1,7 @@
 """Options that commands share: every setting of the specs, and where a run happens."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -129,8 +130,10 @@ def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "P
     """The place of a run. A factory named on the command line itself is trusted: the user has just repeated it."""
     from freeat.assembly import Place
 
-    trusted = options.pop("trust_code")
-    return Place(folder=folder, trust_code=trusted or names_code, **options)
+    trusted = options.pop("trust_code") or names_code
+    if trusted and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # the user's own module beside them, as `python -m` would find it
+    return Place(folder=folder, trust_code=trusted, **options)
 
 
 PLACE_KEYS = ("device", "data_dir", "checkpoint_every", "on_collapse", "trust_code")
