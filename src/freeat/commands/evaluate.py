@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from freeat.commands.options import json_option, setting_options
+from freeat.commands.options import json_option, setting_options, trusts_code
 from freeat.spec import EvalSpec
 
 
@@ -42,7 +42,7 @@ def evaluate(
     folder = RunFolder(run)
     stored = folder.evaluation.words()
     evaluation = EvalSpec.of(stored | {name: value for name, value in given.items() if value is not None})
-    trusted = trust_code or model == folder.spec.model
+    trusted = trusts_code(trust_code, model == folder.spec.model)
     result = judge_run(
         folder, evaluation, weights=weights, device=device, data_dir=data_dir, trust_code=trusted
     )

@@ -126,13 +126,22 @@ def _plain(text: str) -> Any:
     return int(number) if number.is_integer() and "." not in text else number
 
 
+def trusts_code(asked: bool, names_code: bool) -> bool:
+    """Whether code may be imported: the user asked for it, or has just repeated its name.
+
+    Then it is also found in the current folder, as ``python -m`` would find it.
+    """
+    trusted = asked or names_code
+    if trusted and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    return trusted
+
+
 def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "Place":
-    """The place of a run. A factory named on the command line itself is trusted: the user has just repeated it."""
+    """The place of a run."""
     from freeat.assembly import Place
 
-    trusted = options.pop("trust_code") or names_code
-    if trusted and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # the user's own module beside them, as `python -m` would find it
+    trusted = trusts_code(options.pop("trust_code"), names_code)
     return Place(folder=folder, trust_code=trusted, **options)
 
 
