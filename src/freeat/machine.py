@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 import freeat
+from freeat.allocator import freed_memory_kept
 from freeat.errors import InputError, unknown_name
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     torch.backends.cudnn.benchmark = not deterministic
     torch.set_float32_matmul_precision("highest" if deterministic else "high")
     try:
-        with _new_memory_unfilled():
+        with freed_memory_kept(), _new_memory_unfilled():
             yield
     finally:
         torch.set_num_threads(before[0])
