@@ -208,7 +208,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         words = yaml.safe_load(text) or {}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(words, dict):
         raise InputError(f"{path} must hold `setting: value` lines, not a {type(words).__name__}")
