@@ -64,5 +64,6 @@ def benchmark(
         seed=seed,
         population=len(data.test),
         batch_size=batch_size,
+        keep_delta=False,
     ).summary()
     return measured["clean_accuracy"], measured["robust_accuracy"]

@@ -59,6 +59,7 @@ def test_in_fp32_a_verdict_differs_only_near_the_boundary(
     differs = results[0].robust_correct != results[1].robust_correct
     x, y = batch
     for result in results:
+        assert result.delta is not None
         distance = margin(robust_net(ball.apply(x, result.delta)), y).abs()
         assert (distance[differs] < 1e-4).all()
 

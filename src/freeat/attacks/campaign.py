@@ -79,6 +79,7 @@ def _cell(
             population=population,
             batch_size=plan.batch_size,
             progress=watch(title(model.name, attack, ball, split), len(images)),
+            keep_delta=kept is not None,
         )
         if kept is not None:
             save_examples(kept, images, measurement, plan.data.classes)

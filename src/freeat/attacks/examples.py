@@ -19,6 +19,8 @@ def save_examples(path: Path, images: Images, measurement: Measurement, classes:
 
     ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
     """
+    if measurement.delta is None:
+        raise InputError("the measurement kept no perturbations: measure with keep_delta=True")
     x, y = images.to("cpu").batch(measurement.index.new_tensor(range(len(images))))
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(

@@ -22,14 +22,17 @@ Progress = Callable[[int], None]  # how many more images are done
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Measurement:
-    """What happened to each image; tensors on the CPU. ``predicted`` is the label given to x + δ."""
+    """What happened to each image; tensors on the CPU. ``predicted`` is the label given to x + δ.
+
+    ``delta`` is there if it was asked to be kept.
+    """
 
     index: Tensor
     y: Tensor
     clean_correct: Tensor
     robust_correct: Tensor
     predicted: Tensor
-    delta: Tensor
+    delta: Tensor | None
     queries: Tensor | None
     passes: Passes
     seconds: float
@@ -90,6 +93,7 @@ def measure(
     population: int | None = None,
     batch_size: int = BATCH,
     progress: Progress | None = None,
+    keep_delta: bool = True,
 ) -> Measurement:
     """Attack every image in evaluation mode. What counts as fooled is confirmed by the model on the stored x + δ."""
     device, dtype = home(model)
@@ -119,12 +123,9 @@ def measure(
             passes.forward += len(x) + len(claimed) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
             notes |= dict.fromkeys(attacked.notes)
-            found = {
-                "clean": clean,
-                "robust": predicted == y,
-                "predicted": predicted,
-                "delta": attacked.delta,
-            }
+            found = {"clean": clean, "robust": predicted == y, "predicted": predicted}
+            if keep_delta:
+                found["delta"] = attacked.delta
             if attacked.queries is not None:
                 found["queries"] = attacked.queries
             for name, value in found.items():
@@ -138,7 +139,7 @@ def measure(
         clean_correct=joined["clean"],
         robust_correct=joined["robust"],
         predicted=joined["predicted"],
-        delta=joined["delta"],
+        delta=joined.get("delta"),
         queries=joined.get("queries"),
         passes=passes,
         seconds=time.perf_counter() - began,

@@ -34,7 +34,7 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
         ]
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
-        measured = measure(model, images, attack, at, classes=classes, seed=seed)
+        measured = measure(model, images, attack, at, classes=classes, seed=seed, keep_delta=False)
         return measured.index[~measured.robust_correct].tolist()
 
     wider, huge = _wider(ball), _huge(ball, images.shape)

@@ -42,7 +42,7 @@ def apply_to(
         clean_correct=torch.cat(clean) == y,
         robust_correct=torch.cat(predicted) == y,
         predicted=torch.cat(predicted),
-        delta=delta,
+        delta=None,
         queries=None,
         passes=Passes(forward=2 * len(images)),
         seconds=time.perf_counter() - began,
@@ -73,6 +73,7 @@ def transfer(
     made = measure(
         source, images, attack, ball, classes=classes, seed=seed, batch_size=batch_size, progress=progress
     )
+    assert made.delta is not None
     for target in targets:
         yield apply_to(
             target, images, made.delta, ball, classes=classes, population=population, batch_size=batch_size
