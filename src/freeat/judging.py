@@ -126,11 +126,12 @@ def make_plan(
 ) -> Plan:
     """Where and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
 
-    What the user fixed (``every``, ``size``) stays as it is. ``work_per_image``: of one image of every split.
+    The end is not among these points: it has an evaluation of its own. What the user fixed (``every``, ``size``)
+    stays as it is. ``work_per_image``: of one image of every split.
     """
     affordable = BUDGET * training_work / work_per_image
     if every is not None:
-        points = max(1, updates // every)
+        points = max(1, (updates - 1) // every)
     elif size is not None:
         points = max(1, min(CURVE_POINTS, int(affordable / size)))
     else:
@@ -140,4 +141,4 @@ def make_plan(
         if size < WORTHWHILE and every is None:
             return Plan(every=None, size=None)
         size = max(size, min(WORTHWHILE, largest))
-    return Plan(every=every or max(1, -(-updates // points)), size=size)
+    return Plan(every=every or -(-updates // (points + 1)), size=size)
