@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from freeat.freezing import frozen
 from freeat.objectives import Objective
 from freeat.stability.smoothness import why_no_beta
 from freeat.streams import generator, stream_key
@@ -93,12 +94,13 @@ def estimate_constants(
 
     ``iterations`` of the power method on the Hessian of h in (w, δ) jointly, for each point.
     """
-    why = why_no_beta(model, x[:1])
     found: Constants | None = None
-    for rows in torch.arange(len(x)).split(POINT_BATCH):  # type: ignore[no-untyped-call]
-        part = _at_points(model, objective, x[rows], y[rows], delta[rows], 0 if why else iterations)
-        part = replace(part, no_beta=why, beta=None if why else part.beta)
-        found = part if found is None else found.merged(part)
+    with frozen(model, "eval"):  # a batch norm in training mode is no function of one example
+        why = why_no_beta(model, x[:1])
+        for rows in torch.arange(len(x)).split(POINT_BATCH):  # type: ignore[no-untyped-call]
+            part = _at_points(model, objective, x[rows], y[rows], delta[rows], 0 if why else iterations)
+            part = replace(part, no_beta=why, beta=None if why else part.beta)
+            found = part if found is None else found.merged(part)
     assert found is not None
     return found
 
