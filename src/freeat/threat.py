@@ -100,7 +100,11 @@ class Ball(ABC):
         # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
         largest = g.abs().amax(PIXELS, keepdim=True)
         points = (largest > 0) & largest.isfinite()
-        return self._unit_extreme(torch.where(points, g / largest, coins.common("direction", g)))
+        scaled = g / largest
+        # On the CPU a look is free and nearly always saves the draw; elsewhere it would wait for the device.
+        if g.device.type != "cpu" or not points.all():
+            scaled = torch.where(points, scaled, coins.common("direction", g))
+        return self._unit_extreme(scaled)
 
 
 @dataclass(frozen=True)
