@@ -122,6 +122,15 @@ def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
         load_tensors(path)
 
 
+def test_equal_tensors_are_equal_files(tmp_path: Path) -> None:
+    tensors = {name: torch.arange(4.0) for name in "zyxabc"}
+    contents = set()
+    for _ in range(8):
+        save_tensors(tmp_path / "a.safetensors", tensors, {"update": 3, "seed": 4})
+        contents.add((tmp_path / "a.safetensors").read_bytes())
+    assert len(contents) == 1
+
+
 def test_weights_of_others_are_read(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 

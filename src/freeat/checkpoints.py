@@ -22,7 +22,8 @@ KEPT = 2
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] | None = None) -> None:
     """A safetensors file with our format number, written atomically."""
     plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    metadata = {"format": str(FORMAT), "facts": json.dumps(facts or {})}
+    # One entry, because safetensors writes several in random order: equal weights shall be equal files.
+    metadata = {"freeat": json.dumps({"format": FORMAT, "facts": facts or {}})}
     with atomic(path) as temporary:
         save_file(plain, temporary, metadata)
 
@@ -32,8 +33,9 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-        check_format(path, int(metadata["format"]) if metadata.get("format", "").isdecimal() else 0, FORMAT)
-        return load_file(path), json.loads(metadata.get("facts", "{}"))
+        ours = json.loads(metadata.get("freeat", "{}"))
+        check_format(path, ours.get("format", 0), FORMAT)
+        return load_file(path), ours.get("facts", {})
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except SafetensorError as error:
