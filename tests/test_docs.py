@@ -19,30 +19,34 @@ from freeat.cli import COMMANDS, cli, run
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*)?^```(?P<kind>sh|python)\n(?P<code>.*?)^```", re.S | re.M
+    r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*)?^```(?P<kind>sh|console|python)\n(?P<code>.*?)^```",
+    re.S | re.M,
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    page: str
+    """A fenced block of a page, and the reason why it cannot run here, if there is one."""
+
     kind: str
     code: str
     reason: str | None
 
     def __str__(self) -> str:
-        return f"{self.page}: {self.code.strip().splitlines()[0][:60]}"
+        return self.code.strip().splitlines()[0][:60]
+
+    @property
+    def commands(self) -> list[list[str]]:
+        """The command lines of a shell block: without comments, and in a console block without what is printed."""
+        lines = self.code.replace("\\\n", " ").splitlines()
+        if self.kind == "console":
+            lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+        return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def blocks(kind: str) -> list[Block]:
-    matches = ((page, match) for page in PAGES for match in FENCE.finditer(page.read_text(encoding="utf-8")))
-    return [Block(page.name, kind, m["code"], m["reason"]) for page, m in matches if m["kind"] == kind]
-
-
-def commands(block: Block) -> list[list[str]]:
-    """The command lines of a shell block, without comments."""
-    lines = block.code.replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+def blocks(page: Path, *kinds: str) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(m["kind"], m["code"], m["reason"]) for m in FENCE.finditer(text) if m["kind"] in kinds]
 
 
 def freeat_words(words: list[str]) -> list[str] | None:
@@ -54,55 +58,48 @@ def freeat_words(words: list[str]) -> list[str] | None:
     return None
 
 
-@pytest.fixture
-def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def test_the_readme_has_blocks() -> None:
+    assert blocks(PAGES[0], "python")
+    assert blocks(PAGES[0], "sh")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_python_blocks(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "python"):
+        compile(block.code, page.name, "exec")
+        if block.reason is None:
+            call = [sys.executable, "-W", "error", "-c", block.code]
+            done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of a page, in their order and in one folder, as its reader types them."""
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    for block in blocks(page, "sh", "console"):
+        for words in block.commands:
+            args = freeat_words(words)
+            if args is None:
+                check_known_tool(words)
+            elif block.reason is not None:
+                check_well_formed(args)
+            else:
+                assert run(args) == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
 
 
-def test_the_pages_have_blocks() -> None:
-    assert blocks("python")
-    assert blocks("sh")
-
-
-@pytest.mark.parametrize("block", [b for b in blocks("python") if b.reason is None], ids=str)
-def test_python_blocks_run(block: Block, workplace: Path) -> None:
-    call = [sys.executable, "-W", "error", "-c", block.code]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_python_blocks_that_cannot_run_compile() -> None:
-    for block in blocks("python"):
-        compile(block.code, block.page, "exec")
-
-
-@pytest.mark.parametrize("block", [b for b in blocks("sh") if b.reason is None], ids=str)
-def test_commands_run(block: Block, workplace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in commands(block):
-        args = freeat_words(words)
-        if args is not None:
-            code = run(args)
-            assert code == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
-        else:
-            check_known_tool(words)
-
-
-@pytest.mark.parametrize("block", [b for b in blocks("sh") if b.reason is not None], ids=str)
-def test_commands_that_cannot_run_are_well_formed(block: Block) -> None:
-    for words in commands(block):
-        args = freeat_words(words)
-        if args is None:
-            check_known_tool(words)
-            continue
-        if args[0].startswith("-"):
-            assert run(args) == 0
-            continue
-        assert args[0] in COMMANDS, shlex.join(words)
-        context = click.Context(cli)
-        command = cli.get_command(context, args[0])
-        assert command is not None
-        command.make_context(args[0], args[1:], parent=context)
+def check_well_formed(args: list[str]) -> None:
+    """A command that cannot run here: its name and options exist, and its values parse."""
+    if args[0].startswith("-"):
+        assert run(args) == 0
+        return
+    assert args[0] in COMMANDS, shlex.join(args)
+    context = click.Context(cli)
+    command = cli.get_command(context, args[0])
+    assert command is not None
+    command.make_context(args[0], args[1:], parent=context)
 
 
 def check_known_tool(words: list[str]) -> None:
