@@ -40,7 +40,7 @@ def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[s
 
 def _option(name: str, default: Any, text: str) -> Decorator:
     if name in FLAGS:
-        return click.option(FLAGS[name], name, default=None, help=text)
+        return click.option(FLAGS[name], name, is_flag=True, default=None, help=text)
     shown = f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
     return click.option(
         f"--{name.replace('_', '-')}",
