@@ -12,6 +12,8 @@ from freeat.reports.style import SETTINGS, look
 Cell = dict[str, Any]
 Row = dict[str, Any]
 Curves = dict[str, tuple[list[int], list[float]]]
+ROOM = 1e4
+"""How far above the measured distances a picture still shows their bounds."""
 
 
 def draw_study(
@@ -76,6 +78,11 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
     )
     if curves:
         axes[0].set_yscale("log")
+        measured = max(
+            np.max(row["d_w"]) for cells in by_name.values() for c in cells for row in c["distances"]
+        )
+        low, high = axes[0].get_ylim()
+        axes[0].set_ylim(low, min(high, ROOM * measured))  # vacuous bounds leave the picture
     axes[0].legend()
     figure.suptitle(title)
     return _save(figure, path)
