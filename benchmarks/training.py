@@ -15,7 +15,9 @@ took, so Free-4 counts a batch four times and Vanilla-10 once.
 Contenders take turns within a round; a turn repeats the step for some seconds; the median over the rounds is
 kept, and × is the plain loop's time by the contender's. The matrix peak is the fastest product of two square
 matrices, measured in every round; a step's share of it counts the products and convolutions the step needs
-(``torch.utils.flop_counter``) and nothing else. On a busy machine ``--clock cpu --threads 1`` is steadier.
+(``torch.utils.flop_counter``) and nothing else. That counter includes products with the zeros of the padding,
+which kernels may leave out, so that a share can exceed 100 %; the table says how many these are. On a busy
+machine ``--clock cpu --threads 1`` is steadier.
 """
 
 import gc
@@ -25,15 +27,15 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 import torch
+from operations import matrix_peak, padding_share, step_flops
 from plain_training import EPS, PLAIN
-from torch.utils.flop_counter import FlopCounterMode
-from training_contenders import CPU, Problem, Step, contenders, ours, setting
+from training_contenders import CPU, Problem, Step, contenders, setting
 
 from freeat.algorithms import make_algorithm
 from freeat.machine import provenance
@@ -55,24 +57,8 @@ class Row:
     images_per_second: float = 0.0
     times_plain: float | None = None
     flops: int | None = None
+    padding_share: float | None = None
     share_of_peak: float | None = None
-
-
-def matrix_rate(dtype: torch.dtype, size: int, clock: Callable[[], float]) -> float:
-    """Floating-point operations per second of one product of two square matrices."""
-    a, b = (torch.randn(size, size).to(dtype) for _ in range(2))
-    a @ b
-    began = clock()
-    a @ b
-    return float(2 * size**3 / (clock() - began))
-
-
-def step_flops(problem: Problem) -> int:
-    """Operations of the products and convolutions in one of our steps."""
-    step = ours(problem, "fp32")
-    with FlopCounterMode(display=False) as counter:
-        step()
-    return int(counter.get_total_flops())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +69,6 @@ class Race:
     precisions: list[str]
     clock: Callable[[], float]
     seconds: float
-    matrix: int
 
     def run(self, problem: Problem, peaks: dict[str, float]) -> list[Row]:
         updates = make_algorithm(problem.algorithm, Linf(EPS)).updates_per_batch
@@ -91,19 +76,19 @@ class Race:
         rows = {name: Row(problem.model, problem.algorithm, name, updates) for name in steps}
         for _ in range(self.repeats):
             for precision, dtype in DTYPES.items():
-                peaks[precision] = max(peaks[precision], matrix_rate(dtype, self.matrix, self.clock))
+                peaks[precision] = max(peaks[precision], matrix_peak(dtype, self.clock))
             for name, step in steps.items():
                 gc.collect()
                 with setting(name, problem.threads):
                     rows[name].seconds.append(self.turn(step))
-        small = replace(problem, batch=8)
-        flops = step_flops(small) * problem.batch // small.batch
+        flops, padding = step_flops(problem), padding_share(problem)
         plain_time = statistics.median(rows["plain fp32"].seconds)
         for row in rows.values():
             median = statistics.median(row.seconds)
             row.images_per_second = problem.batch * updates / median
             row.times_plain = plain_time / median
-            row.flops = flops if row.contender.startswith("freeat") else None
+            if row.contender.startswith("freeat"):
+                row.flops, row.padding_share = flops, padding
         return list(rows.values())
 
     def turn(self, step: Step) -> float:
@@ -132,9 +117,10 @@ def markdown(rows: list[Row], peaks: dict[str, float]) -> str:
         found = [cells.get((model, algorithm, name)) for name in names]
         lines.append("| " + " | ".join([model, algorithm, *map(_cell, found)]) + " |")
     rates = ", ".join(f"{peak / 1e9:.0f} GFLOP/s in {precision}" for precision, peak in peaks.items())
-    return "\n".join(
-        [*lines, "", f"Images per second (× plain fp32; share of the matrix peak, which is {rates})."]
-    )
+    padding = {row.model: row.padding_share for row in rows if row.padding_share is not None}
+    zeros = ", ".join(f"{share:.0%} of {model}'s" for model, share in padding.items())
+    lines += ["", f"Images per second (× plain fp32; share of the matrix peak, which is {rates})."]
+    return "\n".join([*lines, f"Of the operations counted, {zeros} are with zeros of the padding."])
 
 
 def _cell(row: Row | None) -> str:
@@ -186,7 +172,6 @@ def main(
         precisions=_names(precisions, list(DTYPES)),
         clock=CLOCKS[clock],
         seconds=seconds,
-        matrix=1024 if quick else 3072,
     )
     rows: list[Row] = []
     peaks = dict.fromkeys(DTYPES, 0.0)
