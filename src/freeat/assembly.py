@@ -9,6 +9,7 @@ from torch import nn
 
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
+from freeat.attacks.names import parse_attack
 from freeat.attacks.pgd import Pgd
 from freeat.averaging import WeightAverage
 from freeat.batches import Batches, updates_for
@@ -108,18 +109,17 @@ def make_judge(
 
 def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     """The PGD attack by which a run is judged."""
-    words = evaluation.attack.lower().split("-")
-    if words[0] != "pgd" or not all(word.isdecimal() for word in words[1:]) or len(words) > 3:
-        raise InputError(
-            f"--attack {evaluation.attack!r}: training is judged by PGD, written pgd-10 or pgd-50-10 (steps, restarts)"
-        )
-    steps, restarts = [*(int(word) for word in words[1:]), *(10, 1)[len(words) - 1 :]]
-    return Pgd(
-        steps=steps,
-        restarts=restarts,
-        alpha=evaluation.eval_alpha,
+    attack = parse_attack(
+        evaluation.attack,
         verdict=evaluation.verdict,  # type: ignore[arg-type]
+        alpha=evaluation.eval_alpha,
     )
+    if not isinstance(attack, Pgd):
+        raise InputError(
+            f"--attack {evaluation.attack!r}: training is judged by PGD, written pgd-10 or pgd-50-10 (steps, restarts); "
+            "other attacks are for `freeat attack`"
+        )
+    return attack
 
 
 def training_algorithm(spec: TrainSpec, ball: Ball, updates: int) -> Algorithm:

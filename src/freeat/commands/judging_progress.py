@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import click
 
-from freeat.commands.progress import _Bar
+from freeat.commands.progress import Bar
 
 
-class CampaignProgress(_Bar):
+class CampaignProgress(Bar):
     """Watches the cells of a campaign, one after another."""
 
     def watch(self, title: str, images: int) -> Callable[[int], None]:

@@ -22,7 +22,7 @@ def describe(record: dict[str, Any]) -> str:
     )
 
 
-class _Bar:
+class Bar:
     """A bar on stderr where that is a terminal; None elsewhere."""
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class _Bar:
             self.bar.stop()
 
 
-class RunProgress(_Bar):
+class RunProgress(Bar):
     """Watches one run."""
 
     def __init__(self, title: str) -> None:
@@ -75,7 +75,7 @@ class RunProgress(_Bar):
             click.echo(f"{self.title}: update {record['update']}  {self._latest}", err=True)
 
 
-class GridProgress(_Bar):
+class GridProgress(Bar):
     """Watches a grid of runs: one bar for all, a line for each that ends."""
 
     def __init__(self, names: list[str]) -> None:
