@@ -90,7 +90,7 @@ def test_every_algorithm_and_norm_can_be_studied(mode: str) -> None:
 
 def test_a_study_is_resumed_cell_by_cell(tmp_path: Path) -> None:
     study, data = some_study(tmp_path), some_data()
-    asked = iter([False, False, True])
+    asked = iter([False] * 26 + [True])  # two cells of 12 batches, then a third is cut short
     begun = list(study.run(data, should_stop=lambda: next(asked)))
     assert len(begun) == 2
     path = tmp_path / "cells" / "vanilla-2-n20-seed0.json"
@@ -109,6 +109,7 @@ def test_a_folder_of_another_study_is_left_alone(tmp_path: Path) -> None:
     some_study(tmp_path / "one").prepare(data)
     with pytest.raises(InputError, match="another setting"):
         some_study(tmp_path / "one", setting=some_setting(updates=13)).prepare(data)
+    some_study(tmp_path / "one", setting=some_setting(n=30), sizes=(20, 30), seeds=9).prepare(data)
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="nothing was touched"):

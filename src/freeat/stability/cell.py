@@ -52,7 +52,7 @@ class CellRecorder:
         """After a batch."""
         batch, update = runs.base.batches, runs.base.updates
         if record.g_norms is not None:
-            self._norms.add(record.g_norms[:, 0])
+            self._norms.add(record.g_norms[:, 0].cpu())
         if batch in self._due:
             row = {"update": update, "d_w": weight_distances(runs), "d_delta": delta_distances(record)}
             self.distances.append(row)

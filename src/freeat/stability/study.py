@@ -23,6 +23,10 @@ def _silent(title: str, update: int, total: int) -> None:
     """Watches nothing."""
 
 
+class _Stopped(Exception):
+    """Someone wished to stop; the cell that was running is run again from its beginning."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Study:
     """What is run, and the folder it is kept in."""
@@ -45,9 +49,13 @@ class Study:
             )
 
     def prepare(self, data: DataSet) -> None:
-        """Make the folder this study's; refuse one that holds another setting or other data."""
+        """Make the folder this study's; refuse one that holds another setting or other data.
+
+        Algorithms, sizes and seeds are no part of the setting: a study may grow.
+        """
         path = self.folder / "study.json"
-        facts = {"setting": self.setting.words(), "data_digest": data.digest, "notes": list(data.notes)}
+        setting = {name: value for name, value in self.setting.words().items() if name != "n"}
+        facts = {"setting": setting, "data_digest": data.digest, "notes": list(data.notes)}
         if path.is_file():
             stored = read_json(path, format=FORMAT)
             for key in ("setting", "data_digest"):
@@ -72,15 +80,23 @@ class Study:
         watch: Callable[[str, int, int], None] = _silent,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> Iterator[Cell]:
-        """Every cell in turn, read where it is stored and run where it is not; stops between cells on a wish."""
+        """Every cell in turn, read where it is stored and run where it is not; ends early on a wish to stop."""
         self.prepare(data)
         here = _on(data, self.device)
+
+        def looked(title: str, update: int, total: int) -> None:
+            if should_stop():
+                raise _Stopped
+            watch(title, update, total)
+
         for seed in range(self.seeds):
             for size in self.sizes:
                 for name in self.algorithms:
-                    if should_stop():
+                    try:
+                        cell = self._cell(here, name, size, seed, looked)
+                    except _Stopped:
                         return
-                    yield self._cell(here, name, size, seed, watch)
+                    yield cell
 
     def cells(self) -> list[Cell]:
         """The cells of this study that are stored."""

@@ -126,9 +126,9 @@ def train_twins(
 def weight_distances(runs: CoupledRuns) -> list[float]:
     """d^w = ‖w − w′‖ of every neighbour."""
     weights = runs.weights()
-    return [float((own - weights[0]).double().norm()) for own in weights[1:]]
+    return [float(d) for d in (weights[1:] - weights[:1]).cpu().double().norm(dim=1)]
 
 
 def delta_distances(record: StepRecord) -> list[float]:
     """d^δ = the batch's mean of ‖δ_j − δ_j′‖₂ of every neighbour."""
-    return [float(d) for d in l2_norm(record.delta[1:] - record.delta[:1]).double().mean(1)]
+    return [float(d) for d in l2_norm(record.delta[1:] - record.delta[:1]).cpu().double().mean(1)]
