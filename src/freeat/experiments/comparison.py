@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from freeat.algorithms.names import parse_algorithm
 from freeat.assembly import Place
 from freeat.experiments.engine import Done, Job
 from freeat.files import write_json
@@ -28,7 +29,7 @@ def comparison_jobs(
 ) -> list[Job]:
     """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end."""
     jobs = []
-    for algorithm in dict.fromkeys(algorithms):
+    for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         for seed in dict.fromkeys(seeds):
             words = {**spec.words(), **evaluation.words(), "algorithm": algorithm, "seed": seed}
             one, _ = split_words(words)  # Friendly's step follows the radius it is judged at
@@ -41,8 +42,6 @@ def comparison_jobs(
 
 
 def _weight(algorithm: str) -> int:
-    from freeat.algorithms.names import parse_algorithm
-
     name = parse_algorithm(algorithm)
     passes = {"vanilla": (name.m or 1) + 1, "friendly": (name.m or 1) + 1, "fast": 2}.get(name.family, 1)
     return passes + (name.objective != "ce")
@@ -52,7 +51,7 @@ def summarize(done: Sequence[Done], algorithms: Sequence[str]) -> dict[str, Any]
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
     rows = []
     failures = [{"run": o.job.name, "reason": o.failure} for o in done if o.result is None]
-    for algorithm in dict.fromkeys(TrainSpec(algorithm=name).algorithm for name in algorithms):
+    for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(
             (o for o in done if o.result is not None and o.job.spec.algorithm == algorithm),
             key=lambda o: o.job.spec.seed,
