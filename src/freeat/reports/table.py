@@ -1,6 +1,9 @@
 """Accuracies and gaps as text."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import JustifyMethod
 
 HEADERS = {
     "robust_train": "robust train",
@@ -9,6 +12,10 @@ HEADERS = {
     "clean_test": "clean test",
     "clean_gap": "clean gap",
 }
+
+
+NARROWEST = 100
+"""Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
 
 
 def percent(value: float) -> str:
@@ -56,13 +63,16 @@ def comparison_table(summary: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="accuracy in %, mean ± standard deviation over the seeds", title_justify="left")
+    title = "accuracy in %, mean ± standard deviation over the seeds"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for name in ("algorithm", *HEADERS.values(), "passes", "seconds"):
-        table.add_column(name, justify="left" if name == "algorithm" else "right")
+        justify: JustifyMethod = "left" if name == "algorithm" else "right"
+        table.add_column(name.replace(" ", "\n"), justify=justify, no_wrap=True)
     for row in summary["algorithms"]:
         cells = [spread(**row[key]) for key in HEADERS]
         table.add_row(row["algorithm"], *cells, f"{row['gradient_passes']:,}", f"{row['seconds']:.1f}")
     console = Console(soft_wrap=True)
+    console.width = max(console.width, NARROWEST)
     console.print(table)
     for line in remarks(summary):
         console.print(line, markup=False, highlight=False)
