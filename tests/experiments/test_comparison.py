@@ -1,0 +1,113 @@
+"""Comparisons: the jobs, and mean and spread of what comes out of them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.assembly import Place
+from freeat.commands.compare import parse_seeds
+from freeat.errors import InputError
+from freeat.experiments.comparison import comparison_jobs, summarize
+from freeat.experiments.engine import Done
+from freeat.experiments.presets import PRESETS
+from freeat.spec import EvalSpec, TrainSpec, split_words
+
+
+def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
+    training, evaluation = split_words(words)
+    return comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=Path("out")))
+
+
+def test_a_job_per_algorithm_and_seed_the_costly_first() -> None:
+    made = jobs(["erm", "vanilla-10", "fast", "trades-10"], [0, 3], lr=0.5)
+    assert [job.spec.algorithm for job in made[::2]] == ["trades-10", "vanilla-10", "fast", "erm"]
+    assert [job.spec.seed for job in made[:2]] == [0, 3]
+    assert {job.spec.lr for job in made} == {0.5}
+    assert made[0].place.folder == Path("out/runs/trades-10/seed-0")
+    assert len({job.place.folder for job in made}) == 8
+
+
+def test_nothing_is_run_twice() -> None:
+    assert len(jobs(["free", "free-4", "FREE-4"], [1, 1])) == 1
+
+
+def test_friendly_steps_follow_the_radius_it_is_judged_at() -> None:
+    friendly, fast = jobs(["friendly", "fast"], [0], eps="16/255", eval_eps="8/255")
+    assert friendly.spec.alpha == 2 / 255
+    assert fast.spec.alpha is None
+
+
+def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
+    def split(accuracy: float) -> dict[str, Any]:
+        return {
+            "robust_accuracy": accuracy,
+            "clean_accuracy": accuracy + 0.1,
+            "robust_interval": [accuracy - 0.05, accuracy + 0.05],
+            "per_class": [{}] * 10,
+        }
+
+    return {
+        "train": split(train),
+        "test": split(test),
+        "gap": {"value": train - test},
+        "clean_gap": {"value": train - test},
+        "seconds": 2.0,
+        "gradient_passes": 100,
+        "update": 10,
+        "notes": ["from digits"],
+    } | changes
+
+
+def test_mean_and_standard_deviation_over_the_seeds() -> None:
+    vanilla, other, fast = jobs(["vanilla-2", "fast"], [0, 1])[:3]
+    done = [
+        Done(job=other, result=result(0.7, 0.5, collapsed=True)),
+        Done(job=vanilla, result=result(0.9, 0.5)),
+        Done(job=fast, result=None, failure="no memory"),
+    ]
+    summary = summarize(done, ["fast", "vanilla-2"])
+    (row,) = summary["algorithms"]
+    assert row["seeds"] == [0, 1]
+    assert row["robust_train"] == pytest.approx({"mean": 0.8, "std": 0.2 / 2**0.5})
+    assert row["robust_gap"]["mean"] == pytest.approx(0.3)
+    assert row["collapsed"] == 1
+    assert row["above_chance"]
+    assert summary["failures"] == [{"run": fast.name, "reason": "no memory"}]
+    assert summary["notes"] == ["from digits"]
+
+
+def test_rows_come_in_the_order_asked_for() -> None:
+    made = jobs(["erm", "vanilla-2"], [0])
+    summary = summarize([Done(job=job, result=result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
+    assert [row["algorithm"] for row in summary["algorithms"]] == ["erm", "vanilla-2"]
+    assert summary["algorithms"][0]["robust_gap"]["std"] is None
+
+
+def test_a_run_at_chance_is_told_so() -> None:
+    (job,) = jobs(["fast"], [0])
+    assert not summarize([Done(job=job, result=result(0.14, 0.1))], ["fast"])["algorithms"][0]["above_chance"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"), [("3", [0, 1, 2]), ("4,7", [4, 7]), ("4,", [4]), ("0,", [0]), ("1", [0])]
+)
+def test_seeds_are_counted_or_named(text: str, seeds: list[int]) -> None:
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "", ",", "a", "1.5", "0,-1"])
+def test_bad_seeds_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="--seeds"):
+        parse_seeds(text)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_are_specs(name: str) -> None:
+    words = dict(PRESETS[name])
+    algorithms, seeds = words.pop("algorithms").split(","), parse_seeds(words.pop("seeds"))
+    training, evaluation = split_words(words)
+    made = comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=Path("out")))
+    assert len(made) == len(algorithms) * len(seeds)
+    assert isinstance(training, TrainSpec)
+    assert isinstance(evaluation, EvalSpec)

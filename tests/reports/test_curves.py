@@ -1,0 +1,56 @@
+"""Learning curves: the right numbers in the right panels, and a file written whole."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from PIL import Image
+
+from freeat.reports.curves import AXES, _aligned, draw_curves
+
+
+def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
+    return [
+        {
+            "update": 10 * k,
+            "equivalent_epoch": float(k),
+            "gradient_passes": 100 * k,
+            "seconds": k + shift,
+            "train": {"robust_accuracy": 0.5 + 0.1 * k + shift},
+            "test": {"robust_accuracy": 0.4 + 0.05 * k + shift},
+        }
+        for k in range(1, points + 1)
+    ]
+
+
+def test_seeds_are_aligned_at_the_points_all_have() -> None:
+    x, (train, test, gap) = _aligned([history(0.0), history(0.01, points=3)], "update")
+    assert x.tolist() == [10, 20, 30]
+    assert train.shape == (2, 3)
+    np.testing.assert_allclose(train[0], [40, 30, 20])
+    np.testing.assert_allclose(test[1], [54, 49, 44])
+    np.testing.assert_allclose(gap, test - train)
+    assert _aligned([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_a_picture_is_drawn_and_settings_given_back(tmp_path: Path, axis: str) -> None:
+    before = dict(mpl.rcParams)
+    path = tmp_path / "pictures" / "curves.png"
+    series = [("free-4", [history(0.0), history(0.01)]), ("fast", [history(-0.1, points=1)])]
+    draw_curves(path, series, axis=axis, title="digits")
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+        assert min(picture.size) > 300
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == []
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_the_ending_says_the_format(tmp_path: Path) -> None:
+    draw_curves(tmp_path / "curves.pdf", [("fast", [history(0.0)])], title="digits")
+    assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")

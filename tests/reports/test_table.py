@@ -1,0 +1,72 @@
+"""Accuracies and gaps as text."""
+
+from typing import Any
+
+import pytest
+
+from freeat.reports.table import accuracy_lines, comparison_markdown, comparison_table, remarks
+
+
+def row(name: str, **changes: Any) -> dict[str, Any]:
+    numbers = {"mean": 0.5, "std": 0.012}
+    columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
+    return {
+        "algorithm": name,
+        "seeds": [0, 1],
+        **dict.fromkeys(columns, numbers),
+        "seconds": 12.34,
+        "gradient_passes": 1234567,
+        "collapsed": 0,
+        "above_chance": True,
+    } | changes
+
+
+def summary(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {"algorithms": list(rows), "failures": [], "notes": []} | changes
+
+
+def test_a_run_in_lines() -> None:
+    split = {"robust_accuracy": 0.75, "clean_accuracy": 0.9}
+    gap = {"value": 0.125, "low": -0.01, "high": 0.26}
+    result = {"update": 40, "attack": "pgd-10", "eps": 8 / 255, "train": split, "test": split}
+    lines = accuracy_lines("free-4", result | {"gap": gap, "clean_gap": gap})
+    assert lines[0] == "free-4 after 40 updates, judged by pgd-10 at ε = 0.03137:"
+    assert " ".join(lines[1].split()) == "robust train 75.0 % test 75.0 % gap 12.5 [-1.0, 26.0]"
+    assert "clean" in lines[2]
+    assert "90.0" in lines[2]
+
+
+def test_the_table_in_markdown() -> None:
+    one_seed = row("free-4", robust_test={"mean": 0.25, "std": None}, seeds=[0])
+    text = comparison_markdown(summary(row("fast"), one_seed))
+    lines = text.splitlines()
+    assert [cell.strip() for cell in lines[0].split("|")[1:3]] == ["algorithm", "robust train"]
+    assert "| fast | 50.0 ± 1.2 |" in lines[2]
+    assert "| 25.0 |" in lines[3]
+    assert "1,234,567" in lines[2]
+    assert len({line.count("|") for line in lines[:4]}) == 1
+
+
+def test_the_table_on_a_terminal_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    comparison_table(summary(row("fast"), notes=["A [stand-in] was used."]))
+    told = capsys.readouterr().out
+    for part in ("fast", "50.0 ± 1.2", "1,234,567", "A [stand-in] was used."):
+        assert part in told
+
+
+def test_a_reader_is_told_what_spoils_a_comparison() -> None:
+    told = remarks(
+        summary(
+            row("free-4", above_chance=False),
+            row("fast", collapsed=1),
+            row("erm"),
+            failures=[{"run": "erm/seed-1", "reason": "no memory"}],
+            notes=["a note"],
+        )
+    )
+    assert told == [
+        "free-4 did not get above chance: its gap says nothing.",
+        "fast collapsed in 1 of 2 runs.",
+        "erm/seed-1 failed: no memory",
+        "a note",
+    ]
