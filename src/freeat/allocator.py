@@ -14,7 +14,8 @@ def freed_memory_kept() -> Iterator[None]:
     """Inside, large freed blocks are used again instead of being returned to the system; glibc only.
 
     A step frees and asks for the same activations over and over. Returned blocks come back as pages that the
-    system clears one by one, which costs a tenth of a ResNet-18 step in fp32 at batch 128.
+    system clears one by one, which costs a tenth of a ResNet-18 step in fp32 at batch 128. Keeping them can
+    raise the peak by a fifth.
     """
     libc = _glibc()
     if libc is None:

@@ -68,7 +68,7 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
 
 @contextmanager
 def _new_memory_unfilled() -> Iterator[None]:
-    """Determinism without its filling of new memory, which costs up to a tenth: nothing here reads any."""
+    """Determinism without its filling of new memory, which takes time: nothing here reads any."""
     settings: Any = torch.utils.deterministic  # a module whose attribute is a property, which mypy cannot see
     before = settings.fill_uninitialized_memory
     settings.fill_uninitialized_memory = False
