@@ -1,0 +1,128 @@
+"""Two real models on the first CIFAR-10 test images, judged by freeat and by pyautoattack's own evaluation.
+
+    python benchmarks/real_models.py --robust RUN --out results/robustness
+
+The models are a robust one of ours (a run folder) in the ball it was trained for, and the ResNet-18 that pyautoattack
+ships, which is not robust, in Linf 8/255. Every cell is stored when it is done; the same command goes on.
+"""
+
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+from torch import Tensor, nn
+
+from attacks import models
+from freeat.attacks.campaign import attack_models
+from freeat.attacks.cells import Cells
+from freeat.attacks.names import parse_attack
+from freeat.attacks.plan import Plan
+from freeat.data import DataSet, load
+from freeat.files import write_json, write_text
+from freeat.intervals import wilson
+from freeat.machine import provenance
+from freeat.opening import Opened
+from freeat.threat import Ball
+
+OURS = {"pgd-10": 1000, "pgd-50-10": 256, "square": 256, "autoattack": 100}
+THEIRS = {"apgd-ce": 256, "square": 256, "standard": 100}
+HEADER = "| model | ball | attack | by | images | clean % | robust % | 95 % interval | seconds |"
+
+
+def theirs(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Tensor:
+    """Which images survive pyautoattack's own evaluation, called as its documentation shows, with a seed."""
+    from pyautoattack import AutoAttack
+
+    norm = {"l2": "L2", "linf": "Linf"}[ball.norm]
+    version = "standard" if what == "standard" else "custom"
+    adversary = AutoAttack(
+        model, norm=norm, eps=ball.eps, version=version, seed=0, device=x.device, verbose=False
+    )
+    if what != "standard":
+        adversary.attacks_to_run = [what]
+    perturbed = adversary.run_standard_evaluation(x, y, bs=len(x))
+    with torch.no_grad():
+        return model(perturbed).argmax(-1) == y
+
+
+def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> list[dict[str, Any]]:
+    """pyautoattack's evaluations of a model, those stored already taken from the store."""
+    cells = []
+    for what, n in THEIRS.items():
+        key = {"by": "pyautoattack", "what": what, "n": n, "weights": opened.digest, "eps": ball.eps}
+        found = store.find(key)
+        if found is None:
+            x, y = data.test.batch(torch.arange(n))
+            x = x.contiguous(memory_format=torch.contiguous_format)
+            began = time.perf_counter()
+            with torch.no_grad():
+                clean = opened.model(x).argmax(-1) == y
+            robust = theirs(opened.model, x, y, ball, what)
+            found = store.store(
+                key,
+                {
+                    "attack": what,
+                    "n": n,
+                    "clean_accuracy": float(clean.double().mean()),
+                    "robust_accuracy": float(robust.double().mean()),
+                    "robust_interval": list(wilson(int(robust.sum()), n)),
+                    "seconds": time.perf_counter() - began,
+                },
+            )
+        cells.append(found)
+    return cells
+
+
+def row(opened: Opened, ball: Ball, cell: dict[str, Any], by: str) -> str:
+    low, high = cell["robust_interval"]
+    size = f"{ball.norm} {ball.eps * 255:g}/255"
+    figures = f"{100 * cell['clean_accuracy']:.1f} | {100 * cell['robust_accuracy']:.1f}"
+    return (
+        f"| {opened.name} | {size} | {cell['attack']} | {by} | {cell['n']} | {figures} | "
+        f"[{100 * low:.1f}, {100 * high:.1f}] | {cell['seconds']:.0f} |"
+    )
+
+
+def announcing(say: Callable[[str], None]) -> Callable[[str, int], Callable[[int], None]]:
+    def watch(title: str, images: int) -> Callable[[int], None]:
+        say(f"{time.strftime('%H:%M:%S')} {title}, {images} images")
+        return lambda done: None
+
+    return watch
+
+
+@click.command()
+@click.option("--robust", required=True, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
+@click.option("--out", type=click.Path(path_type=Path), required=True)
+@click.option("--threads", default=2, show_default=True)
+@click.option("--data-dir", type=click.Path(path_type=Path))
+def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
+    """Judge both models by both libraries and write a table."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(threads)
+    data = load("cifar10", data_dir=data_dir)
+    lines = [HEADER, "|---|---|---|---|---:|---:|---:|---:|---:|"]
+    checks: list[str] = []
+    document: dict[str, Any] = {"cells": [], **provenance(torch.device("cpu")), "threads": threads}
+    for opened, ball in models(robust, data):
+        store = Cells(out)
+        for name, n in OURS.items():
+            plan = Plan(data=data, attacks=(parse_attack(name),), balls=(ball,), n=n)
+            report = attack_models([opened], plan, folder=out, watch=announcing(click.echo))
+            lines += [row(opened, ball, cell, "freeat") for cell in report["cells"]]
+            document["cells"] += report["cells"]
+            checks += [f"- {check['sentence']}" for check in report["checks"]]
+        for cell in judged_by_them(opened, ball, data, store):
+            lines.append(row(opened, ball, cell, "pyautoattack"))
+            document["cells"].append(cell | {"model": opened.name, "by": "pyautoattack"})
+    write_text(out / "table.md", "\n".join([*lines, "", *dict.fromkeys(checks)]) + "\n")
+    write_json(out / "robustness.json", document, format=1)
+    click.echo((out / "table.md").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()
