@@ -33,7 +33,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "precision": ({"precision": "bf15"}, "did you mean 'bf16'"),
     "start": ({"start": "unifrom"}, "did you mean 'uniform'"),
     "verdict": ({"verdict": "wurst"}, "did you mean 'worst'"),
-    "attack": ({"attack": "fgsm"}, "judged by PGD"),
+    "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
+    "attack that is not PGD": ({"attack": "square"}, "judged by PGD"),
     "attack steps": ({"attack": "pgd-0"}, "must be at least 1"),
     "device": ({"device": "gpu"}, "unknown device 'gpu'"),
     "normalization": ({"normalize": "imagnet"}, "normali"),
@@ -242,7 +243,7 @@ def test_a_run_is_judged_again_from_the_command_line(
     told = capsys.readouterr().out
     assert "judged by pgd-3 at ε = 0.502" in told
     assert "no weights called 'ema'" in refused(capsys, ["evaluate", str(finished), "--weights", "ema"])
-    assert "judged by PGD" in refused(capsys, ["evaluate", str(finished), "--attack", "magic"])
+    assert "unknown attack 'magic'" in refused(capsys, ["evaluate", str(finished), "--attack", "magic"])
 
 
 def test_a_run_that_diverges_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
