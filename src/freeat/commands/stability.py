@@ -28,6 +28,12 @@ from freeat.commands.options import json_option
 @click.option("--updates", default=500, show_default=True, help="weight updates T")
 @click.option("--batch-size", default=32, show_default=True, help="images per batch")
 @click.option("--lr", default=0.1, show_default=True, help="learning rate; with --theorem the c of c/t")
+@click.option(
+    "--augment",
+    default="auto",
+    show_default=True,
+    help="auto, none, crop, flip or crop-flip; none with --theorem",
+)
 @click.option("--replaced", default=16, show_default=True, help="neighbours S′ (replaced examples) per seed")
 @click.option("--seeds", default=4, show_default=True, help="seeds of initial weights, batches and starts")
 @click.option("--probes", default=128, show_default=True, help="unseen images at which losses are compared")
@@ -93,7 +99,18 @@ def _study(given: dict[str, Any], device: Any) -> tuple[Any, Any]:
     sizes = parse_sizes([given["train_size"]])
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
-    same = ("data", "model", "norm", "updates", "batch_size", "lr", "replaced", "probes", "attack_steps")
+    same = (
+        "data",
+        "model",
+        "norm",
+        "updates",
+        "batch_size",
+        "lr",
+        "augment",
+        "replaced",
+        "probes",
+        "attack_steps",
+    )
     setting = Setting(
         **{name: given[name] for name in (*same, "eval_size", "probe_times")},
         mode="theorem" if given["theorem"] else "ordinary",

@@ -29,7 +29,7 @@ class Setting:
 
     ``theorem``: plain SGD with steps c/t (Free c/(mt)), c = ``lr``; batches drawn independently; no box, no
     augmentation; the bounded loss 1 − p_y. ``ordinary``: momentum and weight decay, shuffled epochs, a piecewise
-    rate, the box, the data's augmentation and each algorithm's own loss.
+    rate, the box, augmentation (``auto``: what the data are used to) and each algorithm's own loss.
     """
 
     data: str = "digits"
@@ -43,6 +43,7 @@ class Setting:
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 2e-4
+    augment: str = "auto"
     replaced: int = 16
     probes: int = 128
     attack_steps: int = 20
@@ -117,7 +118,7 @@ class Setting:
         )
 
     def augmentation(self, data: DataSet) -> Augmentation | None:
-        return parse_augmentation("none" if self.theorem else "auto", data.augment)
+        return parse_augmentation("none" if self.theorem else self.augment, data.augment)
 
     def model_of(self, data: DataSet, seed: int, device: torch.device) -> nn.Module:
         """The initial model of a seed."""
