@@ -310,11 +310,12 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, words: dict[str, A
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about its own doings
 def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path) -> None:
     try:
         torch.compile(torch.nn.Linear(2, 2))(torch.zeros(1, 2))
     except Exception as error:
-        pytest.skip(f"no working compiler here: {type(error).__name__}")
+        pytest.skip(f"no working compiler here: {type(error).__name__}: {error}")
     for name, compiled in (("plain", False), ("compiled", True)):
         carry_out(tmp_path / name, compile=compiled, algorithm="free-2", updates=8)
     plain, compiled_ = (RunFolder(tmp_path / name).weights()[0] for name in ("plain", "compiled"))
