@@ -12,7 +12,9 @@ settings.load_profile("no-clock")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--device", default="cpu", help="device the device-dependent tests run on (cpu, cuda, mps)")
+    parser.addoption(
+        "--device", default="cpu", help="device the device-dependent tests run on (cpu, cuda, mps)"
+    )
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
