@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from freeat.files import atomic
-from freeat.reports.style import SETTINGS, look
+from freeat.reports.style import look, styled
 
 Cell = dict[str, Any]
 Row = dict[str, Any]
@@ -20,13 +20,11 @@ def draw_study(
     folder: Path, cells: Sequence[Cell], curves: Curves, exponents: Sequence[Row], title: str
 ) -> list[Path]:
     """Every picture that the cells allow; ``curves`` are bounds on the distance by algorithm."""
-    import matplotlib.pyplot as plt
-
     largest = max(cell["n"] for cell in cells)
     shown = [cell for cell in cells if cell["n"] == largest]
     names = list(dict.fromkeys(cell["algorithm"] for cell in shown))
     by_name = {name: [cell for cell in shown if cell["algorithm"] == name] for name in names}
-    with plt.rc_context(SETTINGS):
+    with styled():
         paths = [
             _draw_distances(folder / "distance.png", by_name, curves, f"{title}, n = {largest}"),
             _draw_differences(folder / "loss-difference.png", by_name, f"{title}, n = {largest}"),
