@@ -5,7 +5,8 @@ that share their coins, and draws that do not depend on the batch size, the comp
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Self
 
@@ -31,6 +32,26 @@ def generator(device: torch.device, key: int) -> torch.Generator:
 def permutation(n: int, seed: int, *path: str | int) -> Tensor:
     """A uniformly random order of n items, always drawn on the CPU."""
     return torch.randperm(n, generator=generator(torch.device("cpu"), stream_key(seed, *path)))
+
+
+@contextmanager
+def layer_coins(device: torch.device, key: int) -> Iterator[None]:
+    """Inside, layers that draw for themselves (dropout) draw from the stream ``key``; outside, nothing changes.
+
+    Such layers read torch's global generator, so it is lent and given back.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key)
+        if device.type in ("cpu", "meta"):
+            yield
+            return
+        accelerator = torch.get_device_module(device)
+        before = accelerator.get_rng_state()
+        accelerator.manual_seed(key)
+        try:
+            yield
+        finally:
+            accelerator.set_rng_state(before)
 
 
 class Coins(Protocol):

@@ -13,7 +13,7 @@ from freeat.batches import Batches
 from freeat.data import Augmentation, Images
 from freeat.gradient_norms import GradientNorms
 from freeat.learner import Learner
-from freeat.streams import StepCoins
+from freeat.streams import StepCoins, layer_coins, stream_key
 from freeat.world import ALONE, World
 
 
@@ -33,7 +33,8 @@ def train(
         coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
         x, y = learner.place(*images.batch(rows[mine], augment, coins))
         learner.expect(len(rows), mine.start)
-        record = algorithm.step(learner, x, y)
+        with layer_coins(x.device, stream_key(learner.seed, "layers", t, learner.world.rank)):
+            record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
         learner.world.average_buffers(learner.model)
         if learner.average is not None:
