@@ -14,7 +14,7 @@ from freeat.spec import EvalSpec, TrainSpec, read_yaml, split_words
 ROUNDS: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**63 - 1),
     "lr": st.floats(1e-12, 1e12),
-    "eps": st.floats(0, 1),
+    "eps": st.floats(0, 1, exclude_min=True),
     "updates": st.integers(1, 10**12),
     "carry": st.booleans(),
     "norm": st.sampled_from(["l2", "linf"]),
@@ -98,6 +98,7 @@ def test_a_whole_number_is_exact_beyond_the_floats() -> None:
         ({"seed": True}, "seed: True"),
         ({"eps": "8/0"}, "eps: '8/0' is not a number"),
         ({"eps": -1}, "eps: -1 is not a radius"),
+        ({"eps": 0}, "use --algorithm erm"),
         ({"box": "yes"}, "box: 'yes' must be true or false"),
         ({"norm": None}, "norm: None must be text"),
         ({"model_args": [1]}, "must be key: value pairs"),

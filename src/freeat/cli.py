@@ -16,7 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("freeat.commands.compare", "Several algorithms and seeds on one data set, side by side."),
     "attack": ("freeat.commands.attack", "Measure how robust models are against an attack, over radii."),
     "transfer": ("freeat.commands.transfer", "Attack models with perturbations made on other models."),
-    "stability": ("freeat.commands.stability", "Measure algorithmic stability by twin runs on neighbouring data sets."),
+    "stability": (
+        "freeat.commands.stability",
+        "Measure algorithmic stability by twin runs on neighbouring data sets.",
+    ),
     "bound": ("freeat.commands.bound", "Evaluate the generalization bounds of Theorems 2, 4 and 5."),
     "data": ("freeat.commands.data", "List and fetch data sets."),
     "algorithms": ("freeat.commands.listing", "List the training algorithms."),

@@ -147,6 +147,7 @@ class TrainSpec(_Words):
         if self.epochs is not None and self.updates is not None:
             raise InputError(f"both --epochs {self.epochs:g} and --updates {self.updates} given: choose one")
         rules: list[tuple[str, bool, str]] = [
+            ("eps", self.eps > 0, "must be positive; to train without an adversary use --algorithm erm"),
             ("epochs", self.epochs is None or self.epochs > 0, "must be positive"),
             ("updates", self.updates is None or self.updates >= 1, "must be at least 1"),
             ("batch_size", self.batch_size >= 1, "must be at least 1"),

@@ -83,6 +83,8 @@ def joined(device: torch.device) -> Iterator[World]:
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield ALONE
         return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # exchanges of objects use the current device
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
         yield World(rank=dist.get_rank(), size=dist.get_world_size())

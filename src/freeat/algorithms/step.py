@@ -44,7 +44,9 @@ def perturbed_loss(objective: Objective, learner: Learner, ball: Ball) -> Loss:
 
 def threat_of(algorithm: Algorithm) -> Ball | None:
     """The ball an algorithm trains against; None for one that knows no adversary."""
-    ball = getattr(getattr(algorithm, "algorithm", algorithm), "ball", None)  # a warm-up holds another algorithm
+    ball = getattr(
+        getattr(algorithm, "algorithm", algorithm), "ball", None
+    )  # a warm-up holds another algorithm
     return ball if isinstance(ball, Ball) else None
 
 

@@ -14,6 +14,7 @@ from freeat.commands.options import (
     setting_options,
     split_place,
 )
+from freeat.commands.stopping import StopWish, stop_wish
 from freeat.errors import InputError, unknown_name
 from freeat.spec import EvalSpec, TrainSpec, split_words
 
@@ -64,6 +65,7 @@ def compare(
     from freeat.experiments.engine import check_jobs
     from freeat.experiments.presets import PRESETS
     from freeat.files import write_text
+    from freeat.fitting import Stopped
     from freeat.reports.curves import draw_curves
     from freeat.reports.table import comparison_markdown, comparison_table
 
@@ -80,7 +82,12 @@ def compare(
     place = make_place(out, place_given, names_code=settings["model"] is not None)
     work = comparison_jobs(training, evaluation, names, numbers, place)
     check_jobs(work)
-    done = _carry_out(work, jobs)
+    try:
+        with stop_wish() as wish:
+            done = _carry_out(work, jobs, wish)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
     summary = summarize(done, names)
     rows = summary["algorithms"]
     if rows:
@@ -109,13 +116,13 @@ def parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _carry_out(work: "list[Job]", workers: int | None) -> "list[Done]":
+def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done]":
     from freeat.commands.progress import GridProgress
     from freeat.experiments.engine import carry_out
 
     done = []
     with GridProgress([job.name for job in work]) as progress:
-        for outcome in carry_out(work, workers=workers, on_tick=progress.tick):
+        for outcome in carry_out(work, workers=workers, on_tick=progress.tick, should_stop=wish):
             done.append(outcome)
             progress.finished(outcome.job.name, outcome.result, outcome.failure)
     return done

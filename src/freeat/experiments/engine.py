@@ -18,6 +18,7 @@ import torch
 
 from freeat.assembly import Place, assemble, training_algorithm
 from freeat.errors import InputError
+from freeat.fitting import Stopped
 from freeat.machine import resolve_device
 from freeat.run import execute
 from freeat.spec import EvalSpec, TrainSpec
@@ -135,12 +136,16 @@ def _work(job: Job) -> Done:
 
 
 def carry_out(
-    jobs: Sequence[Job], *, workers: int | None = None, on_tick: Callable[[Tick], None] = lambda tick: None
+    jobs: Sequence[Job],
+    *,
+    workers: int | None = None,
+    on_tick: Callable[[Tick], None] = lambda tick: None,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[Done]:
     """Run the jobs in worker processes, in their order; yields each as it ends.
 
     Workers × threads never exceed the cores. A failed job is reported and does not stop the others. When this
-    process is interrupted, or killed, the runs save where they are and stop.
+    process should stop, is interrupted, or is killed, the runs save where they are and stop.
     """
     threads = max((job.spec.threads or 1 for job in jobs), default=1)
     workers = max(1, min(len(jobs), workers or (os.cpu_count() or 1) // threads))
@@ -151,6 +156,8 @@ def carry_out(
         waiting = set(running)
         try:
             while waiting:
+                if should_stop():
+                    raise Stopped("stopped as asked; run the same command again to go on")
                 finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
                 while not ticks.empty():
                     on_tick(ticks.get())
