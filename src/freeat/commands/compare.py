@@ -91,7 +91,8 @@ def compare(
     summary = summarize(done, names)
     rows = summary["algorithms"]
     if rows:
-        title = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}, {len(numbers)} seed(s)"
+        setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
+        title = f"{setting}, seeds {', '.join(map(str, numbers))}"
         draw_curves(
             out / "curves.png", [(row["algorithm"], curves_of(row)) for row in rows], axis=axis, title=title
         )

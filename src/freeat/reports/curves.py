@@ -22,31 +22,52 @@ AXES = {
 def draw_curves(
     path: Path, series: Sequence[tuple[str, list[History]]], *, axis: str = "epochs", title: str
 ) -> None:
-    """Mean over the seeds with the band between the lowest and the highest; PNG or PDF by the name's ending."""
+    """Mean over the seeds with the band between the lowest and the highest; PNG or PDF by the name's ending.
+
+    Where the last evaluation was made on more images than those before it, it stands apart as a hollow mark.
+    """
     import matplotlib.pyplot as plt
 
     panels = ("robust training error (%)", "robust test error (%)", "robust generalization gap (points)")
     key, label = AXES[axis]
     with styled():
-        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.6), layout="constrained")
+        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
         for place, (name, histories) in enumerate(series):
-            x, values = _aligned(histories, key)
-            for panel, panel_values in zip(axes, values, strict=True):
-                panel.plot(x, panel_values.mean(0), label=name, markevery=max(1, len(x) // 8), **look(place))
-                if len(panel_values) > 1:
-                    low, high = panel_values.min(0), panel_values.max(0)
-                    panel.fill_between(x, low, high, color=look(place)["color"], alpha=0.15, linewidth=0)
+            _draw_line(axes, [_curve(history) for history in histories], key, name, look(place))
+            apart = [history[-1:] for history in histories if len(_curve(history)) < len(history)]
+            if apart:
+                _draw_apart(axes, apart, key, look(place))
         for panel, text in zip(axes, panels, strict=True):
             panel.set_title(text)
-            panel.set_xlabel(label)
             panel.set_ylim(bottom=0 if panel is not axes[2] else None)
         axes[2].axhline(0, color="0.6", linewidth=0.8)
+        axes[1].set_xlabel(label)
         figure.suptitle(title, fontsize=10.5)
         handles, labels = axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
         with atomic(path) as temporary:
             figure.savefig(temporary, format=path.suffix.lstrip("."))
         plt.close(figure)
+
+
+def _draw_line(axes: Any, histories: list[History], key: str, name: str, looks: dict[str, Any]) -> None:
+    x, values = _aligned(histories, key)
+    for panel, rows in zip(axes, values, strict=True):
+        panel.plot(x, rows.mean(0), label=name, markevery=max(1, len(x) // 8), **looks)
+        if len(rows) > 1:
+            panel.fill_between(x, rows.min(0), rows.max(0), color=looks["color"], alpha=0.15, linewidth=0)
+
+
+def _draw_apart(axes: Any, histories: list[History], key: str, looks: dict[str, Any]) -> None:
+    x, values = _aligned(histories, key)
+    for panel, rows in zip(axes, values, strict=True):
+        panel.plot(x, rows.mean(0), linestyle="none", markerfacecolor="none", markersize=7, **looks)
+
+
+def _curve(history: History) -> History:
+    """The records made on as many images as the first one, so that no step in the curve is one of the sample."""
+    sizes = [(record["train"].get("n"), record["test"].get("n")) for record in history]
+    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
 
 
 def _aligned(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
