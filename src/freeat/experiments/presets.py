@@ -10,9 +10,9 @@ DEMO: dict[str, Any] = {
     "model": "cnn-w16",
     "norm": "l2",
     "eps": 0.6,
-    "epochs": 100,
+    "epochs": 75,
     "threads": 1,
-    "eval_every": 50,
+    "eval_every": 40,
     "eval_size": 600,
 }
 """The paper's effect on scikit-learn's handwritten digits, in minutes on two cores."""
