@@ -8,7 +8,7 @@ ships, which is not robust, in Linf 8/255. Every cell is stored when it is done;
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,8 @@ def theirs(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Ten
         return model(perturbed).argmax(-1) == y
 
 
-def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> list[dict[str, Any]]:
+def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> Iterator[dict[str, Any]]:
     """pyautoattack's evaluations of a model, those stored already taken from the store."""
-    cells = []
     for what, n in THEIRS.items():
         key = {"by": "pyautoattack", "what": what, "n": n, "weights": opened.digest, "eps": ball.eps}
         found = store.find(key)
@@ -73,8 +72,7 @@ def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> l
                     "seconds": time.perf_counter() - began,
                 },
             )
-        cells.append(found)
-    return cells
+        yield found
 
 
 def row(opened: Opened, ball: Ball, cell: dict[str, Any], by: str) -> str:
@@ -85,6 +83,25 @@ def row(opened: Opened, ball: Ball, cell: dict[str, Any], by: str) -> str:
         f"| {opened.name} | {size} | {cell['attack']} | {by} | {cell['n']} | {figures} | "
         f"[{100 * low:.1f}, {100 * high:.1f}] | {cell['seconds']:.0f} |"
     )
+
+
+class Report:
+    """The table and the document, written anew whenever a cell is added, so that an interrupted run leaves both."""
+
+    def __init__(self, out: Path, threads: int) -> None:
+        self.out = out
+        self.lines = [HEADER, "|---|---|---|---|---:|---:|---:|---:|---:|"]
+        self.checks: dict[str, None] = {}
+        self.document: dict[str, Any] = {"cells": [], **provenance(torch.device("cpu")), "threads": threads}
+
+    def add(
+        self, opened: Opened, ball: Ball, cells: list[dict[str, Any]], by: str, checks: Sequence[str] = ()
+    ) -> None:
+        self.lines += [row(opened, ball, cell, by) for cell in cells]
+        self.checks |= dict.fromkeys(f"- {sentence}" for sentence in checks)
+        self.document["cells"] += [cell | {"model": opened.name, "by": by} for cell in cells]
+        write_text(self.out / "table.md", "\n".join([*self.lines, "", *self.checks]) + "\n")
+        write_json(self.out / "robustness.json", self.document, format=1)
 
 
 def announcing(say: Callable[[str], None]) -> Callable[[str, int], Callable[[int], None]]:
@@ -105,22 +122,16 @@ def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     data = load("cifar10", data_dir=data_dir)
-    lines = [HEADER, "|---|---|---|---|---:|---:|---:|---:|---:|"]
-    checks: list[str] = []
-    document: dict[str, Any] = {"cells": [], **provenance(torch.device("cpu")), "threads": threads}
+    report = Report(out, threads)
     for opened, ball in models(robust, data):
-        store = Cells(out)
         for name, n in OURS.items():
             plan = Plan(data=data, attacks=(parse_attack(name),), balls=(ball,), n=n)
-            report = attack_models([opened], plan, folder=out, watch=announcing(click.echo))
-            lines += [row(opened, ball, cell, "freeat") for cell in report["cells"]]
-            document["cells"] += report["cells"]
-            checks += [f"- {check['sentence']}" for check in report["checks"]]
-        for cell in judged_by_them(opened, ball, data, store):
-            lines.append(row(opened, ball, cell, "pyautoattack"))
-            document["cells"].append(cell | {"model": opened.name, "by": "pyautoattack"})
-    write_text(out / "table.md", "\n".join([*lines, "", *dict.fromkeys(checks)]) + "\n")
-    write_json(out / "robustness.json", document, format=1)
+            found = attack_models([opened], plan, folder=out, watch=announcing(click.echo))
+            report.add(
+                opened, ball, found["cells"], "freeat", [check["sentence"] for check in found["checks"]]
+            )
+        for cell in judged_by_them(opened, ball, data, Cells(out)):
+            report.add(opened, ball, [cell], "pyautoattack")
     click.echo((out / "table.md").read_text(encoding="utf-8"))
 
 
