@@ -8,7 +8,7 @@ import pytest
 from freeat.assembly import Place
 from freeat.commands.compare import parse_seeds
 from freeat.errors import InputError
-from freeat.experiments.comparison import comparison_jobs, summarize
+from freeat.experiments.comparison import check_folder, comparison_jobs, summarize, write_comparison
 from freeat.experiments.engine import Done
 from freeat.experiments.presets import PRESETS
 from freeat.spec import EvalSpec, TrainSpec, split_words
@@ -111,3 +111,22 @@ def test_presets_are_specs(name: str) -> None:
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    check_folder(tmp_path / "new", {"lr": 0.1})
+    check_folder(tmp_path, {"lr": 0.1})
+    (tmp_path / "runs").mkdir()  # an interrupted comparison
+    check_folder(tmp_path, {"lr": 0.1})
+    (tmp_path / "run.json").touch()
+    with pytest.raises(InputError, match="not a comparison"):
+        check_folder(tmp_path, {"lr": 0.1})
+    with pytest.raises(InputError, match="not a comparison"):
+        check_folder(tmp_path / "run.json", {"lr": 0.1})
+
+
+def test_a_comparison_keeps_its_settings(tmp_path: Path) -> None:
+    write_comparison(tmp_path, {"algorithms": [], "settings": {"lr": 0.1, "eps": 0.3}})
+    check_folder(tmp_path, {"lr": 0.1, "eps": 0.3})
+    with pytest.raises(InputError, match=r"other settings \(lr\)"):
+        check_folder(tmp_path, {"lr": 0.2, "eps": 0.3})

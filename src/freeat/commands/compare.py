@@ -61,7 +61,13 @@ def compare(
     \b
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     """
-    from freeat.experiments.comparison import comparison_jobs, curves_of, summarize, write_comparison
+    from freeat.experiments.comparison import (
+        check_folder,
+        comparison_jobs,
+        curves_of,
+        summarize,
+        write_comparison,
+    )
     from freeat.experiments.engine import check_jobs
     from freeat.experiments.presets import PRESETS
     from freeat.files import write_text
@@ -74,13 +80,16 @@ def compare(
     settings, place_given = split_place(given)
     words = dict(PRESETS[preset]) if preset else {}
     words |= gather_words(settings, spec)
-    names = [name.strip() for name in (algorithms or words.pop("algorithms", DEFAULT_ALGORITHMS)).split(",")]
+    asked = algorithms if algorithms is not None else words.pop("algorithms", DEFAULT_ALGORITHMS)
+    names = [name.strip() for name in asked.split(",")]
     numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
     words.pop("algorithms", None)
     words.pop("seeds", None)
     training, evaluation = split_words({"threads": 1, **words})
     place = make_place(out, place_given, names_code=settings["model"] is not None)
     work = comparison_jobs(training, evaluation, names, numbers, place)
+    settings_now = training.words() | evaluation.words()
+    check_folder(out, settings_now)
     check_jobs(work)
     try:
         with stop_wish() as wish:
@@ -96,13 +105,14 @@ def compare(
         draw_curves(
             out / "curves.png", [(row["algorithm"], curves_of(row)) for row in rows], axis=axis, title=title
         )
-        write_comparison(out, summary)
+        write_comparison(out, summary | {"settings": settings_now})
         write_text(out / "table.md", comparison_markdown(summary))
     if as_json:
         click.echo(json.dumps({"folder": str(out), **summary}))
     else:
         comparison_table(summary)
-        click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
+        if rows:
+            click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
     return 1 if summary["failures"] else 0
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from freeat.algorithms.names import parse_algorithm
 from freeat.assembly import Place
+from freeat.errors import InputError
 from freeat.experiments.engine import Done, Job
-from freeat.files import write_json
+from freeat.files import read_json, write_json
 from freeat.intervals import mean_std
 from freeat.spec import EvalSpec, TrainSpec, split_words
 from freeat.store import RunFolder
@@ -81,6 +82,25 @@ def _above_chance(result: dict[str, Any]) -> bool:
     """Whether the run trained at all: robust training accuracy above chance by its interval."""
     train = result["train"]
     return bool(train["robust_interval"][0] > 1 / len(train["per_class"]))
+
+
+def check_folder(folder: Path, settings: dict[str, Any]) -> None:
+    """Refuse a folder that holds something else: a file, a run, or a comparison in other settings.
+
+    Other algorithms and seeds may join a comparison; its settings may not change.
+    """
+    path = folder / "comparison.json"
+    if path.is_file():
+        found = read_json(path, format=FORMAT).get("settings", settings)
+        if found != settings:
+            changed = sorted(k for k in found.keys() | settings.keys() if found.get(k) != settings.get(k))
+            raise InputError(
+                f"{folder} holds a comparison in other settings ({', '.join(changed)}): choose another --out"
+            )
+    elif folder.exists() and (not folder.is_dir() or any(f.name != "runs" for f in folder.iterdir())):
+        raise InputError(
+            f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
+        )
 
 
 def write_comparison(folder: Path, document: dict[str, Any]) -> None:
