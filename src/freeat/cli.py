@@ -88,4 +88,7 @@ def run(args: list[str] | None = None) -> int:
     except InputError as error:
         click.echo(f"error: {error}", err=True)
         return 2
+    except OSError as error:
+        click.echo(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}", err=True)
+        return 2
     return outcome if isinstance(outcome, int) else 0

@@ -152,7 +152,12 @@ class TrainSpec(_Words):
             ("updates", self.updates is None or self.updates >= 1, "must be at least 1"),
             ("batch_size", self.batch_size >= 1, "must be at least 1"),
             ("train_size", self.train_size is None or self.train_size >= 2, "must be at least 2"),
-            ("validation", self.validation >= 0, "must be a fraction such as 0.1, or a count of images"),
+            ("data", bool(self.data.strip()), "must name a data set, an .npz file or a folder"),
+            (
+                "validation",
+                0 <= self.validation < 1 or self.validation == int(self.validation),
+                "must be a fraction such as 0.1, or a whole number of images",
+            ),
             ("warmup", 0 <= self.warmup <= 1, "is a part of the training, between 0 and 1"),
             ("lr", self.lr > 0, "must be positive"),
             ("momentum", 0 <= self.momentum < 1, "must lie in [0, 1)"),

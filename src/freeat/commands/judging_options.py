@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.commands.options import json_option, parse_arguments
+from freeat.commands.options import json_option, parse_arguments, picture
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -60,7 +60,10 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
         click.option("--model-args", default=None, help="arguments of a factory, as JSON or key=value,…"),
         click.option("--normalize", default=None, help="normalization in front of models from weights files"),
         click.option(
-            "--plot", type=click.Path(path_type=Path), help="draw robust accuracy against ε to this file"
+            "--plot",
+            type=click.Path(path_type=Path, dir_okay=False),
+            callback=picture,
+            help="draw robust accuracy against ε to this file",
         ),
         click.option(
             "--out", type=click.Path(path_type=Path), help="folder of the results  [default: RUN/attacks]"

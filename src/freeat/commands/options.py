@@ -145,6 +145,13 @@ def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "P
     return Place(folder=folder, trust_code=trusted, **options)
 
 
+def picture(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse the name of a picture that cannot be drawn, before anything is computed for it."""
+    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"{path}: a picture is drawn as .png, .pdf or .svg, by the ending of its name")
+    return path
+
+
 PLACE_KEYS = ("device", "data_dir", "checkpoint_every", "on_collapse", "trust_code")
 
 
