@@ -26,7 +26,7 @@ def summary(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
 
 
 def test_a_run_in_lines() -> None:
-    split = {"robust_accuracy": 0.75, "clean_accuracy": 0.9}
+    split = {"robust_accuracy": 0.75, "clean_accuracy": 0.9, "n": 40, "population": 600}
     gap = {"value": 0.125, "low": -0.01, "high": 0.26}
     result = {"update": 40, "attack": "pgd-10", "eps": 8 / 255, "train": split, "test": split}
     lines = accuracy_lines("free-4", result | {"gap": gap, "clean_gap": gap})
@@ -34,6 +34,7 @@ def test_a_run_in_lines() -> None:
     assert " ".join(lines[1].split()) == "robust train 75.0 % test 75.0 % gap 12.5 [-1.0, 26.0]"
     assert "clean" in lines[2]
     assert "90.0" in lines[2]
+    assert lines[3].strip() == "on 40 of 600 training and 40 of 600 test images"
 
 
 def test_the_table_in_markdown() -> None:

@@ -18,7 +18,7 @@ def describe(record: dict[str, Any]) -> str:
     train, test, gap = record["train"], record["test"], record["gap"]
     return (
         f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
-        f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}"
+        f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
     )
 
 

@@ -1,8 +1,10 @@
 """``freeat train``: one model, one algorithm."""
 
 import json
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +17,9 @@ from freeat.commands.options import (
     split_place,
 )
 from freeat.spec import EvalSpec, TrainSpec, split_words
+
+if TYPE_CHECKING:
+    from freeat.store import RunFolder
 
 
 @click.command()
@@ -40,6 +45,7 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     from freeat.fitting import Stopped
     from freeat.lease import LeaseLost
     from freeat.run import execute
+    from freeat.store import RunFolder
     from freeat.training import Diverged
 
     settings, place = split_place(given)
@@ -49,7 +55,9 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     where = make_place(folder, place, names_code=settings["model"] is not None)
     try:
         with RunProgress(training.algorithm) as progress, stop_wish() as wish:
-            result = execute(training, evaluation, where, watcher=progress, should_stop=wish)
+            _announce(RunFolder(folder))
+            with redirect_stdout(sys.stderr):  # a user's model may print, and stdout is for the result
+                result = execute(training, evaluation, where, watcher=progress, should_stop=wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
@@ -61,6 +69,14 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
             json.dumps({"folder": str(folder), **result}) if as_json else _summary(folder, training, result)
         )
     return 0
+
+
+def _announce(folder: "RunFolder") -> None:
+    """Say so where a command does not begin anew."""
+    if folder.exists and folder.result is not None:
+        click.echo(f"{folder.path} is finished: this is its stored result", err=True)
+    elif folder.exists:
+        click.echo(f"going on with {folder.path}", err=True)
 
 
 def _name(spec: TrainSpec) -> str:

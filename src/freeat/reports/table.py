@@ -19,7 +19,7 @@ NARROWEST = 100
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.1f}"
+    return f"{round(100 * value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
 
 
 def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
@@ -34,6 +34,10 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
             f"  {word:<6} train {percent(result['train'][key])} %   test {percent(result['test'][key])} %   "
             f"gap {percent(result[gap]['value'])} [{percent(low)}, {percent(high)}]"
         )
+    train, test = result["train"], result["test"]
+    lines.append(
+        f"  on {train['n']} of {train['population']} training and {test['n']} of {test['population']} test images"
+    )
     return lines
 
 
