@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from freeat.algorithms import Algorithm
+from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
 from freeat.attacks.pgd import Pgd
 from freeat.batches import Batches, updates_for
@@ -47,7 +47,7 @@ def train(
     model: nn.Module,
     data: DataSet | str | Path,
     *,
-    algorithm: Algorithm,
+    algorithm: Algorithm | str,
     epochs: float = 30,
     updates: int | None = None,
     batch_size: int = 128,
@@ -76,6 +76,12 @@ def train(
     data = data if isinstance(data, DataSet) else load(data)
     on = resolve_device(device)
     check_logits(model, data.shape, len(data.classes), next(model.parameters()).device)
+    if isinstance(algorithm, str):
+        if ball is None:
+            raise InputError(
+                f"algorithm {algorithm!r} by name needs a ball: pass ball=freeat.Linf(8/255), say"
+            )
+        algorithm = make_algorithm(algorithm, ball)
     judged_in = ball or threat_of(algorithm)
     if judged_in is None:
         raise InputError(
@@ -86,6 +92,9 @@ def train(
     if optimizer is None:
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
         schedule = schedule or Piecewise(lr=lr)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not any(id(p) in held for p in model.parameters()):
+        raise InputError("the optimizer holds no parameter of this model: make it from model.parameters()")
     total = updates or updates_for(epochs, len(data.train), batch_size)
     chosen = parse_augmentation(augment, data.augment) if isinstance(augment, str) else augment
     fit = Fit(
