@@ -1,0 +1,1 @@
+"""The paper's tables and figures: what each needs, what was published, what was measured, what is claimed."""

@@ -1,0 +1,48 @@
+"""What a table or figure consists of: for each of its rows or series, the runs and measurements behind it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from freeat.experiments.tasks import Measurement, Task, Training
+
+Kind = Literal["table", "curves", "radius", "size", "norms"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One row of a table's block, or one point set of a figure's series, with what it is made of.
+
+    ``data`` and ``norm`` name the block or panel; ``panel`` tells apart panels that share them (the target network
+    of Figures 8 and 9). ``runs`` differ in their seed only. ``n`` is the training set's size in the n-study.
+    ``at`` is the part of the training after which the row is read (Table 6: a quarter).
+    """
+
+    where: str
+    data: str
+    norm: str
+    label: str
+    runs: tuple[Training, ...]
+    measurements: tuple[Measurement, ...] = ()
+    panel: str = ""
+    n: int | None = None
+    at: float = 1.0
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        return (*self.runs, *self.measurements)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """A table or figure of the paper."""
+
+    name: str
+    title: str
+    kind: Kind
+    entries: tuple[Entry, ...]
+
+    def tasks(self) -> Iterator[Task]:
+        """Every piece of work it needs; what two entries share comes twice, with one key."""
+        for entry in self.entries:
+            yield from entry.tasks

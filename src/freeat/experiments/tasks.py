@@ -1,0 +1,235 @@
+"""Pieces of work with an identity and a place in a store: train a run, attack it, transfer between runs.
+
+Whoever asks for the same piece finds it done, or waits for the process that is doing it.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from freeat.assembly import Place
+from freeat.attacks.campaign import attack_models
+from freeat.attacks.matrix import transfer_models
+from freeat.attacks.names import parse_attack
+from freeat.attacks.plan import Plan
+from freeat.data import load
+from freeat.files import read_json, write_json
+from freeat.fitting import Stopped, Watcher
+from freeat.lease import leased
+from freeat.machine import arithmetic, provenance, resolve_device
+from freeat.opening import Opened, open_model
+from freeat.run import execute
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.store import RunFolder
+from freeat.threat import make_ball
+
+FORMAT = 1
+
+
+class Task(Protocol):
+    """What an engine carries out: all it knows of a piece of work."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    @property
+    def key(self) -> str:
+        """Its identity: tasks with the same key are the same work."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Keys of the tasks whose results it reads."""
+
+    @property
+    def threads(self) -> int: ...
+
+    def result(self) -> dict[str, Any] | None:
+        """What came out, if it is finished."""
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        """Do it, or go on with it; raises ``lease.Busy`` where another process is at it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """Where the tasks of a reproduction happen: the store, and what every run there has in common."""
+
+    store: Path
+    device: str = "auto"
+    data_dir: Path | None = None
+    checkpoint_every: float = 60.0
+
+    def place(self, key: str) -> Place:
+        return Place(
+            folder=self.store / "runs" / key,
+            device=self.device,
+            data_dir=self.data_dir,
+            checkpoint_every=self.checkpoint_every,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """One run."""
+
+    name: str
+    spec: TrainSpec
+    evaluation: EvalSpec
+    site: Site
+    needs: tuple[str, ...] = ()
+
+    @cached_property
+    def key(self) -> str:
+        return _digest(json.loads(self.spec.canonical) | {"evaluation": self.evaluation.words()})
+
+    @property
+    def folder(self) -> RunFolder:
+        return RunFolder(self.site.place(self.key).folder)
+
+    @property
+    def threads(self) -> int:
+        return self.spec.threads or 1
+
+    def result(self) -> dict[str, Any] | None:
+        return self.folder.result
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        place = self.site.place(self.key)
+        return execute(self.spec, self.evaluation, place, watcher=watcher, should_stop=should_stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attacking:
+    """A trained model under one attack, over radii and splits."""
+
+    name: str
+    target: Training
+    attack: str
+    norm: str
+    radii: tuple[float, ...]
+    n: int
+    splits: tuple[str, ...] = ("test",)
+    verdict: str = "worst"
+
+    @cached_property
+    def key(self) -> str:
+        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "verdict")}
+        return _digest({"kind": "attack", "target": self.target.key, **words})
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.target.key,)
+
+    @property
+    def threads(self) -> int:
+        return self.target.threads
+
+    def result(self) -> dict[str, Any] | None:
+        return _stored(self.target.site, self.key)
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        return _measure(self, (self.target,), self._attack, watcher, should_stop)
+
+    def _attack(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
+        return attack_models(models, plan, watch=watch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transferring:
+    """Perturbations made on one trained model and applied to others, over radii."""
+
+    name: str
+    source: Training
+    targets: tuple[Training, ...]
+    attack: str
+    norm: str
+    radii: tuple[float, ...]
+    n: int
+    splits: tuple[str, ...] = ("test",)
+    verdict: str = "last"
+
+    @cached_property
+    def key(self) -> str:
+        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "verdict")}
+        targets = [target.key for target in self.targets]
+        return _digest({"kind": "transfer", "source": self.source.key, "targets": targets, **words})
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.source.key, *(target.key for target in self.targets))
+
+    @property
+    def threads(self) -> int:
+        return self.source.threads
+
+    @property
+    def target(self) -> Training:
+        """Whose data and place the measurement uses."""
+        return self.targets[0]
+
+    def result(self) -> dict[str, Any] | None:
+        return _stored(self.source.site, self.key)
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        return _measure(self, (self.source, *self.targets), self._transfer, watcher, should_stop)
+
+    def _transfer(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
+        source, *targets = models
+        return transfer_models([source], targets, plan, watch=watch)
+
+
+Measurement = Attacking | Transferring
+
+
+def _measure(
+    task: Measurement,
+    runs: Sequence[Training],
+    measure: Callable[[Sequence[Opened], Plan, Any], dict[str, Any]],
+    watcher: Watcher,
+    should_stop: Callable[[], bool],
+) -> dict[str, Any]:
+    """Open the models, measure, publish; finished cells are found again after an interruption."""
+    site, spec = task.target.site, task.target.spec
+    folder = site.store / "measurements" / task.key
+    folder.mkdir(parents=True, exist_ok=True)
+    with leased(folder) as lease, arithmetic(threads=task.threads, deterministic=spec.deterministic):
+        if (found := task.result()) is not None:
+            return found
+        device = resolve_device(site.device)
+        data = load(spec.data, data_dir=site.data_dir, seed=spec.seed, image_size=spec.image_size)
+        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in runs]
+        attack = parse_attack(task.attack, verdict=task.verdict)  # type: ignore[arg-type]
+        balls = tuple(make_ball(task.norm, eps) for eps in task.radii)
+        plan = Plan(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)
+        total = len(balls) * len(task.splits)
+        done = 0
+
+        def watch(title: str, images: int) -> Callable[[int], None]:
+            nonlocal done
+            if should_stop():
+                raise Stopped(
+                    "stopped between two measurements as asked; run the same command again to go on"
+                )
+            watcher.step(min(done, total), total, None)
+            done += 1
+            return lambda count: None
+
+        outcome = measure(opened, plan, watch)
+        lease.check()
+        document: Mapping[str, Any] = {"name": task.name, **outcome, **provenance(device)}
+        write_json(folder / "result.json", document, format=FORMAT)
+    return task.result() or {}
+
+
+def _stored(site: Site, key: str) -> dict[str, Any] | None:
+    path = site.store / "measurements" / key / "result.json"
+    return read_json(path, format=FORMAT) if path.is_file() else None
+
+
+def _digest(words: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:16]
