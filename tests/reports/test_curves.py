@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from freeat.reports.curves import AXES, _aligned, _curve, draw_curves
+from freeat.reports.curves import AXES, aligned, comparable, draw_curves
 
 
 def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
@@ -27,21 +27,21 @@ def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
 
 
 def test_seeds_are_aligned_at_the_points_all_have() -> None:
-    x, (train, test, gap) = _aligned([history(0.0), history(0.01, points=3)], "update")
+    x, (train, test, gap) = aligned([history(0.0), history(0.01, points=3)], "update")
     assert x.tolist() == [10, 20, 30]
     assert train.shape == (2, 3)
     np.testing.assert_allclose(train[0], [40, 30, 20])
     np.testing.assert_allclose(test[1], [54, 49, 44])
     np.testing.assert_allclose(gap, test - train)
-    assert _aligned([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
+    assert aligned([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
 
 
 def test_a_last_record_on_more_images_is_no_point_of_the_curve() -> None:
     records = history(0.0)
     for record, n in zip(records, (200, 200, 200, 600), strict=True):
         record["train"]["n"] = record["test"]["n"] = n
-    assert _curve(records) == records[:3]
-    assert _curve(records[3:]) == records[3:]
+    assert comparable(records) == records[:3]
+    assert comparable(records[3:]) == records[3:]
 
 
 @pytest.mark.parametrize("axis", AXES)

@@ -33,8 +33,8 @@ def draw_curves(
     with styled():
         figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
         for place, (name, histories) in enumerate(series):
-            _draw_line(axes, [_curve(history) for history in histories], key, name, look(place))
-            apart = [history[-1:] for history in histories if len(_curve(history)) < len(history)]
+            _draw_line(axes, [comparable(history) for history in histories], key, name, look(place))
+            apart = [history[-1:] for history in histories if len(comparable(history)) < len(history)]
             if apart:
                 _draw_apart(axes, apart, key, look(place))
         for panel, text in zip(axes, panels, strict=True):
@@ -51,7 +51,7 @@ def draw_curves(
 
 
 def _draw_line(axes: Any, histories: list[History], key: str, name: str, looks: dict[str, Any]) -> None:
-    x, values = _aligned(histories, key)
+    x, values = aligned(histories, key)
     for panel, rows in zip(axes, values, strict=True):
         panel.plot(x, rows.mean(0), label=name, markevery=max(1, len(x) // 8), **looks)
         if len(rows) > 1:
@@ -59,18 +59,18 @@ def _draw_line(axes: Any, histories: list[History], key: str, name: str, looks: 
 
 
 def _draw_apart(axes: Any, histories: list[History], key: str, looks: dict[str, Any]) -> None:
-    x, values = _aligned(histories, key)
+    x, values = aligned(histories, key)
     for panel, rows in zip(axes, values, strict=True):
         panel.plot(x, rows.mean(0), linestyle="none", markerfacecolor="none", markersize=7, **looks)
 
 
-def _curve(history: History) -> History:
+def comparable(history: History) -> History:
     """The records made on as many images as the first one, so that no step in the curve is one of the sample."""
     sizes = [(record["train"].get("n"), record["test"].get("n")) for record in history]
     return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
 
 
-def _aligned(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
+def aligned(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
     """The points all seeds have, as arrays (seeds, points): training error, test error, gap, in percent."""
     length = min(len(history) for history in histories)
     x = np.array([[record[key] for record in history[:length]] for history in histories], float).mean(0)
