@@ -37,7 +37,9 @@ class Learner:
 
     ``Learner(model, optimizer)`` is all that a loop of your own needs. The rest are parts the training of
     this library composes: a budget of ``total_updates``, a learning-rate ``schedule``, a ``precision``, a
-    ``micro_batch`` for small memories, the ``world`` of processes, a weight ``average``.
+    ``micro_batch`` for small memories, the ``world`` of processes, a weight ``average``. Where a framework owns
+    the forward or the backward pass (Accelerate, Lightning), ``forward`` and ``backward`` are its functions; one
+    that scales the loss for fp16 scales δ's gradient too, of which the algorithms use the direction only.
 
     Losses are averaged over the batch (the global one, across processes) and summed over a stack of models.
     """
@@ -55,6 +57,7 @@ class Learner:
         world: World = ALONE,
         average: WeightAverage | None = None,
         forward: Callable[[Tensor], Tensor] | None = None,
+        backward: Callable[[Tensor], object] | None = None,
     ) -> None:
         if micro_batch is not None and micro_batch < 1:
             raise InputError(f"micro-batch {micro_batch} must be at least 1 image")
@@ -73,6 +76,7 @@ class Learner:
         self.passes = Passes()
         self.carried: Tensor | None = None
         self._forward = forward or model
+        self._backpropagate = backward or Tensor.backward
         self._expected: tuple[int, int] | None = None
         self._global_batch: int | None = None
 
@@ -166,7 +170,7 @@ class Learner:
         for rows in self._micro_batches(x):
             part = delta[..., rows, :, :, :].detach().requires_grad_(wants_delta)
             values = h(part, x[..., rows, :, :, :], y[..., rows])
-            (values.sum() / b).backward()  # type: ignore[no-untyped-call]
+            self._backpropagate(values.sum() / b)
             losses.append(values.detach())
             if part.grad is not None:
                 grads.append(part.grad * b)
