@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from freeat.assembly import Place
-from freeat.fitting import Watcher
 from freeat.run import execute
 from freeat.spec import split_words
 from freeat.store import RunFolder
+from freeat.watching import Watcher
 
 WORDS: dict[str, Any] = {
     "data": "digits",

@@ -14,7 +14,7 @@ FILES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path i
 COMMAND_LINE = {"cli", "commands", "__main__"}
 RUN_SIDE = {
     "spec", "store", "run", "assembly", "fitting", "judgement", "checkpoints", "snapshot", "initial", "machine",
-    "opening", "api", "experiments", "reports",
+    "opening", "api", "experiments", "reports", "watching",
 }  # fmt: skip
 FORBIDDEN: dict[str, set[str]] = {
     "learner": RUN_SIDE,

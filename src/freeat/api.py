@@ -13,7 +13,7 @@ from freeat.attacks.pgd import Pgd
 from freeat.batches import Batches, updates_for
 from freeat.data import Augmentation, DataSet, load, parse_augmentation
 from freeat.errors import InputError
-from freeat.fitting import Fit, Nobody, Watcher
+from freeat.fitting import Fit
 from freeat.judgement import open_run
 from freeat.judging import Judge
 from freeat.learner import Learner
@@ -24,6 +24,7 @@ from freeat.precision import Precision
 from freeat.schedules import Piecewise, Schedule
 from freeat.store import Record, RunFolder
 from freeat.threat import Ball
+from freeat.watching import Nobody, Watcher
 
 load_data = load
 

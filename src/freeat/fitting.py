@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from torch import nn
 
@@ -19,6 +19,7 @@ from freeat.memory import memory_remedy, out_of_memory
 from freeat.snapshot import restore_snapshot, take_snapshot
 from freeat.store import Record, RunFolder
 from freeat.training import Meter, check_losses, check_weights, train
+from freeat.watching import Nobody, Watcher
 
 log = logging.getLogger(__name__)
 
@@ -29,22 +30,6 @@ SETTLE_EVERY = 20
 
 class Stopped(RuntimeError):
     """The run was asked to stop and has saved where it is."""
-
-
-class Watcher(Protocol):
-    """Someone who looks on: a progress bar, a log, a tracker."""
-
-    def step(self, update: int, total: int, loss: float | None) -> None: ...
-
-    def record(self, record: Record) -> None: ...
-
-
-class Nobody:
-    """A watcher who does not look."""
-
-    def step(self, update: int, total: int, loss: float | None) -> None: ...
-
-    def record(self, record: Record) -> None: ...
 
 
 @dataclass(kw_only=True)

@@ -8,12 +8,12 @@ import torch
 
 from freeat.assembly import Place, assemble
 from freeat.errors import InputError
-from freeat.fitting import Nobody, Watcher
 from freeat.lease import leased
 from freeat.machine import arithmetic, provenance, resolve_device
 from freeat.precision import Precision
 from freeat.spec import EvalSpec, TrainSpec
 from freeat.store import RunFolder
+from freeat.watching import Nobody, Watcher
 from freeat.world import World, joined
 
 log = logging.getLogger(__name__)

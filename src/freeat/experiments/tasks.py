@@ -18,7 +18,7 @@ from freeat.attacks.names import parse_attack
 from freeat.attacks.plan import Plan
 from freeat.data import load
 from freeat.files import read_json, write_json
-from freeat.fitting import Stopped, Watcher
+from freeat.fitting import Stopped
 from freeat.lease import leased
 from freeat.machine import arithmetic, provenance, resolve_device
 from freeat.opening import Opened, open_model
@@ -26,6 +26,7 @@ from freeat.run import execute
 from freeat.spec import EvalSpec, TrainSpec
 from freeat.store import RunFolder
 from freeat.threat import make_ball
+from freeat.watching import Watcher
 
 FORMAT = 1
 
