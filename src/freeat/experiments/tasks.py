@@ -123,8 +123,13 @@ class Attacking:
         return _digest({"kind": "attack", "target": self.target.key, **words})
 
     @property
+    def runs(self) -> tuple[Training, ...]:
+        """The runs whose models it opens."""
+        return (self.target,)
+
+    @property
     def needs(self) -> tuple[str, ...]:
-        return (self.target.key,)
+        return tuple(run.key for run in self.runs)
 
     @property
     def threads(self) -> int:
@@ -134,7 +139,7 @@ class Attacking:
         return _stored(self.target.site, self.key)
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return _measure(self, (self.target,), self._attack, watcher, should_stop)
+        return _measure(self, self._attack, watcher, should_stop)
 
     def _attack(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
         return attack_models(models, plan, watch=watch)
@@ -161,8 +166,13 @@ class Transferring:
         return _digest({"kind": "transfer", "source": self.source.key, "targets": targets, **words})
 
     @property
+    def runs(self) -> tuple[Training, ...]:
+        """The runs whose models it opens, the source first."""
+        return (self.source, *self.targets)
+
+    @property
     def needs(self) -> tuple[str, ...]:
-        return (self.source.key, *(target.key for target in self.targets))
+        return tuple(run.key for run in self.runs)
 
     @property
     def threads(self) -> int:
@@ -177,7 +187,7 @@ class Transferring:
         return _stored(self.source.site, self.key)
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return _measure(self, (self.source, *self.targets), self._transfer, watcher, should_stop)
+        return _measure(self, self._transfer, watcher, should_stop)
 
     def _transfer(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
         source, *targets = models
@@ -189,7 +199,6 @@ Measurement = Attacking | Transferring
 
 def _measure(
     task: Measurement,
-    runs: Sequence[Training],
     measure: Callable[[Sequence[Opened], Plan, Any], dict[str, Any]],
     watcher: Watcher,
     should_stop: Callable[[], bool],
@@ -203,7 +212,7 @@ def _measure(
             return found
         device = resolve_device(site.device)
         data = load(spec.data, data_dir=site.data_dir, seed=spec.seed, image_size=spec.image_size)
-        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in runs]
+        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in task.runs]
         attack = parse_attack(task.attack, verdict=task.verdict)  # type: ignore[arg-type]
         balls = tuple(make_ball(task.norm, eps) for eps in task.radii)
         plan = Plan(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)

@@ -30,7 +30,9 @@ class Entry:
 
     @property
     def tasks(self) -> tuple[Task, ...]:
-        return (*self.runs, *self.measurements)
+        """Its runs, those its measurements open besides (Figure 3's sources, Figure 9's targets), and these."""
+        opened = (run for measurement in self.measurements for run in measurement.runs)
+        return (*self.runs, *opened, *self.measurements)
 
 
 @dataclass(frozen=True, kw_only=True)
