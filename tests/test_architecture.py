@@ -32,6 +32,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "batches": RUN_SIDE,
     "evaluation": RUN_SIDE,
     "judging": RUN_SIDE,
+    "generalization": RUN_SIDE,
     "attacks.pgd": RUN_SIDE,
     "attacks.square": RUN_SIDE,
     "attacks.ascent": RUN_SIDE,

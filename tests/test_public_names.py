@@ -23,6 +23,7 @@ PROMISED = {
     "LogitPairing",
     "Mart",
     "Pgd",
+    "RobustGap",
     "Trades",
     "Trained",
     "Vanilla",
@@ -32,6 +33,7 @@ PROMISED = {
     "load_run",
     "make_algorithm",
     "make_ball",
+    "robust_gap",
     "train",
 }
 

@@ -24,6 +24,7 @@ _HOMES = {
     "LogitPairing": "freeat.objectives",
     "Mart": "freeat.objectives",
     "Pgd": "freeat.attacks.pgd",
+    "RobustGap": "freeat.generalization",
     "Trades": "freeat.objectives",
     "Trained": "freeat.api",
     "Vanilla": "freeat.algorithms",
@@ -33,6 +34,7 @@ _HOMES = {
     "load_run": "freeat.api",
     "make_algorithm": "freeat.algorithms",
     "make_ball": "freeat.threat",
+    "robust_gap": "freeat.generalization",
     "train": "freeat.api",
 }
 
@@ -52,6 +54,7 @@ __all__ = [
     "LogitPairing",
     "Mart",
     "Pgd",
+    "RobustGap",
     "Trades",
     "Trained",
     "Vanilla",
@@ -61,6 +64,7 @@ __all__ = [
     "load_run",
     "make_algorithm",
     "make_ball",
+    "robust_gap",
     "train",
 ]
 
@@ -71,6 +75,7 @@ if TYPE_CHECKING:
     from freeat.data import DataSet, Images
     from freeat.errors import InputError
     from freeat.evaluation import evaluate
+    from freeat.generalization import RobustGap, robust_gap
     from freeat.learner import Learner
     from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
     from freeat.threat import L2, Linf, make_ball

@@ -1,8 +1,8 @@
 """A model under an attack, image by image: who was right, who was fooled, at what cost."""
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -146,6 +146,25 @@ def measure(
         notes=tuple(notes),
         classes=classes,
         population=population or len(images),
+    )
+
+
+def joined(parts: Sequence[Measurement], *, population: int | None = None) -> Measurement:
+    """Measurements of the parts of one sample as one, without the perturbations."""
+    names = ("index", "y", "clean_correct", "robust_correct", "predicted", "queries")
+    columns = {name: [getattr(part, name) for part in parts] for name in names}
+    counted = all(queries is not None for queries in columns["queries"])
+    return replace(
+        parts[0],
+        **{name: torch.cat(values) for name, values in columns.items() if name != "queries" or counted},
+        delta=None,
+        passes=Passes(
+            gradient=sum(part.passes.gradient for part in parts),
+            forward=sum(part.passes.forward for part in parts),
+        ),
+        seconds=sum(part.seconds for part in parts),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        population=population or sum(len(part.y) for part in parts),
     )
 
 

@@ -10,8 +10,13 @@ from freeat.errors import InputError
 from freeat.models.build import seeded
 
 
-def check_logits(model: nn.Module, shape: tuple[int, int, int], classes: int, device: torch.device) -> None:
-    """Refuse a model that does not map images (b, C, H, W) on ``device`` to logits (b, classes)."""
+def check_logits(
+    model: nn.Module, shape: tuple[int, int, int], classes: int | None, device: torch.device
+) -> int:
+    """Refuse a model that does not map images (b, C, H, W) on ``device`` to logits (b, classes).
+
+    Returns the number of classes; with None it may be any.
+    """
     dtypes = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     images = torch.zeros(2, *shape, device=device, dtype=next(dtypes, torch.float32))
     with torch.no_grad(), _evaluating(model):
@@ -27,10 +32,13 @@ def check_logits(model: nn.Module, shape: tuple[int, int, int], classes: int, de
             f"the model returns {type(output).__name__}, not a tensor of logits: "
             "wrap it in a module whose forward returns the logits only"
         )
+    if classes is None and output.ndim == 2 and output.shape[1] >= 2:
+        classes = output.shape[1]
     if output.shape != (2, classes):
         raise InputError(
             f"the model returns shape {tuple(output.shape)} for 2 images, "
-            f"but (2, {classes}) logits are needed: build it for {classes} classes, with one row per image"
+            f"but (2, {classes or 'classes'}) logits are needed: build it for {classes or 'your'} classes, with "
+            "one row per image"
         )
     if not output.is_floating_point():
         raise InputError(
@@ -41,6 +49,7 @@ def check_logits(model: nn.Module, shape: tuple[int, int, int], classes: int, de
             "the model returns probabilities (rows between 0 and 1 that sum to 1), but logits are needed: "
             "remove its last softmax"
         )
+    return output.shape[1]
 
 
 def _are_probabilities(output: Tensor) -> bool:
