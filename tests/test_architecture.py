@@ -42,6 +42,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "checkpoints": RUN_SIDE - {"checkpoints"},
     "snapshot": RUN_SIDE,
     "spec": RUN_SIDE - {"spec"} | {"learner", "training"},
+    "spec_file": RUN_SIDE,
     "store": {"run", "assembly", "fitting", "judgement", "experiments", "reports", "learner", "training"},
     "fitting": {"spec", "run", "assembly", "judgement", "experiments", "reports"},
     "assembly": {"run", "experiments", "reports"},

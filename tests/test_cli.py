@@ -150,6 +150,7 @@ def test_the_folder_of_another_spec_is_left_alone(finished: Path, capsys: pytest
     before = contents(finished)
     told = refused(capsys, ["train", *arguments(seed=5, out=finished)])
     assert "run of another spec (seed 0 → 5)" in told
+    assert "unknown norm 'l3'" in refused(capsys, ["train", *arguments(norm="l3", out=finished)])
     assert contents(finished) == before
 
 
@@ -175,7 +176,12 @@ def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("a: [", "is not YAML"), ("sede: 3", "did you mean 'seed'"), ("seed: {}", "seed: {} is not a number")],
+    [
+        ("a: [", "is not YAML, line 1"),
+        ("seed: 1\nseed: 2", "line 2: 'seed' is given again"),
+        ("sede: 3", "did you mean 'seed'"),
+        ("seed: {}", "seed: {} is not a number"),
+    ],
 )
 def test_bad_spec_files_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
@@ -304,6 +310,7 @@ def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixtu
 def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
     told = capsys.readouterr().out
+    assert "[default: 30]" in told
     words = (
         "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum"
     )

@@ -23,7 +23,7 @@ from freeat.memory import kept_near
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.precision import Precision
 from freeat.schedules import make_schedule
-from freeat.spec import EvalSpec, TrainSpec
+from freeat.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.store import RunFolder
 from freeat.threat import Ball, make_ball
 from freeat.world import ALONE, World
@@ -52,7 +52,7 @@ def assemble(
     judge = make_judge(spec, evaluation, data, device, world)
     model, facts = initial_model(spec, data, place.trust_code)
     n = len(judge.train)
-    updates = spec.updates or updates_for(spec.epochs or spec.DEFAULT_EPOCHS, n, spec.batch_size)
+    updates = spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
     algorithm = training_algorithm(spec, ball, updates)
     if spec.carry and world.size > 1:
         raise InputError(

@@ -14,13 +14,14 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
-
 from freeat.errors import InputError, unknown_name
 from freeat.units import parse_finite, parse_radius, parse_whole
 
 SEMANTICS = 1
 """Raised whenever the same spec would give other numbers."""
+
+DEFAULT_EPOCHS = 30.0
+"""How long a run is where neither epochs nor updates are given."""
 
 
 def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None) -> Any:
@@ -107,7 +108,8 @@ class TrainSpec(_Words):
     carry: bool = _setting(False, "Free: keep δ from batch to batch instead of drawing it anew")
     warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
     epochs: float | None = _setting(
-        None, "passes over the images at one update per batch; T = epochs·⌈n/b⌉ updates"
+        None,
+        f"passes over the images at one update per batch; T = epochs·⌈n/b⌉ updates  [default: {DEFAULT_EPOCHS:g}]",
     )
     updates: int | None = _setting(None, "weight updates T, instead of --epochs")
     batch_size: int = _setting(128, "images per batch")
@@ -133,13 +135,14 @@ class TrainSpec(_Words):
     )
     compile: bool = _setting(False, "compile the network with torch.compile")
 
-    DEFAULT_EPOCHS: typing.ClassVar[float] = 30.0
-
     def __post_init__(self) -> None:
         from freeat.algorithms.names import parse_algorithm
+        from freeat.threat import NORMS
 
         object.__setattr__(self, "algorithm", str(parse_algorithm(self.algorithm)))
         object.__setattr__(self, "norm", self.norm.lower())
+        if self.norm not in NORMS:
+            raise unknown_name("norm", self.norm, NORMS)
         object.__setattr__(self, "data", str(self.data))
         self._check_ranges()
 
@@ -205,20 +208,6 @@ class EvalSpec(_Words):
         self._hold(
             [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
         )
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """Settings from a YAML file, by safe loading."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        words = yaml.safe_load(text) or {}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not YAML: {str(error).splitlines()[0]}") from None
-    if not isinstance(words, dict):
-        raise InputError(f"{path} must hold `setting: value` lines, not a {type(words).__name__}")
-    return {str(name).replace("-", "_"): value for name, value in words.items()}
 
 
 def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:

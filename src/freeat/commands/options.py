@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.errors import InputError
-from freeat.spec import EvalSpec, TrainSpec, read_yaml, split_words
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.spec_file import read_yaml
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
@@ -94,11 +95,6 @@ def gather_words(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
     if isinstance(words.get("model_args"), str):
         words["model_args"] = parse_arguments(words["model_args"])
     return words
-
-
-def gather_specs(given: dict[str, Any], file: Path | None) -> tuple[TrainSpec, EvalSpec]:
-    """Both specs from a YAML file and the command line."""
-    return split_words(gather_words(given, file))
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
