@@ -19,16 +19,13 @@ def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, tit
     """
     import matplotlib.pyplot as plt
 
-    turned = examples["clean_correct"] & (examples["predicted"] != examples["y"])
-    if not len(turned):
-        raise InputError("no adversarial examples to draw: the file holds no images")
-    shown = np.argsort(~turned, kind="stable")[:rows]
+    shown = chosen(examples, rows)
     with styled(**{"axes.grid": False}):
         figure, axes = plt.subplots(
             len(shown), 3, figsize=(4.2, 1.45 * len(shown) + 0.4), layout="constrained", squeeze=False
         )
         for line, i in zip(axes, shown, strict=True):
-            _draw_row(line, examples, int(i))
+            _draw_row(line, examples, i)
         if title:
             figure.suptitle(title, fontsize=10.5)
         with atomic(path) as temporary:
@@ -36,23 +33,38 @@ def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, tit
         plt.close(figure)
 
 
-def _draw_row(axes: Any, examples: dict[str, Any], i: int) -> None:
+def chosen(examples: dict[str, Any], rows: int) -> list[int]:
+    """The images to show: first those that the attack turned from right to wrong, then others."""
+    turned = examples["clean_correct"] & (examples["predicted"] != examples["y"])
+    if not len(turned):
+        raise InputError("no adversarial examples to draw: the file holds no images")
+    return [int(i) for i in np.argsort(~turned, kind="stable")[:rows]]
+
+
+def views(examples: dict[str, Any], i: int) -> list[tuple[np.ndarray, str]]:
+    """Image i, its perturbation magnified, and what the model was shown, each with a caption; values in [0, 1]."""
     x, delta, classes = examples["x"][i], examples["delta"][i], examples["classes"]
     largest = float(np.abs(delta).max())
     factor = 0.5 / largest if largest else 1.0
-    pictures = (x, 0.5 + factor * delta, np.clip(x + delta, 0, 1))
     given = (
         "right"
         if examples["predicted"][i] == examples["y"][i]
         else f"given: {classes[examples['predicted'][i]]}"
     )
-    captions = (f"true: {classes[examples['y'][i]]}", f"perturbation × {factor:.3g}", given)
-    for axis, picture, caption in zip(axes, pictures, captions, strict=True):
-        axis.imshow(_displayable(picture), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    return [
+        (_displayable(x), f"true: {classes[examples['y'][i]]}"),
+        (_displayable(0.5 + factor * delta), f"perturbation × {factor:.3g}"),
+        (_displayable(np.clip(x + delta, 0, 1)), given),
+    ]
+
+
+def _draw_row(axes: Any, examples: dict[str, Any], i: int) -> None:
+    for axis, (picture, caption) in zip(axes, views(examples, i), strict=True):
+        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axis.set_title(caption, fontsize=8)
         axis.axis("off")
 
 
 def _displayable(picture: np.ndarray) -> np.ndarray:
-    """(C, H, W) as matplotlib wants it: colours last, or one plane where there are not three channels."""
+    """(C, H, W) as matplotlib and PIL want it: colours last, or one plane where there are not three channels."""
     return np.moveaxis(picture, 0, -1) if len(picture) == 3 else picture.mean(0)
