@@ -15,7 +15,8 @@ class Entry:
 
     ``data`` and ``norm`` name the block or panel; ``panel`` tells apart panels that share them (the target network
     of Figures 8 and 9). ``runs`` differ in their seed only. ``n`` is the training set's size in the n-study.
-    ``at`` is the part of the training after which the row is read (Table 6: a quarter).
+    ``at`` is the part of the training after which the row is read (Table 6: a quarter). ``targets`` are the
+    standard models that the perturbations made on ``runs`` are applied to (Figures 8 and 9).
     """
 
     where: str
@@ -27,6 +28,12 @@ class Entry:
     panel: str = ""
     n: int | None = None
     at: float = 1.0
+    targets: tuple[Training, ...] = ()
+
+    @property
+    def judged(self) -> frozenset[str]:
+        """Keys of the models whose cells the series is made of: a measurement may hold those of other series."""
+        return frozenset(run.key for run in self.targets or self.runs)
 
     @property
     def tasks(self) -> tuple[Task, ...]:

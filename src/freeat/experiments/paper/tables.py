@@ -1,0 +1,131 @@
+"""Tables 1 to 6 of the paper: for each row, the runs behind it."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.scales import Scale
+from freeat.experiments.paper.settings import FAST_TO_COLLAPSE, NORMS, radius, run_of
+from freeat.experiments.tasks import Site
+
+TABLE_1 = ("vanilla-7", "vanilla-10", "fast", "free-2", "free-4", "free-6", "free-8", "free-10")
+TABLE_5 = ("vanilla-10", "free-4", "trades-10", "free-trades-4")
+EARLY = 0.25
+"""The part of the training after which Table 6 is read: 50 of 200 epochs."""
+
+HEADLINE = ("vanilla-10", "fast", "free-4", "free-8", "trades-10", "free-trades-4", "erm")
+"""The algorithms whose runs decide the first claims: they have several seeds at every scale."""
+
+
+def seeds_of(scale: Scale, algorithm: str) -> range:
+    """The seeds an algorithm is trained with: Table 3 has trials of its own."""
+    if algorithm in ("trades-10", "free-trades-4"):
+        return range(scale.trials)
+    return range(scale.seeds if algorithm in HEADLINE else scale.other_seeds)
+
+
+def row(
+    where: str,
+    scale: Scale,
+    site: Site,
+    data: str,
+    norm: str,
+    algorithm: str,
+    *,
+    label: str | None = None,
+    at: float = 1.0,
+    **changes: Any,
+) -> Entry:
+    """A row: one algorithm with all its seeds."""
+    runs = tuple(
+        run_of(scale, site, data, norm, algorithm, seed, **changes) for seed in seeds_of(scale, algorithm)
+    )
+    return Entry(where=where, data=data, norm=norm, label=label or algorithm, runs=runs, at=at)
+
+
+def block(
+    where: str, scale: Scale, site: Site, datas: Iterable[str], algorithms: Iterable[str]
+) -> tuple[Entry, ...]:
+    """A row for every data set, norm and algorithm."""
+    return tuple(
+        row(where, scale, site, data, norm, algorithm)
+        for data in datas
+        for norm in NORMS
+        for algorithm in algorithms
+    )
+
+
+def collapsing_fast(where: str, scale: Scale, site: Site, *, at: float = 1.0) -> Entry:
+    """Fast with the longer step, in Table 6 and Figure 11."""
+    label = "fast-10/255"
+    return row(where, scale, site, "cifar10", "linf", "fast", label=label, at=at, alpha=FAST_TO_COLLAPSE)
+
+
+def table_1(scale: Scale, site: Site) -> Experiment:
+    return Experiment(
+        name="table-1",
+        title="Robust accuracy and generalization gap on CIFAR-10 and CIFAR-100",
+        kind="table",
+        entries=block("table-1", scale, site, ("cifar10", "cifar100"), TABLE_1),
+    )
+
+
+def table_2(scale: Scale, site: Site) -> Experiment:
+    """Friendly AT trained at ε and at 2ε, both judged at ε, beside Vanilla."""
+    entries: list[Entry] = []
+    for norm in NORMS:
+        eps = radius("cifar10", norm)
+        wide = {"eps": 2 * eps, "eval_eps": eps}
+        entries += [
+            row("table-2", scale, site, "cifar10", norm, "vanilla-10"),
+            row("table-2", scale, site, "cifar10", norm, "friendly-10"),
+            row("table-2", scale, site, "cifar10", norm, "friendly-10", label="friendly-10-2eps", **wide),
+        ]
+    return Experiment(
+        name="table-2",
+        title="Friendly and vanilla adversarial training on CIFAR-10",
+        kind="table",
+        entries=tuple(entries),
+    )
+
+
+def table_3(scale: Scale, site: Site) -> Experiment:
+    return Experiment(
+        name="table-3",
+        title="TRADES and Free-TRADES on CIFAR-10 and CIFAR-100",
+        kind="table",
+        entries=block("table-3", scale, site, ("cifar10", "cifar100"), ("trades-10", "free-trades-4")),
+    )
+
+
+def table_4(scale: Scale, site: Site) -> Experiment:
+    return Experiment(
+        name="table-4",
+        title="Robust accuracy and generalization gap on Tiny-ImageNet and SVHN",
+        kind="table",
+        entries=block("table-4", scale, site, ("tiny-imagenet", "svhn"), TABLE_1),
+    )
+
+
+def table_5(scale: Scale, site: Site) -> Experiment:
+    """Clean beside robust accuracy; the row of ERM, with whose gap the paper compares in words, is ours."""
+    return Experiment(
+        name="table-5",
+        title="Clean and robust accuracy and generalization gap on CIFAR-10",
+        kind="table",
+        entries=block("table-5", scale, site, ("cifar10",), (*TABLE_5, "erm")),
+    )
+
+
+def table_6(scale: Scale, site: Site) -> Experiment:
+    """After a quarter of the training: the paper's 50th epoch."""
+    return Experiment(
+        name="table-6",
+        title="Vanilla, Fast (step 10/255) and Free stopped at a quarter of the training, Linf, CIFAR-10",
+        kind="table",
+        entries=(
+            row("table-6", scale, site, "cifar10", "linf", "vanilla-10", at=EARLY),
+            collapsing_fast("table-6", scale, site, at=EARLY),
+            row("table-6", scale, site, "cifar10", "linf", "free-4", at=EARLY),
+        ),
+    )
