@@ -29,6 +29,8 @@ PROMISED = {
     "Vanilla",
     "WarmUp",
     "evaluate",
+    "export",
+    "load",
     "load_data",
     "load_run",
     "make_algorithm",

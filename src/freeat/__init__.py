@@ -30,6 +30,8 @@ _HOMES = {
     "Vanilla": "freeat.algorithms",
     "WarmUp": "freeat.algorithms",
     "evaluate": "freeat.evaluation",
+    "export": "freeat.shipping.export",
+    "load": "freeat.opening",
     "load_data": "freeat.api",
     "load_run": "freeat.api",
     "make_algorithm": "freeat.algorithms",
@@ -60,6 +62,8 @@ __all__ = [
     "Vanilla",
     "WarmUp",
     "evaluate",
+    "export",
+    "load",
     "load_data",
     "load_run",
     "make_algorithm",
@@ -78,6 +82,8 @@ if TYPE_CHECKING:
     from freeat.generalization import RobustGap, robust_gap
     from freeat.learner import Learner
     from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
+    from freeat.opening import load
+    from freeat.shipping.export import export
     from freeat.threat import L2, Linf, make_ball
 
 

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Measure algorithmic stability by twin runs on neighbouring data sets.",
     ),
     "bound": ("freeat.commands.bound", "Evaluate the generalization bounds of Theorems 2, 4 and 5."),
+    "export": ("freeat.commands.export", "Write a run's model as safetensors, JSON, a model card and ONNX."),
     "data": ("freeat.commands.data", "List and fetch data sets."),
     "algorithms": ("freeat.commands.listing", "List the training algorithms."),
     "models": ("freeat.commands.listing", "List the networks with their parameter counts."),

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,6 +32,28 @@ def atomic(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
+
+    A folder that is there already gives way only then.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    temporary, old = (path.with_name(f".{path.name}.{token}.{word}.tmp") for word in ("new", "old"))
+    temporary.mkdir()
+    try:
+        yield temporary
+        if path.exists():
+            path.rename(old)
+        temporary.rename(path)
+    finally:
+        if old.exists() and not path.exists():
+            old.rename(path)
+        for left in (temporary, old):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def is_unfinished(path: Path) -> bool:

@@ -1,8 +1,9 @@
-"""Any model by one reference: a run folder, a network or factory with a weights file, or a live module.
+"""Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module.
 
 ::
 
     reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
+                  | exported-folder                   e.g. exports/free-4
                   | network "@" weights-file          e.g. resnet18@robust.safetensors
                   | package.module:factory "@" weights-file
 """
@@ -18,9 +19,23 @@ from freeat import models
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.initial import weights_digest
+from freeat.machine import resolve_device
 from freeat.models.loading import load_weights
+from freeat.shipping.bundle import Bundle
 from freeat.spec import TrainSpec
 from freeat.store import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Stored:
+    """A model whose folder knows how it is built, on the CPU in evaluation mode; ``folder`` where it is a run's."""
+
+    name: str
+    model: nn.Module
+    spec: TrainSpec
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,6 +47,40 @@ class Opened:
     digest: str
     spec: TrainSpec | None = None
     folder: Path | None = None
+
+
+def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
+    """The model of an exported folder or of a run folder (RUN, RUN@ema, RUN@best), ready to classify.
+
+    It takes images (b, C, H, W) with pixels in [0, 1] and returns logits, the very ones of the trained model. One that
+    was made by a factory of yours is built only with ``trust_code``.
+    """
+    stored = stored_model(reference, trust_code=trust_code)
+    if stored is None:
+        raise InputError(
+            f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
+        )
+    return stored.model.to(resolve_device(device))
+
+
+def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored | None:
+    """The model of a run or exported folder; None where the reference points to neither."""
+    where, _, weights = str(reference).partition("@")
+    folder, bundle = RunFolder(Path(where)), Bundle(Path(where))
+    name = Path(where).resolve().name
+    if folder.exists:
+        return _of_run(folder, name + (f"@{weights}" if weights else ""), weights or "model", trust_code)
+    if not bundle.exists:
+        return None
+    if weights:
+        raise InputError(f"{reference}: an exported folder holds one set of weights; leave @{weights} out")
+    return Stored(
+        name=name,
+        model=bundle.model(trust_code=trust_code),
+        spec=bundle.spec,
+        shape=bundle.shape,
+        classes=tuple(bundle.manifest["classes"]),
+    )
 
 
 def open_model(
@@ -46,36 +95,38 @@ def open_model(
 ) -> Opened:
     """The model behind a reference, checked to return logits for the images of ``data``.
 
-    ``args`` and ``normalize`` are for networks and factories; a run folder knows its own.
+    ``args`` and ``normalize`` are for networks and factories; a folder knows its own.
     """
     device = torch.device(device)
-    spec, folder = None, None
+    stored: Stored | None = None
     if isinstance(reference, nn.Module):
         model, title = reference, type(reference).__name__
+    elif stored := stored_model(reference, trust_code=trust_code):
+        model, title = stored.model, stored.name
     else:
-        where, _, weights = str(reference).partition("@")
-        if RunFolder(Path(where)).exists:
-            folder = Path(where)
-            spec = RunFolder(folder).spec
-            model = _of_run(RunFolder(folder), spec, weights or "model", trust_code)
-            title = folder.resolve().name + (f"@{weights}" if weights else "")
-        else:
-            model, title = _of_file(where, weights, data, args or {}, normalize, trust_code)
+        where, _, file = str(reference).partition("@")
+        model, title = _of_file(where, file, data, args or {}, normalize, trust_code)
     model = model.to(device)
     if not isinstance(reference, nn.Module):
         model = model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     models.check_logits(model, data.shape, len(data.classes), device)
-    return Opened(name=name or title, model=model, digest=weights_digest(model), spec=spec, folder=folder)
+    return Opened(
+        name=name or title,
+        model=model,
+        digest=weights_digest(model),
+        spec=stored.spec if stored else None,
+        folder=stored.folder if stored else None,
+    )
 
 
 def run_spec(reference: str | Path) -> TrainSpec | None:
-    """The spec of the run a reference points to, None where it is no run."""
-    folder = RunFolder(Path(str(reference).partition("@")[0]))
-    return folder.spec if folder.exists else None
+    """The spec of the run a reference points to or was exported from, None where it is neither."""
+    where = Path(str(reference).partition("@")[0])
+    return next((found.spec for found in (RunFolder(where), Bundle(where)) if found.exists), None)
 
 
-def _of_run(folder: RunFolder, spec: TrainSpec, weights: str, trust_code: bool) -> nn.Module:
-    facts = folder.description["data"]
+def _of_run(folder: RunFolder, name: str, weights: str, trust_code: bool) -> Stored:
+    spec, facts = folder.spec, folder.description["data"]
     channels, height, width = facts["shape"]
     model = models.build(
         spec.model,
@@ -87,7 +138,14 @@ def _of_run(folder: RunFolder, spec: TrainSpec, weights: str, trust_code: bool) 
         trust_code=trust_code,
     )
     model.load_state_dict(folder.weights(weights)[0])
-    return model
+    return Stored(
+        name=name,
+        model=model.eval(),
+        spec=spec,
+        shape=(channels, height, width),
+        classes=tuple(facts["classes"]),
+        folder=folder.path,
+    )
 
 
 def _of_file(
@@ -101,8 +159,8 @@ def _of_file(
     if not file:
         known = "it exists, but has no run.json" if Path(network).exists() else "no such folder"
         raise InputError(
-            f"model {network!r} is not a run folder ({known}): give a run folder, or a network with its "
-            "weights as resnet18@FILE or package.module:factory@FILE"
+            f"model {network!r} is not a run folder ({known}): give a run or exported folder, or a network with "
+            "its weights as resnet18@FILE or package.module:factory@FILE"
         )
     model = models.build(
         network, classes=len(data.classes), shape=data.shape, args=args, trust_code=trust_code

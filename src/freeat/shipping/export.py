@@ -1,0 +1,87 @@
+"""A run's model, exported: the folder is written whole or not at all."""
+
+from pathlib import Path
+from typing import Any
+
+from freeat.checkpoints import save_tensors
+from freeat.data.sources import find_source
+from freeat.errors import InputError
+from freeat.files import sha256, whole_folder, write_json, write_text
+from freeat.initial import weights_digest
+from freeat.models import parameter_count
+from freeat.models.imported import is_import_path
+from freeat.opening import stored_model
+from freeat.shipping.bundle import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, Bundle
+from freeat.shipping.card import model_card
+from freeat.shipping.figures import figures, further
+from freeat.shipping.onnx_file import write_onnx
+from freeat.store import RunFolder
+
+
+def export(
+    run: str | Path,
+    out: str | Path | None = None,
+    *,
+    weights: str = "model",
+    onnx: bool = False,
+    trust_code: bool = False,
+) -> Path:
+    """Write the model of a finished run to a folder: safetensors, a manifest, a model card, on request ONNX.
+
+    ``weights`` are ``model`` (the last), ``ema`` or ``best``. An earlier export at ``out`` is replaced, anything else
+    is refused. ``freeat.load`` gets the model back.
+    """
+    folder = RunFolder(Path(run))
+    name = folder.path.resolve().name + ("" if weights == "model" else f"-{weights}")
+    target = Path("exports") / name if out is None else Path(out)
+    if target.exists() and not Bundle(target).exists:
+        raise InputError(
+            f"{target} exists and is not an exported model: choose another --out; nothing was touched"
+        )
+    description, measured = folder.description, figures(folder, weights)
+    stored = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
+    assert stored is not None  # described above, so it is there
+    digest = weights_digest(stored.model)
+    with whole_folder(target) as place:
+        save_tensors(place / WEIGHTS, stored.model.state_dict(), {"run": description["identity"]})
+        manifest = _manifest(folder, description, name, weights) | {
+            "parameters": parameter_count(stored.model),
+            "figures": measured,
+            "further": further(folder, digest),
+        }
+        manifest["weights"] |= {"digest": digest, "sha256": sha256(place / WEIGHTS)}
+        if onnx:
+            error = write_onnx(stored.model, place / ONNX, stored.shape)
+            manifest["onnx"] = {"sha256": sha256(place / ONNX), "largest_difference": error}
+        write_json(place / MANIFEST, manifest, format=FORMAT)
+        write_text(place / CARD, model_card(manifest))
+    return target
+
+
+def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -> dict[str, Any]:
+    """What it takes to build the model again, what it is for, and where it comes from."""
+    spec, data = folder.spec, run["data"]
+    source = find_source(data["name"])
+    return {
+        "name": name,
+        "model": {
+            "network": spec.model,
+            "args": spec.model_args,
+            "normalize": spec.normalize,
+            "needs_code": is_import_path(spec.model),
+        },
+        "input": {"shape": data["shape"], "layout": "NCHW", "range": [0.0, 1.0]},
+        "classes": data["classes"],
+        "threat": {"norm": spec.norm, "eps": spec.eps},
+        "weights": {"which": weights, "update": folder.weights(weights)[1].get("update")},
+        "data": {**data, "licence": source.licence if source else None},
+        "training": {
+            "identity": run["identity"],
+            "algorithm": spec.algorithm,
+            "spec": run["spec"],
+            "evaluation": run["evaluation"],
+            "updates": run["updates"],
+            "collapsed": bool((folder.result or {}).get("collapsed", False)),
+            **{key: run[key] for key in ("versions", "commit", "machine", "command", "chosen")},
+        },
+    }

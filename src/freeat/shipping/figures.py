@@ -1,0 +1,66 @@
+"""What was measured of a run's weights, gathered from its folder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from freeat.attacks import cells
+from freeat.errors import InputError
+from freeat.files import read_json
+from freeat.intervals import wilson
+from freeat.store import FORMAT, Record, RunFolder
+
+SPLITS = ("train", "test", "validation")
+FIGURES = ("n", "population", "clean_accuracy", "robust_accuracy", "robust_interval")
+
+
+def figures(folder: RunFolder, weights: str) -> dict[str, Any]:
+    """The judgement that belongs to these weights: of the last, the averaged, or those best on validation."""
+    record = _record(folder, weights)
+    found = {name: record[name] for name in ("attack", "verdict", "norm", "eps", "gap", "clean_gap")}
+    for split in SPLITS:
+        if split in record:
+            found[split] = _figures(record[split])
+    return found
+
+
+def further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
+    """What ``freeat evaluate`` and ``freeat attack`` found of the weights with this digest on test images."""
+    rows = list(_evaluated(folder, digest)) + list(_attacked(folder.path / "attacks", digest))
+    return sorted(rows, key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
+
+
+def _record(folder: RunFolder, weights: str) -> Record:
+    result = folder.result
+    if result is None:
+        raise InputError(f"{folder.path} has not finished: run its command again, then export it")
+    if weights == "best":
+        best = [record for record in folder.history() if record.get("best")]
+        if not best:
+            raise InputError(f"{folder.path} has no best weights: train with --validation 0.1, say")
+        return best[-1]
+    return result | result["ema"] if weights == "ema" and "ema" in result else result
+
+
+def _figures(split: dict[str, Any]) -> dict[str, Any]:
+    clean = wilson(split["clean_accuracy"] * split["n"], split["n"])
+    return {name: split[name] for name in FIGURES} | {"clean_interval": list(clean)}
+
+
+def _evaluated(folder: RunFolder, digest: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((folder.path / "evaluations").glob("*.json")):
+        document = read_json(path, format=FORMAT)
+        if document["key"]["weights"] == digest:
+            yield _row(document, document["test"])
+
+
+def _attacked(home: Path, digest: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((home / "cells").glob("*.json")):
+        cell = read_json(path, format=cells.FORMAT)
+        if cell.get("weights") == digest and cell.get("split") == "test" and "robust_accuracy" in cell:
+            yield _row(cell, cell)
+
+
+def _row(about: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    names = ("attack", "verdict", "norm", "eps")
+    return {name: about[name] for name in names} | {name: measured[name] for name in FIGURES}
