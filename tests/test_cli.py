@@ -108,7 +108,7 @@ def _nan(arrays: dict[str, Any]) -> None:
 
 
 BAD_DATA: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
-    "NaN": (_nan, "must be finite and in [0, 1]"),
+    "NaN": (_nan, "train split: image 3: holds pixels that are NaN"),
     "range": (lambda a: a.update(x_test=a["x_test"] * 255), "divide by 255"),
     "label beyond the classes": (lambda a: a.update(y_test=a["y_test"] + 1), "out of range"),
     "negative label": (lambda a: a.update(y_train=a["y_train"] - 1), "from 0"),

@@ -63,7 +63,14 @@ def test_an_ambiguous_layout_is_refused_unless_the_file_states_it(tmp_path: Path
         ({"x_train": X.astype(object)}, "plain arrays only"),
         ({"x_train": X.astype(np.int32)}, "images of type int32"),
         ({"x_train": X * 1.0}, "divide by 255"),
-        ({"x_train": np.where(X < 9, np.nan, X / 255)}, "nan"),
+        (
+            {"x_train": np.where(np.arange(6).reshape(6, 1, 1, 1) == 4, np.nan, X / 255)},
+            "train split: image 4: .*NaN",
+        ),
+        (
+            {"x_test": np.where(X[:3] < 200, X[:3] / 255, np.inf)},
+            r"test split: image \d and \d more of 3: .*infinite",
+        ),
         ({"x_train": X[0]}, "one per image"),
         ({"x_train": X[..., :2], "x_test": X[:3, ..., :2]}, "no outer axis"),
         ({"x_train": X[0, 0]}, r"must be \(n, H, W\)"),
@@ -87,12 +94,35 @@ def test_a_bad_npz_is_refused(tmp_path: Path, changes: dict[str, Any], message: 
 def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
     path = npz(tmp_path / "cut.npz")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match="not a readable"):
+    with pytest.raises(InputError, match="not readable"):
         load(path)
+    for other in (b"garbage", b"", b"PK\x05\x06"):
+        path.write_bytes(other)
+        with pytest.raises(InputError, match=r"cut\.npz: not readable \(an \.npz is a zip archive, and this"):
+            load(path)
     with path.open("wb") as out:
         np.save(out, X)
-    with pytest.raises(InputError, match="not a readable"):
+    with pytest.raises(InputError, match="not readable"):
         load(path)
+
+
+def test_the_damaged_array_of_an_npz_is_named(tmp_path: Path) -> None:
+    path = npz(tmp_path / "spoilt.npz")
+    content = bytearray(path.read_bytes())
+    content[content.index(Y[:3].tobytes(), content.index(b"y_test.npy"))] ^= 1
+    path.write_bytes(bytes(content))
+    with pytest.raises(InputError, match=r"spoilt\.npz, y_test: not readable"):
+        load(path)
+
+
+def test_classes_without_an_image_are_noted(tmp_path: Path) -> None:
+    holes = np.array([0, 1, 3, 0, 1, 3])
+    data = load(npz(tmp_path / "holes.npz", y_train=holes, y_test=np.array([0, 1, 2])))
+    assert data.notes == (
+        "holes has no training image of class 2.",
+        "holes has no test image of class 3.",
+    )
+    assert load(npz(tmp_path / "whole.npz")).notes == ()
 
 
 def test_a_stand_in_says_what_it_is(tmp_path: Path) -> None:
@@ -100,7 +130,8 @@ def test_a_stand_in_says_what_it_is(tmp_path: Path) -> None:
     data = load("CIFAR-100", data_dir=tmp_path)
     assert data.name == "cifar100"
     assert len(data.classes) == 100
-    (note,) = data.notes
+    *unseen, note = data.notes
+    assert unseen[0] == "cifar100 has no training image of class 3, 4, 5, 6, 7 and 92 more."
     assert "cifar100.npz (6 train and 3 test images" in note
     assert data.digest[:16] in note
 

@@ -72,6 +72,26 @@ def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
     assert torch.bincount(torch.cat([data.train.y, data.test.y])).tolist() == [6, 5]
 
 
+@pytest.mark.parametrize("split", ["", "train/", "test/"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool) -> None:
+    root = tmp_path / "pets"
+    for part in ("train/", "test/") if split else ("",):
+        classes(root / part)
+    (root / split / "owl").mkdir()
+    with pytest.raises(InputError, match=rf"pets(\.zip)?/{split}owl: a class folder without images"):
+        load(miniatures.zipped(root) if packed else root)
+
+
+def test_a_folder_of_other_files_is_no_class_and_is_noted(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    (tmp_path / "pets" / "labels").mkdir()
+    (tmp_path / "pets" / "labels" / "cat.xml").write_text("<box/>")
+    data = load(tmp_path / "pets")
+    assert data.classes == ("cat", "dog")
+    assert data.notes[0] == "pets: the folder labels holds no images and was left out."
+
+
 def test_mixed_sizes_are_resized_by_the_stated_rule(tmp_path: Path) -> None:
     classes(tmp_path, side=20)
     wide = np.zeros((24, 48, 3), np.uint8)

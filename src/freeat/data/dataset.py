@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.images import Images
 from freeat.data.location import data_folder
@@ -19,6 +22,9 @@ from freeat.data.readers.trees import open_tree
 from freeat.data.source import Source
 from freeat.data.sources import SOURCES, find_source
 from freeat.errors import InputError, unknown_name
+
+SHOWN = 5
+"""Classes named in a note; of more, the number is said."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,6 +66,11 @@ class DataSet:
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of every image."""
         return self.train.shape
+
+    @property
+    def glimpse(self) -> Tensor:
+        """Two training images as a model sees them, to try it on."""
+        return self.train.batch(torch.arange(2) % len(self.train))[0]
 
     @cached_property
     def digest(self) -> str:
@@ -185,4 +196,15 @@ def _dataset(name: str, arrays: Arrays, source: Source | None = None) -> DataSet
         # Classes are those seen in training: a test label beyond them is out of range.
         classes = arrays.classes or tuple(str(c) for c in range(int(train.y.max()) + 1))
     augment = None if source is None else source.augment
-    return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=arrays.notes)
+    notes = (*arrays.notes, *_unseen(name, classes, train, "training"), *_unseen(name, classes, test, "test"))
+    return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=notes)
+
+
+def _unseen(name: str, classes: tuple[str, ...], images: Images, split: str) -> list[str]:
+    """A note where classes have no image."""
+    seen = set(images.y.unique().tolist())
+    missing = [label for k, label in enumerate(classes) if k not in seen]
+    if not missing:
+        return []
+    shown = ", ".join(missing[:SHOWN]) + (f" and {len(missing) - SHOWN} more" if len(missing) > SHOWN else "")
+    return [f"{name} has no {split} image of class {shown}."]

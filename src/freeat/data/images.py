@@ -127,10 +127,21 @@ def _check_images(x: Tensor) -> None:
         low, high = (float(v) for v in torch.aminmax(x))
         # NaN fails both comparisons.
         if not (low >= 0 and high <= 1):
-            raise InputError(
-                f"float images between {low:g} and {high:g}: must be finite and in [0, 1]; divide by 255, or "
-                "pass uint8"
-            )
+            raise InputError(_bad_pixels(x))
+
+
+def _bad_pixels(x: Tensor) -> str:
+    """What is wrong with float images that are not in [0, 1], and with which of them."""
+    broken = ~x.isfinite().flatten(1).all(1)
+    bad = broken if broken.any() else ~((x >= 0) & (x <= 1)).flatten(1).all(1)
+    rows = bad.nonzero().flatten().tolist()
+    which = f"image {rows[0]}" + (f" and {len(rows) - 1} more of {len(x)}" if len(rows) > 1 else "")
+    if broken.any():
+        return f"{which}: holds pixels that are NaN or infinite, and all must be in [0, 1]; mend or remove it"
+    low, high = (float(v) for v in torch.aminmax(x))
+    return (
+        f"{which}: float pixels between {low:g} and {high:g} must be in [0, 1]; divide by 255, or pass uint8"
+    )
 
 
 def _check_labels(y: Tensor, n: int) -> None:

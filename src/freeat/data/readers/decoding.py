@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from freeat.data.readers.arrays import Array
 from freeat.data.readers.trees import Tree
@@ -86,5 +86,9 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
         yield image
     except InputError:
         raise
+    except UnidentifiedImageError:
+        raise InputError(
+            f"{what}: not a readable image (its content is of no known format); repair or remove it"
+        ) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
         raise InputError(f"{what}: not a readable image ({error}); repair or remove it") from None

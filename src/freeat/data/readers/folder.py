@@ -1,7 +1,8 @@
 """A user's folder (or zip) of images, one subfolder per class."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -67,15 +68,34 @@ def list_images(tree: Tree, *, seed: int, test_fraction: float) -> Listing:
     tops = {name.split("/", 1)[0] for name in images if "/" in name}
     test_folder = next((name for name in TEST_FOLDERS if name in tops), None)
     if "train" in tops and test_folder is not None:
+        found = [_without_images(tree, images, f"{split}/") for split in ("train", test_folder)]
         return Listing(
             train=tuple(_labelled(tree, images, "train/")),
             test=tuple(_labelled(tree, images, f"{test_folder}/")),
+            notes=tuple(chain(*found)),
         )
     prefix = "train/" if tops == {"train"} else ""
     labelled = list(_labelled(tree, images, prefix))
     if not labelled:
         raise InputError(f"{tree.path}: no images ({', '.join(SUFFIXES)}) in class folders; {LAYOUT}")
-    return _made_split(tree, labelled, seed, test_fraction)
+    made = _made_split(tree, labelled, seed, test_fraction)
+    return replace(made, notes=(*_without_images(tree, images, prefix), *made.notes))
+
+
+def _without_images(tree: Tree, images: Iterable[str], prefix: str) -> Iterator[str]:
+    """Refuse an empty class folder; a note for one that holds other files only, which is no class."""
+
+    def tops(names: Iterable[str]) -> set[str]:
+        inside = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+        return {name.split("/", 1)[0] for name in inside if "/" in name}
+
+    of_images, of_files = tops(images), tops(tree.files)
+    for label in sorted(tops(f"{folder}/" for folder in tree.folders) - of_images):
+        if label not in of_files:
+            raise InputError(
+                f"{tree.path}/{prefix}{label}: a class folder without images; add some or remove it"
+            )
+        yield f"{tree.path.name}: the folder {prefix}{label} holds no images and was left out."
 
 
 def _made_split(tree: Tree, labelled: list[tuple[str, str]], seed: int, test_fraction: float) -> Listing:

@@ -34,12 +34,19 @@ def npz_sizes(path: Path) -> tuple[int, int]:
 
 
 def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
+    content: dict[str, Array] = {}
+    key = ""
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("an .npz is a zip archive, and this file is none")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            content = {key: archive[key] for key in (*keys, *optional) if key in archive.files}
+            for key in (*keys, *optional):
+                if key in archive.files:
+                    content[key] = archive[key]
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
+        where = f"{path}, {key}" if key else str(path)
         raise InputError(
-            f"{path}: not a readable .npz ({error}); write it again with "
+            f"{where}: not readable ({error}); write it again with "
             "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain arrays only"
         ) from None
     missing = [key for key in keys if key not in content]

@@ -28,6 +28,11 @@ class Tree(Protocol):
         """Name to (size, time of change), sorted by name."""
         ...
 
+    @property
+    def folders(self) -> frozenset[str]:
+        """The folders by name, also those that hold nothing."""
+        ...
+
     def read(self, name: str) -> bytes: ...
 
 
@@ -38,16 +43,25 @@ class FolderTree:
     path: Path
 
     @cached_property
-    def files(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
+    def _content(self) -> tuple[list[Path], list[Path]]:
+        files, folders = [], []
         for folder, subfolders, names in os.walk(self.path):
             subfolders[:] = [s for s in subfolders if not s.startswith(".")]
-            for name in names:
-                if not name.startswith("."):
-                    file = Path(folder, name)
-                    status = file.stat()
-                    found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
+            folders += [Path(folder, name) for name in subfolders]
+            files += [Path(folder, name) for name in names if not name.startswith(".")]
+        return files, folders
+
+    @cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for file in self._content[0]:
+            status = file.stat()
+            found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
         return dict(sorted(found.items()))
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        return frozenset(folder.relative_to(self.path).as_posix() for folder in self._content[1])
 
     def read(self, name: str) -> bytes:
         _check_size(f"{self.path}/{name}", self.files[name][0])
@@ -68,17 +82,28 @@ class ZipTree:
             raise InputError(f"{self.path}: not a readable zip archive ({error}); fetch it again") from None
 
     @cached_property
+    def _top(self) -> str:
+        """The one folder that holds all files, with its slash; empty where there is none."""
+        for member in self._archive.infolist():
+            check_name(self.path, member.filename)
+        names = [m.filename for m in self._archive.infolist() if not m.is_dir()]
+        tops = {name.split("/", 1)[0] for name in names}
+        return f"{tops.pop()}/" if len(tops) == 1 and all("/" in name for name in names) else ""
+
+    @cached_property
     def _members(self) -> dict[str, zipfile.ZipInfo]:
         members = [m for m in self._archive.infolist() if not m.is_dir()]
-        for member in members:
-            check_name(self.path, member.filename)
-        tops = {m.filename.split("/", 1)[0] for m in members}
-        skip = len(next(iter(tops))) + 1 if len(tops) == 1 and all("/" in m.filename for m in members) else 0
-        return {m.filename[skip:]: m for m in sorted(members, key=lambda m: m.filename)}
+        members.sort(key=lambda m: m.filename)
+        return {m.filename.removeprefix(self._top): m for m in members}
 
     @cached_property
     def files(self) -> dict[str, tuple[int, int]]:
         return {name: (m.file_size, m.CRC) for name, m in self._members.items()}
+
+    @cached_property
+    def folders(self) -> frozenset[str]:
+        names = (m.filename.removeprefix(self._top) for m in self._archive.infolist() if m.is_dir())
+        return frozenset(name.rstrip("/") for name in names if name)
 
     def read(self, name: str) -> bytes:
         _check_size(f"{self.path}/{name}", self._members[name].file_size)
