@@ -1,5 +1,6 @@
 """The library in a few lines of Python: train a model of your own, open a finished run."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,12 @@ from torch import nn
 
 from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
+from freeat.arguments import check_ball, check_model, check_optimizer
 from freeat.attacks.pgd import Pgd
 from freeat.batches import Batches, updates_for
+from freeat.cautions import cautions
 from freeat.data import Augmentation, DataSet, load, parse_augmentation
-from freeat.errors import InputError
+from freeat.errors import InputError, wrong_type
 from freeat.fitting import Fit
 from freeat.judgement import open_run
 from freeat.judging import Judge
@@ -22,9 +25,12 @@ from freeat.memory import kept_near
 from freeat.models import check_logits
 from freeat.precision import Precision
 from freeat.schedules import Piecewise, Schedule
+from freeat.spec import DEFAULT_EPOCHS
 from freeat.store import Record, RunFolder
 from freeat.threat import Ball
 from freeat.watching import Nobody, Watcher
+
+log = logging.getLogger(__name__)
 
 load_data = load
 
@@ -49,7 +55,7 @@ def train(
     data: DataSet | str | Path,
     *,
     algorithm: Algorithm | str,
-    epochs: float = 30,
+    epochs: float | None = None,
     updates: int | None = None,
     batch_size: int = 128,
     optimizer: torch.optim.Optimizer | None = None,
@@ -69,34 +75,33 @@ def train(
 ) -> Trained:
     """Train ``model`` in place with any algorithm on any data, and measure its robust generalization gap.
 
-    The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes). Without an
-    ``optimizer`` it is trained by SGD as in the paper, with the learning rate divided by 10 at a half and at
-    three quarters of the updates; with one, the learning rate follows ``schedule`` or is left alone. It is
-    judged by ``attack`` (PGD-10) in ``ball``, by default the one it is trained against.
+    It trains for so many ``epochs`` (30) or weight ``updates``. The model takes images (b, C, H, W) with pixels in
+    [0, 1] and returns logits (b, classes). Without an ``optimizer`` it is trained by SGD as in the paper, with the
+    learning rate divided by 10 at a half and at three quarters of the updates; with one, the learning rate follows
+    ``schedule`` or is left alone. It is judged by ``attack`` (PGD-10) in ``ball``, by default the one it is trained
+    against.
     """
+    check_model(model)
+    attack = Pgd() if attack is None else attack
+    if not isinstance(attack, Pgd):
+        raise wrong_type("attack", attack, "training is judged by PGD; pass freeat.Pgd(steps=10), say")
+    algorithm, judged_in = _algorithm_in(algorithm, ball)
     data = data if isinstance(data, DataSet) else load(data)
+    total = _total(epochs, updates, len(data.train), batch_size)
     on = resolve_device(device)
-    check_logits(model, data.shape, len(data.classes), next(model.parameters()).device)
-    if isinstance(algorithm, str):
-        if ball is None:
-            raise InputError(
-                f"algorithm {algorithm!r} by name needs a ball: pass ball=freeat.Linf(8/255), say"
-            )
-        algorithm = make_algorithm(algorithm, ball)
-    judged_in = ball or threat_of(algorithm)
-    if judged_in is None:
-        raise InputError(
-            "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is judged"
-        )
+    where = next(model.parameters()).device
+    check_logits(model, data.shape, len(data.classes), where, images=data.glimpse)
     judged_in.check(data.shape)
+    for caution in cautions(batch_size=batch_size, n=len(data.train)):
+        log.warning("%s", caution)
     model = model.to(on).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if optimizer is None:
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
         schedule = schedule or Piecewise(lr=lr)
+    check_optimizer(optimizer)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in held for p in model.parameters()):
         raise InputError("the optimizer holds no parameter of this model: make it from model.parameters()")
-    total = updates or updates_for(epochs, len(data.train), batch_size)
     chosen = parse_augmentation(augment, data.augment) if isinstance(augment, str) else augment
     fit = Fit(
         learner=Learner(
@@ -114,7 +119,7 @@ def train(
             test=kept_near(data.test, on),
             validation=None,
             augment=chosen,
-            attack=attack or Pgd(),
+            attack=attack,
             ball=judged_in,
             classes=len(data.classes),
             seed=seed,
@@ -127,6 +132,38 @@ def train(
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
         result = fit.run()
     return Trained(model=model.eval(), result=result, history=fit.history)
+
+
+def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:
+    """The algorithm, also where it is named, and the ball in which its model is judged."""
+    if ball is not None:
+        check_ball(ball)
+    if isinstance(algorithm, str):
+        if ball is None:
+            raise InputError(
+                f"algorithm {algorithm!r} by name needs a ball: pass ball=freeat.Linf(8/255), say"
+            )
+        return make_algorithm(algorithm, ball), ball
+    if isinstance(algorithm, type) or not hasattr(algorithm, "step"):
+        remedy = "pass a name such as 'free-4', or an algorithm such as freeat.Free(ball=freeat.Linf(8/255))"
+        raise wrong_type("algorithm", algorithm, remedy)
+    judged_in = ball or threat_of(algorithm)
+    if judged_in is None:
+        raise InputError(
+            "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is judged"
+        )
+    return algorithm, judged_in
+
+
+def _total(epochs: float | None, updates: int | None, n: int, batch_size: int) -> int:
+    """The weight updates that are asked for."""
+    if epochs is not None and updates is not None:
+        raise InputError(f"both epochs = {epochs:g} and updates = {updates} given: choose one")
+    if updates is None:
+        return updates_for(DEFAULT_EPOCHS if epochs is None else epochs, n, batch_size)
+    if updates < 1:
+        raise InputError(f"updates = {updates} must be at least 1")
+    return updates
 
 
 def load_run(

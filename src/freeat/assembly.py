@@ -13,6 +13,7 @@ from freeat.attacks.names import parse_attack
 from freeat.attacks.pgd import Pgd
 from freeat.averaging import WeightAverage
 from freeat.batches import Batches, updates_for
+from freeat.cautions import cautions
 from freeat.data import DataSet, Images, load, parse_augmentation
 from freeat.errors import InputError, unknown_name
 from freeat.fitting import Fit, OnCollapse
@@ -39,6 +40,12 @@ class Place:
     checkpoint_every: float = 60.0
     on_collapse: OnCollapse = "warn"
     trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.checkpoint_every >= 0:
+            raise InputError(
+                f"--checkpoint-every {self.checkpoint_every:g} must not be negative; 0 is after every batch"
+            )
 
 
 def assemble(
@@ -71,7 +78,17 @@ def assemble(
         checkpoint_every=place.checkpoint_every,
         on_collapse=place.on_collapse,
     )
-    return fit, {"data": _data_facts(data, n), "updates": updates, **facts}
+    notes = _cautions(spec, evaluation, n)
+    return fit, {"data": _data_facts(data, n), "updates": updates, "notes": list(notes), **facts}
+
+
+def _cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
+    judged_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
+    steps = [
+        ("step of the training attack", spec.alpha, spec.eps),
+        ("step of the evaluation attack", evaluation.eval_alpha, judged_at),
+    ]
+    return cautions(batch_size=spec.batch_size, n=n, steps=steps)
 
 
 def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
@@ -148,8 +165,9 @@ def initial_model(spec: TrainSpec, data: DataSet, trust_code: bool) -> tuple[nn.
         seed=spec.seed,
         trust_code=trust_code,
     )
-    models.check_logits(model, data.shape, len(data.classes), torch.device("cpu"))
     fresh = start_from(model, spec.init_from) if spec.init_from else []
+    classes, cpu = len(data.classes), torch.device("cpu")
+    models.check_logits(model, data.shape, classes, cpu, images=data.glimpse)
     return model, {
         "initial_weights": weights_digest(model),
         "new_head": fresh,

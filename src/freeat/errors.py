@@ -8,6 +8,13 @@ class InputError(ValueError):
     """Bad input. The command line prints the message and exits with 2; nothing was written."""
 
 
+def wrong_type(name: str, value: object, remedy: str) -> InputError:
+    """The error for a value that is not of the kind an argument needs."""
+    plain = isinstance(value, str | int | float | type | None)
+    shown = f"{value!r}, a {type(value).__name__}" if plain else f"a {type(value).__name__}"
+    return InputError(f"{name} is {shown}: {remedy}")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     """The error for a name that is not among the known ones, with the nearest as a suggestion."""
     known = sorted(known)

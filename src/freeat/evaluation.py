@@ -6,8 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from freeat.arguments import check_attack, check_ball
 from freeat.attacks.verdict import Attack
 from freeat.data import Augmentation, Images
+from freeat.errors import wrong_type
 from freeat.freezing import frozen
 from freeat.intervals import difference, sampled, wilson
 from freeat.learner import Passes
@@ -84,6 +86,10 @@ def evaluate(
     ``population``: how many images these were sampled from (default: they are all). ``augment``: judge a random
     view of each image instead of the image itself, the same view at every evaluation.
     """
+    check_attack(attack)
+    check_ball(ball)
+    if not isinstance(images, Images):
+        raise wrong_type("images", images, "pass a split of a data set, such as data.test")
     mine = world.share(len(images))
     rows = torch.arange(len(images))[mine]
     columns: list[list[Tensor]] = [[], [], [], []]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from freeat.arguments import check_batch, check_model, check_optimizer
 from freeat.averaging import WeightAverage
 from freeat.errors import InputError
 from freeat.freezing import Mode, frozen
@@ -59,6 +60,8 @@ class Learner:
         forward: Callable[[Tensor], Tensor] | None = None,
         backward: Callable[[Tensor], object] | None = None,
     ) -> None:
+        check_model(model)
+        check_optimizer(optimizer)
         if micro_batch is not None and micro_batch < 1:
             raise InputError(f"micro-batch {micro_batch} must be at least 1 image")
         self.model = model
@@ -66,8 +69,7 @@ class Learner:
         self.seed = seed
         self.total_updates = total_updates
         self.schedule = schedule
-        device = next(model.parameters()).device
-        self.precision = precision or Precision("fp32", device)
+        self.precision = precision or Precision("fp32", next(model.parameters()).device)
         self.micro_batch = micro_batch
         self.world = world
         self.average = average
@@ -99,12 +101,14 @@ class Learner:
         device = self.precision.device
         return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
-    def begin(self, x: Tensor) -> StepCoins:
-        """Begin with the batch x: count it, and return the coins of its step."""
+    def begin(self, x: Tensor, box: tuple[float, float] | None = None) -> StepCoins:
+        """Begin with the batch x, whose pixels lie in ``box``: count it, and return the coins of its step."""
         if self.updates_left <= 0:
             raise InputError(
                 f"the budget of {self.total_updates} weight updates is spent: no step is left to take"
             )
+        if self._expected is None:
+            check_batch(x, box if self.batches == 0 else None)  # a look waits for the device: one is enough
         b = x.shape[-4]
         total, first = self._expected or (b, 0)
         if not 0 <= first <= first + b <= total:

@@ -1,5 +1,7 @@
 """Algorithms by the names people write."""
 
+from typing import Any
+
 import pytest
 
 from freeat.algorithms import (
@@ -62,6 +64,13 @@ def test_what_is_given_replaces_what_follows_from_the_name() -> None:
     assert made == Vanilla(ball=BALL, m=3, alpha=0.1, objective=Trades(lam=1.0))
     assert make_algorithm("free", BALL, carry=True) == Free(ball=BALL, carry=True)
     assert make_algorithm("fast", BALL, warmup_updates=9) == WarmUp(algorithm=Fast(ball=BALL), updates=9)
+
+
+@pytest.mark.parametrize("given", [{"tau": 2}, {"omega": 0.1}], ids=str)
+def test_settings_of_friendly_are_refused_by_all_others(given: dict[str, Any]) -> None:
+    for name in ("erm", "vanilla-10", "fast", "free-4", "trades-10"):
+        with pytest.raises(InputError, match="are settings of Friendly"):
+            make_algorithm(name, BALL, **given)
 
 
 def test_friendly_steps_by_a_quarter_of_the_radius_it_is_judged_at() -> None:

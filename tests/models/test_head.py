@@ -64,6 +64,13 @@ def test_logits_pass(output: Callable[[Tensor], object], device: torch.device) -
     check_logits(Returns(output), SHAPE, 10, device)
 
 
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+def test_logits_of_real_images_must_be_finite(bad: float, device: torch.device) -> None:
+    model = Returns(lambda x: torch.where(x.new_tensor(range(20)).view(2, 10) == 3, bad, 0.0))
+    with pytest.raises(InputError, match="NaN or infinite before it is trained"):
+        check_logits(model, SHAPE, 10, device, images=torch.rand(2, *SHAPE, generator=torch.Generator()))
+
+
 def test_checking_leaves_no_trace(device: torch.device) -> None:
     model = build("cnn-w4", classes=10, shape=SHAPE).to(device)
     model.get_submodule("norm1").eval()

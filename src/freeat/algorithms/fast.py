@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
+from freeat.arguments import check_ball
 from freeat.attacks.ascent import delta_gradient
 from freeat.freezing import Mode
 from freeat.learner import Learner
@@ -29,6 +30,7 @@ class Fast:
     updates_per_batch = 1
 
     def __post_init__(self) -> None:
+        check_ball(self.ball)
         check_step_size(self.alpha)
 
     @property
@@ -38,7 +40,9 @@ class Fast:
         return self.ball.eps * (7 / 8 if isinstance(self.ball, Linf) else 1 / 2)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
-        ball, norms = self.ball, [l2_norm(x[..., :0, :, :, :])]
+        ball = self.ball
+        coins = learner.begin(x, ball.box)  # line 3
+        norms = [l2_norm(x[..., :0, :, :, :])]
         h = perturbed_loss(self.objective, learner, ball)
 
         def one_step(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
@@ -47,7 +51,6 @@ class Fast:
             norms.append(l2_norm(g_delta))
             return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, coins.at(0)))  # line 7
 
-        coins = learner.begin(x)  # line 3
         with learner.attacking(self.attack_mode):
             delta = learner.in_parts(one_step, coins, x, y)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 8

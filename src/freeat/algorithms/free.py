@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.arguments import check_ball
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.threat import Ball, Start, l2_norm
@@ -28,6 +29,7 @@ class Free:
     carry: bool = False
 
     def __post_init__(self) -> None:
+        check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
 
@@ -42,7 +44,7 @@ class Free:
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)
         norms = []
-        coins = learner.begin(x)  # line 3
+        coins = learner.begin(x, self.ball.box)  # line 3
         delta = self.ball.start(x, self.start, coins)  # line 4
         kept = learner.carried if self.carry else None
         if kept is not None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.arguments import check_ball
 from freeat.errors import InputError
 from freeat.freezing import Mode
 from freeat.learner import Learner
@@ -35,6 +36,7 @@ class Friendly:
     updates_per_batch = 1
 
     def __post_init__(self) -> None:
+        check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
         if self.tau < 0 or self.omega < 0:
@@ -53,7 +55,7 @@ class Friendly:
         def friendly_attack(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
             return self._attack(learner, x, y, tau, coins)
 
-        coins = learner.begin(x)
+        coins = learner.begin(x, self.ball.box)
         with learner.attacking(self.attack_mode):
             delta = learner.in_parts(friendly_attack, coins, x, y)
         losses = learner.weight_gradient(h, delta, x, y)

@@ -83,8 +83,8 @@ def make_algorithm(
     start: str | None = None,
     objective: Objective | None = None,
     eval_eps: float | None = None,
-    tau: int = 3,
-    omega: float = 0.0,
+    tau: int = Friendly.tau,
+    omega: float = Friendly.omega,
     carry: bool = False,
     warmup_updates: int = 0,
 ) -> Algorithm:
@@ -98,6 +98,10 @@ def make_algorithm(
         raise unknown_name("start", start, STARTS)
     if carry and parsed.family != "free":
         raise InputError(f"carry keeps δ between batches, which only Free does, not {name!r}")
+    if (tau, omega) != (Friendly.tau, Friendly.omega) and parsed.family != "friendly":
+        raise InputError(
+            f"τ = {tau} and ω = {omega:g} are settings of Friendly, which {name!r} does not have: leave them out"
+        )
     if objective is None:
         objective = OBJECTIVES[parsed.objective]()
     begin: Start = start or default_start(parsed)  # type: ignore[assignment]

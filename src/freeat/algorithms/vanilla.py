@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.arguments import check_ball
 from freeat.attacks.ascent import Ascent, Maximizer
 from freeat.freezing import Mode
 from freeat.learner import Learner
@@ -30,6 +31,7 @@ class Vanilla:
     updates_per_batch = 1
 
     def __post_init__(self) -> None:
+        check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
 
@@ -46,7 +48,7 @@ class Vanilla:
         def argmax(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
             return maximize(self.objective.attack(learner, x, y), x, y, self.ball, coins)
 
-        coins = learner.begin(x)  # line 3
+        coins = learner.begin(x, self.ball.box)  # line 3
         with learner.attacking(self.attack_mode):
             delta = learner.in_parts(argmax, coins, x, y)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 5

@@ -11,17 +11,24 @@ from freeat.models.build import seeded
 
 
 def check_logits(
-    model: nn.Module, shape: tuple[int, int, int], classes: int | None, device: torch.device
+    model: nn.Module,
+    shape: tuple[int, int, int],
+    classes: int | None,
+    device: torch.device,
+    *,
+    images: Tensor | None = None,
 ) -> int:
     """Refuse a model that does not map images (b, C, H, W) on ``device`` to logits (b, classes).
 
-    Returns the number of classes; with None it may be any.
+    Returns the number of classes; with None it may be any. It is tried on two ``images`` of the data, for which its
+    logits must be finite; without them on black ones, for which it may not have been made.
     """
     dtypes = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
-    images = torch.zeros(2, *shape, device=device, dtype=next(dtypes, torch.float32))
+    tried = torch.zeros(2, *shape) if images is None else images
+    tried = tried.to(device, next(dtypes, torch.float32))
     with torch.no_grad(), _evaluating(model):
         try:
-            output = model(images)
+            output = model(tried)
         except Exception as error:
             raise InputError(
                 f"the model fails on images of shape {tuple(shape)} on {device}: "
@@ -43,6 +50,11 @@ def check_logits(
     if not output.is_floating_point():
         raise InputError(
             f"the model returns {output.dtype}, not floating-point logits: return them before argmax"
+        )
+    if images is not None and not bool(output.isfinite().all()):
+        raise InputError(
+            "the model returns logits that are NaN or infinite before it is trained: look for weights that are "
+            "not finite, a division by zero or a logarithm in its forward pass"
         )
     if output.device.type != "meta" and _are_probabilities(output):
         raise InputError(
