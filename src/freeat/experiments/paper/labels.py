@@ -3,6 +3,9 @@
 ERM = "erm"
 VANILLA = "vanilla-10"
 FAST = "fast"
+FAST_SHORT_STEP = "fast-7/255"
+"""Fast as everywhere else, where it is drawn beside the longer step."""
+
 FAST_LONG_STEP = "fast-10/255"
 """Fast with the attack step 10/255 in Linf, which overfits catastrophically (Figure 11, Table 6)."""
 

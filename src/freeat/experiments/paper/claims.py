@@ -1,0 +1,179 @@
+"""The paper's empirical claims: the sentence, where it is shown, and the statistic that decides it."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from freeat.experiments.paper import figure_claims, table_claims
+from freeat.experiments.paper.evidence import Evidence
+from freeat.experiments.paper.findings import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A sentence of the paper, and what it says in numbers: that each finding's statistic is positive.
+
+    ``ours`` marks an observation that the paper does not make.
+    """
+
+    id: str
+    sentence: str
+    where: tuple[str, ...]
+    statistic: str
+    findings: Callable[[Evidence], Iterator[Finding]]
+    ours: bool = False
+
+
+CLAIMS: tuple[Claim, ...] = (
+    Claim(
+        id="free-gap-below-vanilla",
+        sentence="Our numerical results also suggest that the free AT method results in a considerably lower "
+        "generalization gap than the vanilla AT.",
+        where=("table-1", "table-4"),
+        statistic="robust gap of Vanilla-10 minus that of Free-m, m ≥ 4",
+        findings=table_claims.free_gap_below_vanilla,
+    ),
+    Claim(
+        id="fast-gap-below-vanilla",
+        sentence="We first demonstrate the overfitting issue in vanilla adversarial training and show that free or "
+        "fast algorithms can considerably reduce the generalization gap.",
+        where=("table-1", "table-4"),
+        statistic="robust gap of Vanilla-10 minus that of Fast",
+        findings=table_claims.fast_gap_below_vanilla,
+    ),
+    Claim(
+        id="vanilla-gap-above-erm",
+        sentence="While AT algorithms offer significant robustness against standard norm-bounded attacks, the "
+        "generalization gap between their performance on training and test data has been found to be considerably "
+        "greater than that of DNNs trained by standard empirical risk minimization (ERM)",
+        where=("introduction", "table-5"),
+        statistic="robust gap of Vanilla-10 minus the clean gap of ERM",
+        findings=table_claims.vanilla_gap_above_erm,
+    ),
+    Claim(
+        id="free-gap-smaller-throughout",
+        sentence="throughout the whole training process, the generalization performance of free AT is consistently "
+        "better than vanilla AT",
+        where=("figure-1", "figure-5"),
+        statistic="robust gap of Vanilla-10 minus that of Free-m after as many updates: the smallest on the curve",
+        findings=figure_claims.free_gap_smaller_throughout,
+    ),
+    Claim(
+        id="free-test-comparable",
+        sentence="Although the free AT algorithm applies a weaker adversary, it achieves comparable robustness on test "
+        "samples to the vanilla AT algorithm against the PGD attacks by lowering the generalization gap.",
+        where=("table-1", "table-4"),
+        statistic="robust test accuracy of Free-m, m ≥ 4, minus that of Vanilla-10, plus 2 points",
+        findings=table_claims.free_test_comparable,
+    ),
+    Claim(
+        id="free-trades-gap-below-trades",
+        sentence="Free–TRADES could considerably improve the generalization gap",
+        where=("table-3",),
+        statistic="robust gap of TRADES minus that of Free-TRADES",
+        findings=table_claims.free_trades_gap_below_trades,
+    ),
+    Claim(
+        id="free-trades-test-comparable",
+        sentence="while attaining a comparable (sometimes better) test performance to TRADES",
+        where=("table-3",),
+        statistic="robust test accuracy of Free-TRADES minus that of TRADES, plus 2 points",
+        findings=table_claims.free_trades_test_comparable,
+    ),
+    Claim(
+        id="clean-gaps-below",
+        sentence="Free-AT and Free–TRADES also have a better generalization performance on the clean data than "
+        "Vanilla-AT and TRADES.",
+        where=("table-5",),
+        statistic="clean gap of Vanilla-10 (TRADES) minus that of Free-4 (Free-TRADES)",
+        findings=table_claims.clean_gaps_below,
+    ),
+    Claim(
+        id="friendly-like-vanilla",
+        sentence="a smaller ε_train results in PGD AT-like numerical results",
+        where=("table-2",),
+        statistic="2 points minus the distance of the robust gaps of Friendly (trained at ε) and Vanilla-10",
+        findings=table_claims.friendly_like_vanilla,
+    ),
+    Claim(
+        id="friendly-twice-like-fast",
+        sentence="by choosing a sufficiently large ε_train its generalization improvement over vanilla AT is similar "
+        "to that of Fast-AT.",
+        where=("table-2", "table-1"),
+        statistic="2 points minus the distance of the robust gaps of Friendly (trained at 2ε) and Fast",
+        findings=table_claims.friendly_twice_like_fast,
+    ),
+    Claim(
+        id="free-withstands-square",
+        sentence="We extensively observe the improvements of the free algorithm compared to the vanilla algorithm "
+        "against different black-box attacks",
+        where=("figure-2", "figure-6"),
+        statistic="accuracy of Free-4 minus that of Vanilla-10 under Square: the smallest over the radii",
+        findings=figure_claims.free_withstands_square,
+    ),
+    Claim(
+        id="free-withstands-transfer",
+        sentence="We demonstrate that the smaller generalization gap could translate into greater robustness against "
+        "score-based or transferred black-box attacks.",
+        where=("figure-3", "figure-7"),
+        statistic="accuracy of Free-4 minus that of Vanilla-10 under transferred attacks: the smallest over the radii",
+        findings=figure_claims.free_withstands_transfer,
+    ),
+    Claim(
+        id="not-gradient-masking",
+        sentence="which suggests that its robustness is not gained from gradient-masking but rather attributed to the "
+        "smaller generalization gap.",
+        where=("figure-2", "figure-6", "table-1"),
+        statistic="accuracy of Free-4 under Square at the training radius minus that under PGD-10, and minus that of "
+        "Vanilla-10 under Square: the smaller",
+        findings=figure_claims.not_gradient_masking,
+    ),
+    Claim(
+        id="free-transfers-better",
+        sentence="the adversarial perturbations designed for DNNs trained by free AT could transfer better to an "
+        "unseen target neural net than those found for DNNs trained by vanilla and fast AT.",
+        where=("figure-8", "figure-9"),
+        statistic="accuracy of a standard model under perturbations made on Vanilla-10 (Fast) minus that under those "
+        "made on Free-4: the smallest over the radii",
+        findings=figure_claims.free_transfers_better,
+    ),
+    Claim(
+        id="gap-falls-faster-in-n",
+        sentence="the generalization gap of free AT is notably decreasing faster than vanilla AT with respect to n",
+        where=("figure-4", "figure-10"),
+        statistic="exponent a of the gap ∝ n^(−a): Free-m's minus Vanilla-10's",
+        findings=figure_claims.gap_falls_faster_in_n,
+    ),
+    Claim(
+        id="fast-collapses",
+        sentence="setting the fast attack learning rate as α_δ = 10/255 will lead to fast AT’s catastrophic "
+        "overfitting over the course of 200 training epochs.",
+        where=("figure-11",),
+        statistic="one half minus (at 7/255: the other way round) the part of the best robust training accuracy that "
+        "is left at the end",
+        findings=figure_claims.fast_collapses,
+    ),
+    Claim(
+        id="early-stopping-order",
+        sentence="Table 6 reports the generalization gaps of the models trained by vanilla, fast (with α_δ = 10/255), "
+        "and free AT algorithms if the training process is stopped at the 50th epoch.",
+        where=("table-6",),
+        statistic="robust gap of Vanilla-10 minus Fast's, and Fast's minus Free-4's: the smaller",
+        findings=table_claims.early_stopping_order,
+    ),
+    Claim(
+        id="gradient-norm-bounded-below",
+        sentence="the minimum gradient norm on training data is constantly lower-bounded by O(10⁻³) in those "
+        "experiments",
+        where=("figure-12",),
+        statistic="log10 of the smallest gradient norm of a run, plus 3.5",
+        findings=figure_claims.gradient_norm_bounded_below,
+    ),
+    Claim(
+        id="gap-falls-with-m",
+        sentence="The gap of Free-m falls as m grows.",
+        where=("table-1", "table-4"),
+        statistic="robust gap of Free-m minus that of the next m: the smallest",
+        findings=table_claims.gap_falls_with_m,
+        ours=True,
+    ),
+)

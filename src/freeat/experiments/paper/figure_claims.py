@@ -1,0 +1,193 @@
+"""What the claims about figures come to: comparisons along curves, radii and sizes."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+from freeat.experiments.paper.estimate import Estimate, average, exponent, seed_cell
+from freeat.experiments.paper.evidence import Evidence, Panel, Series, points
+from freeat.experiments.paper.findings import Finding, all_positive, lacking, positive
+from freeat.experiments.paper.labels import (
+    FAST,
+    FAST_LONG_STEP,
+    FAST_SHORT_STEP,
+    FREE,
+    VANILLA,
+)
+from freeat.experiments.paper.settings import radius
+from freeat.experiments.paper.table_claims import MAIN, MANY_STEPS
+
+NEAR = 0.02
+"""Points of two curves that lie closer than this part of the training are compared."""
+
+COLLAPSED = 0.5
+"""Fast has collapsed where less than this part of its best robust training accuracy is left at the end."""
+
+LEAST_ORDER = -3.5
+"""Norms above 10 to this power are of the order of 10⁻³ or larger."""
+
+TINIEST = 1e-30
+"""What a gradient of exactly zero counts as in the logarithm."""
+
+
+def _missing(panel: Panel, *labels: str) -> str | None:
+    absent = [label for label in labels if label not in panel.series]
+    return f"{absent[0]} was not measured" if absent else None
+
+
+def free_gap_smaller_throughout(evidence: Evidence) -> Iterator[Finding]:
+    """Vanilla's gap minus Free's at every point of the curves: the smallest."""
+    for panel in evidence.panels("figure-1", "figure-5"):
+        for label in MANY_STEPS:
+            title = f"{panel.title} {label}"
+            if label not in panel.series:
+                continue
+            if reason := _missing(panel, VANILLA):
+                yield lacking(title, reason)
+                continue
+            pairs = _at_equal_updates(panel.series[VANILLA], panel.series[label])
+            if not pairs:
+                yield lacking(title, "no evaluations at equal numbers of updates")
+                continue
+            updates, differences = zip(*pairs, strict=True)
+            worst = min(pairs, key=lambda pair: pair[1].value)[0]
+            detail = f"smallest at update {worst} of {len(updates)} points up to {updates[-1]}"
+            yield all_positive(title, differences, detail)
+
+
+def _at_equal_updates(vanilla: Series, free: Series) -> list[tuple[int, Estimate]]:
+    """Vanilla's gap minus Free's at the points both have, by Free's updates."""
+    near = NEAR * vanilla["updates"][-1]
+    found = []
+    theirs = list(zip(vanilla["updates"], points(vanilla, "gap"), strict=True))
+    for update, own in zip(free["updates"], points(free, "gap"), strict=True):
+        nearest, other = min(theirs, key=lambda point: abs(point[0] - update))
+        if abs(nearest - update) <= near:
+            found.append((update, other - own))
+    return found
+
+
+def _along_radii(one: Series, other: Series) -> list[tuple[float, Estimate]]:
+    """Accuracy of one minus that of the other at every radius both have."""
+    theirs = dict(zip(other["eps"], points(other, "accuracy"), strict=True))
+    own = zip(one["eps"], points(one, "accuracy"), strict=True)
+    return [(eps, value - theirs[eps]) for eps, value in own if eps in theirs]
+
+
+def _at_each_radius(title: str, differences: Sequence[tuple[float, Estimate]], what: str) -> Finding:
+    if not differences:
+        return lacking(title, "no radius was measured for both")
+    worst = min(differences, key=lambda pair: pair[1].value)[0]
+    detail = f"{what}; smallest at {255 * worst:.4g}/255 of {len(differences)} radii"
+    return all_positive(title, [difference for _, difference in differences], detail)
+
+
+def free_withstands_square(evidence: Evidence) -> Iterator[Finding]:
+    """Free's accuracy minus Vanilla's at each radius: the smallest."""
+    for panel in evidence.panels("figure-2", "figure-6"):
+        if reason := _missing(panel, FREE, VANILLA):
+            yield lacking(panel.title, reason)
+            continue
+        free, vanilla = panel.series[FREE], panel.series[VANILLA]
+        yield _at_each_radius(
+            panel.title, _along_radii(free, vanilla), f"{free['attack']}, {free['n']} images"
+        )
+
+
+def free_withstands_transfer(evidence: Evidence) -> Iterator[Finding]:
+    """The same under transferred perturbations, averaged over the models they come from."""
+    panels = list(evidence.panels("figure-3", "figure-7"))
+    for block in dict.fromkeys((panel.data, panel.norm) for panel in panels):
+        title = " ".join(block)
+        sources = [panel for panel in panels if (panel.data, panel.norm) == block]
+        whole = [panel for panel in sources if not _missing(panel, FREE, VANILLA)]
+        if len(whole) < len(sources):
+            yield lacking(title, "free-4 or vanilla-10 was not measured against every source")
+            continue
+        by_radius: dict[float, list[Estimate]] = {}
+        for panel in whole:
+            for eps, difference in _along_radii(panel.series[FREE], panel.series[VANILLA]):
+                by_radius.setdefault(eps, []).append(difference)
+        means = [(eps, average(found)) for eps, found in by_radius.items() if len(found) == len(sources)]
+        yield _at_each_radius(title, means, f"mean over perturbations {', '.join(p.panel for p in sources)}")
+
+
+def not_gradient_masking(evidence: Evidence) -> Iterator[Finding]:
+    """At the training radius: Square leaves Free more accuracy than PGD does, and more than it leaves Vanilla.
+
+    Masked gradients mislead PGD and not Square, which uses none.
+    """
+    for panel in evidence.panels("figure-2", "figure-6"):
+        row = evidence.row(MAIN, panel.data, panel.norm, FREE)
+        if (reason := _missing(panel, FREE, VANILLA)) or row is None or not row.cells:
+            yield lacking(panel.title, reason or f"{FREE} was not measured by PGD")
+            continue
+        eps = radius(panel.data, panel.norm)
+        free, vanilla = (
+            [e for r, e in zip(s["eps"], points(s, "accuracy"), strict=True) if math.isclose(r, eps)]
+            for s in (panel.series[FREE], panel.series[VANILLA])
+        )
+        if not (free and vanilla):
+            yield lacking(panel.title, f"Square was not run at the training radius {255 * eps:.4g}/255")
+            continue
+        pgd = row.cells["robust_test"]
+        detail = f"{FREE}: Square {100 * free[0].value:.1f} %, PGD-10 {100 * pgd.value:.1f} %; "
+        detail += f"{VANILLA}: Square {100 * vanilla[0].value:.1f} %"
+        yield all_positive(panel.title, [free[0] - pgd, free[0] - vanilla[0]], detail)
+
+
+def free_transfers_better(evidence: Evidence) -> Iterator[Finding]:
+    """What a standard model keeps under a rival's perturbations minus what it keeps under Free's: the smallest."""
+    for panel in evidence.panels("figure-8", "figure-9"):
+        for rival in (VANILLA, FAST):
+            title = f"{panel.title} against {rival}"
+            if reason := _missing(panel, FREE, rival):
+                yield lacking(title, reason)
+                continue
+            differences = _along_radii(panel.series[rival], panel.series[FREE])
+            yield _at_each_radius(title, differences, f"{panel.series[FREE]['n']} images")
+
+
+def gap_falls_faster_in_n(evidence: Evidence) -> Iterator[Finding]:
+    """The exponent a of Free's gap ∝ n^(−a) minus Vanilla's."""
+    for panel in evidence.panels("figure-4", "figure-10"):
+        for label in MANY_STEPS:
+            if label not in panel.series:
+                continue
+            title = f"{panel.title} {label}"
+            if reason := _missing(panel, VANILLA):
+                yield lacking(title, reason)
+                continue
+            own, other = (
+                exponent(s["n"], points(s, "gap")) for s in (panel.series[label], panel.series[VANILLA])
+            )
+            if own is None or other is None:
+                yield lacking(title, "no exponent: fewer than two sizes, or a gap that is not positive")
+                continue
+            detail = f"a = {own.value:.2f}, {VANILLA} {other.value:.2f}, n = {panel.series[label]['n']}"
+            yield positive(title, own - other, detail)
+
+
+def fast_collapses(evidence: Evidence) -> Iterator[Finding]:
+    """How far what is left of the best robust training accuracy lies below (10/255), above (7/255) a half."""
+    for panel in evidence.panels("figure-11"):
+        for label, sign in ((FAST_LONG_STEP, -1), (FAST_SHORT_STEP, 1)):
+            title = f"{panel.title} {label}"
+            if reason := _missing(panel, label):
+                yield lacking(title, reason)
+                continue
+            runs = panel.series[label]["collapse"]
+            left = Estimate.of_cell(seed_cell([run["left"] for run in runs], [0.0] * len(runs)))
+            seen = sum(run["seen"] for run in runs)
+            detail = f"{100 * left.value:.0f} % of its best robust training accuracy is left; "
+            detail += f"{seen} of {len(runs)} runs were seen to collapse"
+            yield positive(title, left.plus(-COLLAPSED).times(sign), detail)
+
+
+def gradient_norm_bounded_below(evidence: Evidence) -> Iterator[Finding]:
+    """The logarithm of the smallest ‖∇_δ h‖ of a run, above the order of 10⁻³."""
+    for panel in evidence.panels("figure-12"):
+        for label, series in panel.series.items():
+            logs = [math.log10(max(least, TINIEST)) for least in series["smallest_of_seeds"]]
+            order = Estimate.of_cell(seed_cell(logs, [0.0] * len(logs)))
+            detail = f"smallest norm {min(series['smallest_of_seeds']):.1e}"
+            yield positive(f"{panel.title} {label}", order.plus(-LEAST_ORDER), detail)

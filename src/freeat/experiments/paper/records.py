@@ -1,0 +1,88 @@
+"""What a finished run says at a point of its training: accuracies, gaps, and the error the images leave in them."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from freeat.experiments.paper.estimate import Cell, proportion_error, seed_cell
+from freeat.experiments.tasks import Training
+from freeat.intervals import wilson
+
+Record = Mapping[str, Any]
+View = Literal["augmented", "plain"]
+"""How the training images are seen: augmented as in the paper's tables, or plain as R_S is defined."""
+
+NEAR = 0.02
+"""How far from the point asked for, as a part of the training, an evaluation may lie."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """One run at one point: a value, and its standard error from the images."""
+
+    value: float
+    image_error: float
+
+
+def finished(runs: Sequence[Training]) -> list[Training]:
+    """The runs that have a result."""
+    return [run for run in runs if run.result() is not None]
+
+
+def evaluations(run: Training) -> list[Record]:
+    """The evaluations of a run in the order of its updates, the final one last."""
+    return [record for record in run.folder.history() if record["kind"] in ("evaluation", "final")]
+
+
+def record_at(run: Training, at: float) -> Record | None:
+    """The evaluation after this part of the training; None where none was made close to it."""
+    if at >= 1:
+        return run.result()
+    records = evaluations(run)
+    total = records[-1]["update"] if records else 0
+    best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
+    return best if best is not None and abs(best["update"] / total - at) <= NEAR else None
+
+
+def reading(record: Record, column: str, view: View) -> Reading:
+    """A column of a table (``robust_train``, ``clean_gap``, …) as the record has it."""
+    kind, split = column.split("_")
+    if split == "gap":
+        train, test = (reading(record, f"{kind}_{part}", view) for part in ("train", "test"))
+        return Reading(
+            value=train.value - test.value, image_error=math.hypot(train.image_error, test.image_error)
+        )
+    if split == "test":
+        part = record["test"]
+        return _proportion(part, kind, population=None)
+    part = record.get("train_augmented", record["train"]) if view == "augmented" else record["train"]
+    return _proportion(part, kind, population=part["population"])
+
+
+def _proportion(part: Mapping[str, Any], kind: str, population: int | None) -> Reading:
+    """Training images that were all seen leave no error; test images stand for the unseen."""
+    p = part[f"{kind}_accuracy"]
+    return Reading(value=p, image_error=proportion_error(p, part["n"], population))
+
+
+def cells(records: Sequence[Record], columns: Sequence[str], view: View) -> dict[str, Cell]:
+    """Every column over the seeds' records."""
+    found = {}
+    for column in columns:
+        readings = [reading(record, column, view) for record in records]
+        found[column] = seed_cell([r.value for r in readings], [r.image_error for r in readings])
+    return found
+
+
+def above_chance(record: Record, trained_on: Literal["clean", "robust"] = "robust") -> bool:
+    """Whether the run trained: the training accuracy it strove for and clean test accuracy above chance.
+
+    Both by their intervals. A model trained without an adversary strove for clean accuracy.
+    """
+    chance = 1 / len(record["train"]["per_class"])
+    for split, kind in (("train", trained_on), ("test", "clean")):
+        n = record[split]["n"]
+        if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance:
+            return False
+    return True
