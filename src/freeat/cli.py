@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from freeat import __version__
 from freeat.errors import InputError
@@ -25,6 +26,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("freeat.commands.data", "List and fetch data sets."),
     "algorithms": ("freeat.commands.listing", "List the training algorithms."),
     "models": ("freeat.commands.listing", "List the networks with their parameter counts."),
+    "doctor": ("freeat.commands.doctor", "Say what this machine has: device, precision, data, extras."),
+    "completion": ("freeat.commands.completion", "Print the script for completion in bash, zsh or fish."),
 }
 """Each command's module and its line in the list; the modules are imported when the command is used."""
 
@@ -47,9 +50,16 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         from freeat.errors import unknown_name
 
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+        completing = ctx.resilient_parsing
+        if args and not completing and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise unknown_name("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        # Not the group's own way, which would import every command.
+        names = [(name, line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=line) for name, line in names), *options]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
