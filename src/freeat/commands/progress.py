@@ -1,7 +1,9 @@
-"""Progress of a run: a bar with the current robust accuracy on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar with robust accuracy, throughput and remaining time on a terminal, plain lines elsewhere."""
 
 import sys
 import time
+from collections import deque
+from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -48,31 +50,84 @@ class Bar:
             self.bar.stop()
 
 
-class RunProgress(Bar):
-    """Watches one run."""
+class Speed:
+    """How fast weights are updated of late; the time of judging is left out."""
 
-    def __init__(self, title: str) -> None:
+    SPAN = 10.0
+    """Seconds that are looked back on."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def pause(self) -> None:
+        """Something else begins: what comes after is measured anew."""
+        self._seen.clear()
+
+    def at(self, now: float, update: int) -> float | None:
+        """Updates per second up to now; None while too little was seen."""
+        self._seen.append((now, update))
+        while len(self._seen) > 2 and now - self._seen[1][0] > self.SPAN:
+            self._seen.popleft()
+        then, first = self._seen[0]
+        return (update - first) / (now - then) if now > then else None
+
+
+class RunProgress(Bar):
+    """Watches one run, whose batches have ``batch_size`` images."""
+
+    EVERY = 30.0
+    """Seconds between two lines where there is no terminal."""
+
+    def __init__(self, title: str, batch_size: int) -> None:
         super().__init__()
         self.title = title
+        self.batch_size = batch_size
         self._task: TaskID | None = None
+        self._began: tuple[float, int] | None = None
         self._spoke = time.monotonic()
+        self._speed = Speed()
+        self._rate: float | None = None
         self._latest = ""
 
     def step(self, update: int, total: int, loss: float | None) -> None:
-        shown = f"loss {loss:.3f}  {self._latest}" if loss is not None else self._latest
+        now = time.monotonic()
+        self._began = self._began or (now, update)
+        self._rate = self._speed.at(now, update) or self._rate
         if self.bar is not None:
             if self._task is None:
                 self._task = self.bar.add_task(self.title, total=total, unit="updates", latest="")
-            self.bar.update(self._task, completed=update, latest=shown)
-        elif time.monotonic() - self._spoke > 30:
-            self._spoke = time.monotonic()
-            click.echo(f"{self.title}: update {update}/{total}  {shown}", err=True)
+            self.bar.update(self._task, completed=update, latest=self._shown(loss))
+        elif now - self._spoke > self.EVERY:
+            self._spoke = now
+            left = self._left(now, update, total)
+            click.echo(f"{self.title}: update {update}/{total}{left}  {self._shown(loss)}", err=True)
 
     def record(self, record: dict[str, Any]) -> None:
         self._latest = describe(record)
+        self._speed.pause()
         if self.bar is None:
             self._spoke = time.monotonic()
-            click.echo(f"{self.title}: update {record['update']}  {self._latest}", err=True)
+            shown = [self._latest] if self._rate is None else [self._latest, self._throughput(self._rate)]
+            click.echo(f"{self.title}: update {record['update']}  {'  '.join(shown)}", err=True)
+
+    def _shown(self, loss: float | None) -> str:
+        parts = [
+            "" if loss is None else f"loss {loss:.3f}",
+            "" if self._rate is None else self._throughput(self._rate),
+            self._latest,
+        ]
+        return "  ".join(part for part in parts if part)
+
+    def _throughput(self, rate: float) -> str:
+        return f"{rate * self.batch_size:,.0f} images/s"
+
+    def _left(self, now: float, update: int, total: int) -> str:
+        """The time that remains if it goes on as since the beginning, judging included."""
+        assert self._began is not None
+        then, first = self._began
+        if update <= first:
+            return ""
+        return f"  {timedelta(seconds=round((now - then) / (update - first) * (total - update)))} left"
 
 
 class GridProgress(Bar):

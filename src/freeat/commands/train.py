@@ -29,8 +29,14 @@ if TYPE_CHECKING:
     "--out", type=click.Path(path_type=Path), help="run folder; default runs/ALGORITHM-NORM-DATA-ID"
 )
 @place_options
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="TRACKER",
+    help="also log to tensorboard or wandb (extras of these names); may be repeated",
+)
 @json_option
-def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> int:
+def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Train a robust classifier and measure its generalization gap.
 
     Settings come from the YAML file SPEC, if one is named, and from the options, which win. The same command run
@@ -46,6 +52,7 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     from freeat.lease import LeaseLost
     from freeat.run import execute
     from freeat.store import RunFolder
+    from freeat.tracking import Together, Tracking
     from freeat.training import Diverged
 
     settings, place = split_place(given)
@@ -54,10 +61,17 @@ def train(spec: Path | None, out: Path | None, as_json: bool, **given: Any) -> i
     folder = out or Path("runs") / _name(training)
     where = make_place(folder, place, names_code=settings["model"] is not None)
     try:
-        with RunProgress(training.algorithm) as progress, stop_wish() as wish:
+        with (
+            RunProgress(training.algorithm, training.batch_size) as progress,
+            Tracking(track, RunFolder(folder)) as tracking,
+            stop_wish() as wish,
+            redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
+        ):
             _announce(RunFolder(folder))
-            with redirect_stdout(sys.stderr):  # a user's model may print, and stdout is for the result
-                result = execute(training, evaluation, where, watcher=progress, should_stop=wish)
+            watcher = Together(progress, tracking)
+            result = execute(training, evaluation, where, watcher=watcher, should_stop=wish)
+            if result:
+                tracking.catch_up()  # a run that was finished before is logged too
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
