@@ -14,6 +14,7 @@ from freeat.data.images import Images
 from freeat.data.location import data_folder
 from freeat.data.published import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
 from freeat.data.readers.arrays import Arrays
+from freeat.data.readers.arrow import is_arrow, read_arrow
 from freeat.data.readers.digits import read_digits
 from freeat.data.readers.folder import read_folder
 from freeat.data.readers.npz import read_npz
@@ -89,7 +90,7 @@ def load(
     image_size: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> DataSet:
-    """A data set by its name, or by the path of an ``.npz`` file, a published archive, or a folder of images.
+    """A data set by its name, or by a path: of an ``.npz``, a published archive, images, or 🤗 parquet or arrow files.
 
     ``seed`` and ``test_fraction`` matter only where a test split must be made, ``image_size`` only where images
     of many sizes must become one; above ``memory_limit`` bytes a folder is decoded to memory-mapped files.
@@ -102,6 +103,9 @@ def load(
         return _load_named(source, folder, store)
     path = _existing(name_or_path)
     found = recognize(path)
+    if found is None and is_arrow(path):
+        arrays = read_arrow(path, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
+        return _own_images(path, arrays)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
         return _load_images(path, store, seed, test_fraction, image_size)
     _refuse_resizing(path.name, image_size)
@@ -183,7 +187,11 @@ def _load_images(
     arrays = read_folder(
         open_tree(path), store, seed=seed, test_fraction=test_fraction, image_size=image_size
     )
-    # CIFAR's 4 of 32 pixels, in proportion.
+    return _own_images(path, arrays)
+
+
+def _own_images(path: Path, arrays: Arrays) -> DataSet:
+    """A user's pictures, with the augmentation customary for pictures: CIFAR's 4 of 32 pixels, in proportion."""
     pad = max(1, min(arrays.x_train.shape[1:3]) // 8)
     return replace(_dataset(path.stem, arrays), augment=CropFlip(pad=pad))
 
