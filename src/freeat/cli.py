@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("freeat.commands.train", "Train a robust classifier and measure its generalization gap."),
     "evaluate": ("freeat.commands.evaluate", "Judge a trained run again, with another attack or radius."),
     "compare": ("freeat.commands.compare", "Several algorithms and seeds on one data set, side by side."),
+    "reproduce": ("freeat.commands.reproduce", "The paper's tables and figures, ours beside the published ones."),
     "attack": ("freeat.commands.attack", "Measure how robust models are against an attack, over radii."),
     "transfer": ("freeat.commands.transfer", "Attack models with perturbations made on other models."),
     "stability": (

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from freeat.experiments.tasks import Measurement, Task, Training
+from freeat.experiments.tasks import Measurement, Training
 
+Piece = Training | Measurement
 Kind = Literal["table", "curves", "radius", "size", "norms"]
 
 
@@ -36,7 +37,7 @@ class Entry:
         return frozenset(run.key for run in self.targets or self.runs)
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[Piece, ...]:
         """Its runs, those its measurements open besides (Figure 3's sources, Figure 9's targets), and these."""
         opened = (run for measurement in self.measurements for run in measurement.runs)
         return (*self.runs, *opened, *self.measurements)
@@ -51,7 +52,7 @@ class Experiment:
     kind: Kind
     entries: tuple[Entry, ...]
 
-    def tasks(self) -> Iterator[Task]:
+    def tasks(self) -> Iterator[Piece]:
         """Every piece of work it needs; what two entries share comes twice, with one key."""
         for entry in self.entries:
             yield from entry.tasks

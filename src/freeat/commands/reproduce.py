@@ -1,0 +1,136 @@
+"""``freeat reproduce``: the paper's tables and figures, ours beside the published ones."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.commands.options import json_option
+from freeat.commands.stopping import StopWish, stop_wish
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.experiments.engine import Done, Pool
+    from freeat.experiments.paper.experiment import Piece
+    from freeat.experiments.paper.planner import Plan
+    from freeat.experiments.paper.reproduction import Reproduction
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option(
+    "--scale",
+    type=click.Choice(["paper", "night", "hour", "smoke"]),
+    default="hour",
+    show_default=True,
+    help="how large: the paper's own settings (for GPUs), a night or an hour on two cores, or seconds per run",
+)
+@click.option("--data", default=None, help="data sets, separated by commas  [default: all that are here]")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    default=Path("reproduction"),
+    show_default=True,
+    help="folder of the runs, which may be shared by any number of processes and machines",
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="folder of tables and figures  [default: STORE/SCALE]"
+)
+@click.option(
+    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="where runs run"
+)
+@click.option("--address", default=None, help="address of the Ray cluster, e.g. auto")
+@click.option("--gpus-per-run", type=float, default=None, help="GPUs, or a part of one, that a run takes")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
+@click.option(
+    "--checkpoint-every", type=float, default=60.0, show_default=True, help="seconds between checkpoints"
+)
+@click.option(
+    "--dry-run", is_flag=True, help="print the runs, what they cost and the estimated time; train nothing"
+)
+@json_option
+def reproduce(
+    names: tuple[str, ...],
+    scale: str,
+    data: str | None,
+    store: Path,
+    out: Path | None,
+    engine: str,
+    address: str | None,
+    gpus_per_run: float | None,
+    jobs: int | None,
+    device: str,
+    data_dir: Path | None,
+    checkpoint_every: float,
+    dry_run: bool,
+    as_json: bool,
+) -> int:
+    """Run what tables and figures of the paper need, and put our numbers beside the published ones.
+
+    NAME is table-1 … table-6, figure-1 … figure-12, or all. Runs that several of them need are trained once;
+    finished ones are found in the store, interrupted ones go on.
+
+    \b
+    freeat reproduce table-1 figure-2 --scale hour --data cifar10
+    freeat reproduce all --scale paper --dry-run
+    """
+    from freeat.experiments.engines import make_pool
+    from freeat.experiments.paper.gather import FORMAT
+    from freeat.experiments.paper.reproduction import prepare
+    from freeat.experiments.paper.scales import find_scale
+    from freeat.experiments.tasks import Site
+    from freeat.files import write_json
+    from freeat.fitting import Stopped
+    from freeat.reports.plan import plan_lines, plan_table
+
+    size = find_scale(scale)
+    if size.miniature and data_dir is not None:
+        raise InputError(f"--data-dir {data_dir}: --scale {scale} makes its own data, in the store")
+    place = store.resolve() / "data" if size.miniature else data_dir
+    site = Site(store=store.resolve(), device=device, data_dir=place, checkpoint_every=checkpoint_every)
+    asked = [name.strip() for name in data.split(",")] if data is not None else None
+    work = prepare(names, size, site, data=asked, workers=jobs)
+    absent = {one.what: one.reason for one in work.absent}
+    if dry_run:
+        words = work.make_plan()[0].words()
+        if as_json:
+            click.echo(json.dumps(words | {"absent": absent}))
+        else:
+            plan_table(words, absent)
+        return 0
+    plan = work.plan()
+    for line in plan_lines(plan.words(), absent):
+        click.echo(line, err=True)
+    options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}
+    try:
+        with (
+            stop_wish() as wish,
+            make_pool(engine, address=address, gpus_per_run=gpus_per_run, **options) as pool,
+        ):
+            done = _carry_out(work, plan, pool, wish)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
+    document = work.document(plan, done)
+    folder = out or store / scale
+    write_json(folder / "reproduction.json", document, format=FORMAT)
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), **document}))
+    return 1 if document["failures"] else 0
+
+
+def _carry_out(work: "Reproduction", plan: "Plan", pool: "Pool", wish: StopWish) -> "list[Done[Piece]]":
+    from freeat.commands.plan_progress import PlanProgress
+
+    done = []
+    found = work.finished(plan)
+    with PlanProgress(plan) as progress:
+        for outcome in work.carry_out(plan, pool, found, on_tick=progress.tick, should_stop=wish):
+            done.append(outcome)
+            progress.finished(outcome, found=outcome.task.key in found)
+    return done

@@ -1,0 +1,33 @@
+"""The plan of a reproduction in its store: made once, by one process, and the same for all that share the store."""
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from freeat.experiments.paper.planner import Plan, Wish
+from freeat.files import read_json, write_json
+from freeat.lease import Busy, leased
+
+FORMAT = 1
+WAIT = 0.5
+
+
+def plan_path(store: Path, scale: str, wishes: Sequence[Wish]) -> Path:
+    """Where the plan of these wishes is kept: another choice of tables or data sets has another plan."""
+    keys = "\n".join(sorted(wish.task.key for wish in wishes))
+    return store / "plans" / f"plan-{scale}-{hashlib.sha256(keys.encode()).hexdigest()[:8]}.json"
+
+
+def settled_plan(path: Path, make: Callable[[], tuple[Plan, dict[str, Any]]]) -> Plan:
+    """The stored plan; where there is none, one is made, while other processes wait for it."""
+    while not path.is_file():
+        try:
+            with leased(path.with_suffix(".lease")):
+                if not path.is_file():
+                    plan, facts = make()
+                    write_json(path, plan.words() | facts, format=FORMAT)
+        except Busy:
+            time.sleep(WAIT)
+    return Plan.of(read_json(path, format=FORMAT))

@@ -1,0 +1,146 @@
+"""A reproduction from beginning to end: what was asked for, planned, carried out, and gathered."""
+
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from freeat.data.catalogue import available
+from freeat.data.location import data_folder
+from freeat.data.miniatures import write_miniatures
+from freeat.data.sources import SOURCES, find_source
+from freeat.errors import InputError, unknown_name
+from freeat.experiments.engine import Done, Pool, Tick, carry_out
+from freeat.experiments.paper.catalogue import experiments, names_of
+from freeat.experiments.paper.costing import Estimator
+from freeat.experiments.paper.experiment import Experiment, Piece
+from freeat.experiments.paper.gather import gather
+from freeat.experiments.paper.plan_file import plan_path, settled_plan
+from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
+from freeat.experiments.paper.scales import Scale
+from freeat.experiments.paper.sessions import Session, taken
+from freeat.experiments.tasks import Site
+from freeat.machine import provenance, resolve_device, usable_cores
+
+MINIATURE_IMAGES = 32
+"""In each split of the miniature data sets: more than any run at that scale asks for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """Tables and figures at a scale, from the data sets that are here."""
+
+    scale: Scale
+    site: Site
+    experiments: tuple[Experiment, ...]
+    absent: tuple[LeftOut, ...]
+    workers: int
+
+    @cached_property
+    def wishes(self) -> list[Wish]:
+        return wishes(self.experiments)
+
+    @property
+    def plan_path(self) -> Path:
+        return plan_path(self.site.store, self.scale.name, self.wishes)
+
+    def make_plan(self) -> tuple[Plan, dict[str, Any]]:
+        """The plan as this machine's speed suggests it, and what was measured for it. Writes nothing."""
+        estimator = Estimator(site=self.site, workers=self.workers)
+        plan = fit(self.wishes, estimator, budget=self.scale.budget, workers=self.workers)
+        return plan, {"scale": self.scale.name, "machine": estimator.document()}
+
+    def plan(self) -> Plan:
+        """The plan in the store, made now if there is none."""
+        return settled_plan(self.plan_path, self.make_plan)
+
+    def tasks(self, plan: Plan) -> list[Piece]:
+        """The tasks of a plan in its order."""
+        known = {wish.task.key: wish.task for wish in self.wishes}
+        return [known[item.key] for item in plan.items]
+
+    def finished(self, plan: Plan) -> frozenset[str]:
+        """Keys of the tasks of a plan that are in the store."""
+        return frozenset(task.key for task in self.tasks(plan) if task.result() is not None)
+
+    def carry_out(
+        self,
+        plan: Plan,
+        pool: Pool,
+        found: frozenset[str],
+        *,
+        on_tick: Callable[[Tick], None] = lambda tick: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> "Iterator[Done[Piece]]":
+        """Carry the tasks out that are not ``found`` finished; yields each as it ends."""
+        session = Session.of(self.plan_path, shlex.join(["freeat", *sys.argv[1:]]))
+        for done in carry_out(self.tasks(plan), pool, on_tick=on_tick, should_stop=should_stop):
+            if done.task.key not in found:
+                session.carried_out()
+            yield done
+
+    def document(self, plan: Plan, done: Sequence["Done[Piece]"]) -> dict[str, Any]:
+        """All that came out, with the published numbers and where everything comes from."""
+        gathered = gather(self.experiments, estimated={item.key: item.seconds for item in plan.items})
+        failures = [{"task": one.task.name, "reason": one.failure} for one in done if one.result is None]
+        return {
+            "scale": self.scale.name,
+            **gathered,
+            "seconds": {"estimated": plan.seconds, "taken": taken(self.plan_path), "budget": plan.budget},
+            "left_out": [asdict(one) for one in (*self.absent, *plan.left_out)],
+            "failures": failures,
+            **provenance(resolve_device(self.site.device)),
+        }
+
+
+def prepare(
+    names: Iterable[str],
+    scale: Scale,
+    site: Site,
+    *,
+    data: Iterable[str] | None = None,
+    workers: int | None = None,
+) -> Reproduction:
+    """What ``names`` ask for at a scale, of the data sets asked for (None: all four) that are here."""
+    if scale.miniature:
+        write_miniatures(data_folder(site.data_dir), MINIATURE_IMAGES)
+    asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
+    absent = [] if scale.miniature else [one for name in asked for one in _absent(name, scale, site)]
+    missing = {one.what for one in absent}
+    here = [name for name in asked if name not in missing]
+    made = experiments(names_of(names), scale, site, here)
+    if not made:
+        reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
+        raise InputError(f"nothing of what was asked for can be reproduced here ({reasons})")
+    fitting = max(1, usable_cores() // scale.threads)
+    return Reproduction(
+        scale=scale,
+        site=site,
+        experiments=tuple(made),
+        absent=tuple(absent),
+        workers=min(workers or fitting, fitting),
+    )
+
+
+def _data_name(name: str, scale: Scale) -> str:
+    source = find_source(name)
+    if source is None or source.name not in scale.setups:
+        raise unknown_name("data set of the paper", name, scale.setups)
+    return source.name
+
+
+def _absent(name: str, scale: Scale, site: Site) -> Iterator[LeftOut]:
+    """Why a data set cannot be used."""
+    entry = next(entry for entry in available(site.data_dir) if entry.name == name)
+    fetch = f"run `freeat data fetch {name}`, or name the folder that has it with --data-dir"
+    needed = scale.setups[name].n or SOURCES[name].n_train
+    if not entry.present:
+        yield LeftOut(what=name, reason=f"{entry.title} is not here: {fetch}")
+    elif scale.published_only and entry.state != "published":
+        reason = f"only a file that stands in for {entry.title} is here, which is not the paper's: {fetch}"
+        yield LeftOut(what=name, reason=reason)
+    elif entry.n_train < needed:
+        yield LeftOut(what=name, reason=f"{needed} training images are needed, {entry.n_train} are here")

@@ -1,0 +1,59 @@
+"""How long a reproduction took, over all the processes that worked at it, also those that were killed."""
+
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from freeat.errors import InputError
+from freeat.files import read_json, write_json
+
+FORMAT = 1
+
+
+@dataclass(kw_only=True)
+class Session:
+    """One process at work on a plan; what it says of itself is on disk after every task."""
+
+    folder: Path
+    command: str
+    tasks: int = 0
+    token: str = field(default_factory=lambda: secrets.token_hex(6))
+    began: float = field(default_factory=time.time)
+
+    @classmethod
+    def of(cls, plan: Path, command: str) -> "Session":
+        """A session of the plan kept at that path."""
+        return cls(folder=plan.with_suffix(".sessions"), command=command)
+
+    def carried_out(self) -> None:
+        """One more task was carried out, not found."""
+        self.tasks += 1
+        words = {
+            "command": self.command,
+            "began": self.began,
+            "seconds": time.time() - self.began,
+            "tasks": self.tasks,
+        }
+        write_json(self.folder / f"{self.token}.json", words, format=FORMAT)
+
+
+def sessions(plan: Path) -> Iterator[dict[str, Any]]:
+    """The sessions of a plan that carried tasks out."""
+    for path in sorted(plan.with_suffix(".sessions").glob("*.json")):
+        try:
+            yield read_json(path, format=FORMAT)
+        except InputError:  # it is for the record only
+            continue
+
+
+def taken(plan: Path) -> float:
+    """Seconds in which at least one process was at work."""
+    spans = sorted((one["began"], one["began"] + one["seconds"]) for one in sessions(plan))
+    total, until = 0.0, 0.0
+    for began, ended in spans:
+        total += max(0.0, ended - max(began, until))
+        until = max(until, ended)
+    return total
