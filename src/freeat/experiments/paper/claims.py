@@ -2,10 +2,14 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from freeat.experiments.paper import figure_claims, table_claims
 from freeat.experiments.paper.evidence import Evidence
 from freeat.experiments.paper.findings import Finding
+
+Unit = Literal["points", "exponent", "decades"]
+"""What a statistic counts; points are hundredths, kept as fractions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +23,7 @@ class Claim:
     sentence: str
     where: tuple[str, ...]
     statistic: str
+    unit: Unit = "points"
     findings: Callable[[Evidence], Iterator[Finding]]
     ours: bool = False
 
@@ -141,6 +146,7 @@ CLAIMS: tuple[Claim, ...] = (
         sentence="the generalization gap of free AT is notably decreasing faster than vanilla AT with respect to n",
         where=("figure-4", "figure-10"),
         statistic="exponent a of the gap ∝ n^(−a): Free-m's minus Vanilla-10's",
+        unit="exponent",
         findings=figure_claims.gap_falls_faster_in_n,
     ),
     Claim(
@@ -166,6 +172,7 @@ CLAIMS: tuple[Claim, ...] = (
         "experiments",
         where=("figure-12",),
         statistic="log10 of the smallest gradient norm of a run, plus 3.5",
+        unit="decades",
         findings=figure_claims.gradient_norm_bounded_below,
     ),
     Claim(

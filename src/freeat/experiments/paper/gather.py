@@ -9,8 +9,6 @@ from freeat.experiments.paper.ledger import judge_claims
 from freeat.experiments.paper.table_rows import gather_table
 from freeat.experiments.tasks import Training
 
-FORMAT = 1
-
 
 def gather(
     experiments: Sequence[Experiment], *, estimated: Mapping[str, float] | None = None

@@ -21,6 +21,7 @@ def judge_claims(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "ours": claim.ours,
             "where": list(claim.where),
             "statistic": claim.statistic,
+            "unit": claim.unit,
             "published": _on_published(claim, published),
             "measured": [_on_measured(finding) for finding in claim.findings(measured)],
         }

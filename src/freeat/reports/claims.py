@@ -1,0 +1,68 @@
+"""The ledger of claims as Markdown: the sentence, the verdicts on the paper's numbers and on ours, and why."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+VERDICTS = ("confirmed", "refuted", "undecided", "not published")
+DECIMALS = {"points": (100, 1), "exponent": (1, 2), "decades": (1, 2)}
+"""By what a statistic is multiplied to be shown, and its digits."""
+
+RULES = """\
+Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
+interval lies wholly on one side of zero with at least three seeds behind it, otherwise undecided, with the reason. The
+interval holds the spread over the seeds and the choice of the test images. *Published*: the same statistic of the
+printed numbers; most tables print one trial, so its interval holds the choice of the test images only. Training
+accuracy is on augmented images, as in the paper. "Comparable" and "similar" mean within 2 points: the paper names no
+margin."""
+
+
+def claims_markdown(document: Mapping[str, Any]) -> str:
+    """All of the ledger: a summary, then each claim panel by panel."""
+    scale = document.get("scale")
+    title = "# The paper's claims" + (f", at scale `{scale}`" if scale else "")
+    head = "| claim | published | measured |\n|---|---|---|\n"
+    summary = head + "\n".join(
+        f"| [{claim['id']}](#{claim['id']}) | {_counted(claim['published'])} | {_counted(claim['measured'])} |"
+        for claim in document["claims"]
+    )
+    return "\n\n".join([title, RULES, summary, *map(_claim, document["claims"])]) + "\n"
+
+
+def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
+    if not rows:
+        return "not measured"
+    counts = Counter(row["verdict"] for row in rows)
+    return ", ".join(
+        verdict if verdict == "not published" and len(counts) == 1 else f"{counts[verdict]} {verdict}"
+        for verdict in VERDICTS
+        if counts[verdict]
+    )
+
+
+def _claim(claim: Mapping[str, Any]) -> str:
+    source = (
+        "Our observation, not the paper's." if claim["ours"] else f"Shown in {', '.join(claim['where'])}."
+    )
+    quoted = claim["sentence"] if claim["ours"] else f"“{claim['sentence']}”"
+    unit = "" if claim["unit"] == "exponent" else f", in {claim['unit']}"
+    lines = [f"## {claim['id']}", f"> {quoted}", f"{source} Statistic: {claim['statistic']}{unit}."]
+    rows = [("published", row) for row in claim["published"]] + [
+        ("measured", row) for row in claim["measured"]
+    ]
+    table = ["| numbers | panel | verdict | statistic | seeds | |", "|---|---|---|---:|---:|---|"]
+    for source, row in rows:
+        value, seeds = _statistic(row, claim["unit"]), row["seeds"] or "–"
+        table.append(
+            f"| {source} | {row['panel'] or '–'} | {row['verdict']} | {value} | {seeds} | {row['detail']} |"
+        )
+    return "\n\n".join([*lines, "\n".join(table)])
+
+
+def _statistic(row: Mapping[str, Any], unit: str) -> str:
+    """The statistic with its interval."""
+    if row["statistic"] is None:
+        return "–"
+    factor, digits = DECIMALS[unit]
+    value, low, high = (f"{factor * row[name]:.{digits}f}" for name in ("statistic", "low", "high"))
+    return f"{value} [{low}, {high}]"
