@@ -5,14 +5,16 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from freeat import lease as leases
 from freeat.errors import InputError
-from freeat.lease import LEASE, Lease, LeaseLost, leased
+from freeat.lease import LEASE, Busy, Lease, LeaseLost, check_free, is_held, leased
 
 
 def hold(folder: Path, *, host: str | None = None, pid: int | None = None, age: float = 0.0) -> None:
@@ -36,8 +38,9 @@ def test_a_lease_is_exclusive_and_ends(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with leased(folder) as lease:
         lease.check()
-        with pytest.raises(InputError, match=r"in use by another process.*choose another --out"):
+        with pytest.raises(Busy, match=r"in use by another process.*choose another --out"):
             Lease(folder).acquire()
+        assert issubclass(Busy, InputError)
         lease.check()
     assert list(folder.iterdir()) == []
     with leased(folder):
@@ -97,3 +100,54 @@ def test_an_error_inside_gives_the_lease_back(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), leased(tmp_path):
         raise ZeroDivisionError
     assert not (tmp_path / LEASE).exists()
+
+
+def test_a_look_says_whether_a_folder_is_held_and_changes_nothing(tmp_path: Path) -> None:
+    check_free(tmp_path / "nowhere")
+    assert not is_held(tmp_path / "nowhere")
+    hold(tmp_path)
+    assert is_held(tmp_path)
+    with pytest.raises(Busy, match="in use"):
+        check_free(tmp_path)
+    hold(tmp_path, pid=dead_process())
+    check_free(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [LEASE]
+
+
+def test_a_host_whose_clock_is_fast_takes_nothing_from_the_living(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(tmp_path, host="elsewhere")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 10 * leases.STALE_AFTER)
+    assert is_held(tmp_path)
+
+
+def test_many_who_find_a_stale_lease_end_with_one_holder(tmp_path: Path) -> None:
+    for _ in range(20):
+        hold(tmp_path, pid=dead_process())
+        together = threading.Barrier(4)
+
+        def take(together: threading.Barrier = together) -> Lease | None:
+            lease = Lease(tmp_path)
+            together.wait()
+            try:
+                lease.acquire()
+            except Busy:
+                return None
+            return lease
+
+        with ThreadPoolExecutor(4) as threads:
+            holders = [lease for lease in threads.map(lambda _: take(), range(4)) if lease is not None]
+        (holder,) = holders
+        holder.check()
+        holder.release()
+
+
+def test_a_takeover_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "UNWRITTEN_AFTER", 0.2)
+    hold(tmp_path, pid=dead_process())
+    (tmp_path / ".takeover.tmp").touch()
+    with leased(tmp_path) as lease:
+        lease.check()
+    assert list(tmp_path.iterdir()) == []

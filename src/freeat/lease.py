@@ -8,6 +8,7 @@ import json
 import os
 import secrets
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,10 @@ HEARTBEAT = 10.0
 STALE_AFTER = 60.0
 UNWRITTEN_AFTER = 2.0
 """A holder writes its name at once: a lease that stays empty belongs to a process killed in between."""
+
+
+class Busy(InputError):
+    """A living process holds the folder: it is at the work that was asked for."""
 
 
 class LeaseLost(RuntimeError):
@@ -37,21 +42,25 @@ class Lease:
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
     def acquire(self) -> None:
-        """Take the lease, if need be from a process that is gone; InputError where a living one holds it."""
+        """Take the lease, if need be from a process that is gone; Busy where a living one holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(20):
             try:
                 handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
             except FileExistsError:
-                self._remove_if_stale()
+                if self.stale():
+                    self._remove()
+                elif not self._holder():
+                    time.sleep(UNWRITTEN_AFTER / 10)
                 continue
             with os.fdopen(handle, "w", encoding="utf-8") as file:
                 json.dump({"host": socket.gethostname(), "pid": os.getpid(), "token": self.token}, file)
             self._beat.start()
             return
-        raise InputError(
-            f"{self.path.parent} is in use by another process; wait for it, or choose another --out"
-        )
+        raise self.busy()
+
+    def busy(self) -> Busy:
+        return Busy(f"{self.path.parent} is in use by another process; wait for it, or choose another --out")
 
     def check(self) -> None:
         """Before each publication: whether the lease is still ours."""
@@ -72,18 +81,39 @@ class Lease:
             return {}
         return holder if isinstance(holder, dict) else {}
 
-    def _remove_if_stale(self) -> None:
+    def stale(self) -> bool:
+        """Whether the lease that is there belongs to a process that is gone."""
         holder = self._holder()
+        if holder.get("host") == socket.gethostname() and not _alive(int(str(holder.get("pid", 0)))):
+            return True
+        limit = STALE_AFTER if holder else UNWRITTEN_AFTER
         try:
-            age = time.time() - self.path.stat().st_mtime
+            beat = self.path.stat().st_mtime
+            # On a network the file system's clock gave that time: this host's may be wrong.
+            return time.time() - beat > limit and self._file_system_time() - beat > limit
         except FileNotFoundError:
+            return False  # given back in this very moment
+
+    def _remove(self) -> None:
+        """Remove a stale lease, one process at a time: a second one would remove the lease of the first."""
+        guard = self.path.with_name(".takeover.tmp")
+        try:
+            os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        except FileExistsError:
+            time.sleep(0.05)
+            with suppress(FileNotFoundError):
+                if self._file_system_time() - guard.stat().st_mtime > UNWRITTEN_AFTER:
+                    guard.unlink()  # of a process that was killed here
             return
-        here = holder.get("host") == socket.gethostname()
-        gone = here and not _alive(int(str(holder.get("pid", 0))))
-        if gone or age > (STALE_AFTER if holder else UNWRITTEN_AFTER):
-            self.path.unlink(missing_ok=True)
-        elif not holder:
-            time.sleep(UNWRITTEN_AFTER / 10)
+        try:
+            if self.stale():
+                self.path.unlink(missing_ok=True)
+        finally:
+            guard.unlink(missing_ok=True)
+
+    def _file_system_time(self) -> float:
+        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".", suffix=".tmp") as file:
+            return os.fstat(file.fileno()).st_mtime
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
@@ -102,6 +132,18 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def is_held(folder: Path) -> bool:
+    """Whether a living process holds the folder."""
+    lease = Lease(folder)
+    return lease.path.exists() and not lease.stale()
+
+
+def check_free(folder: Path) -> None:
+    """A look before costly preparations: Busy where a living process holds the folder."""
+    if is_held(folder):
+        raise Lease(folder).busy()
 
 
 @contextmanager

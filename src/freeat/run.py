@@ -8,7 +8,7 @@ import torch
 
 from freeat.assembly import Place, assemble
 from freeat.errors import InputError
-from freeat.lease import leased
+from freeat.lease import check_free, leased
 from freeat.machine import arithmetic, provenance, resolve_device
 from freeat.precision import Precision
 from freeat.spec import EvalSpec, TrainSpec
@@ -33,6 +33,7 @@ def execute(
     if (result := folder.result) is not None:
         log.info("%s is finished already; its stored result is returned", folder.path)
         return result
+    check_free(folder.path)
     device = resolve_device(place.device)
     spec_now = _settled(spec, folder, device)
     assert spec_now.threads is not None
@@ -40,10 +41,13 @@ def execute(
         fit, facts = assemble(spec_now, evaluation, place, device, world)
         fit.watcher, fit.should_stop = watcher or Nobody(), should_stop
         if not world.leads:
-            fit.run()
+            if not world.any(False):
+                fit.run()
             return {}
         folder.claim()
         with leased(folder.path) as lease:
+            if world.any(folder.result is not None):  # by another process, meanwhile
+                return folder.result or {}
             fit.may_write = lease.check
             folder.tidy()
             _introduce(folder, spec, evaluation, facts, spec_now, device, world)
