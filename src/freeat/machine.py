@@ -40,6 +40,25 @@ def resolve_device(name: str) -> torch.device:
     return torch.device(name)
 
 
+def usable_cores() -> int:
+    """The cores this process may use: on a shared machine often fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def resolve_threads(asked: int | None) -> int:
+    """The CPU threads to use, by default torch's choice; more than there are cores is remarked."""
+    if asked is None:
+        return torch.get_num_threads()
+    if asked < 1:
+        raise InputError(f"--threads {asked} must be at least 1")
+    cores = usable_cores()
+    if asked > cores:
+        log.warning("--threads %d on %d cores: they wait for each other; %d are enough", asked, cores, cores)
+    return asked
+
+
 @contextmanager
 def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     """Threads and determinism as the run asks for them; afterwards the process has its own settings back."""

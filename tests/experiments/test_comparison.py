@@ -1,5 +1,6 @@
 """Comparisons: the jobs, and mean and spread of what comes out of them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +9,17 @@ import pytest
 from freeat.assembly import Place
 from freeat.commands.compare import parse_seeds
 from freeat.errors import InputError
-from freeat.experiments.comparison import check_folder, comparison_jobs, summarize, write_comparison
+from freeat.experiments.comparison import (
+    check_folder,
+    check_jobs,
+    comparison_jobs,
+    summarize,
+    write_comparison,
+)
 from freeat.experiments.engine import Done
 from freeat.experiments.presets import PRESETS
 from freeat.spec import EvalSpec, TrainSpec, split_words
+from small_runs import WORDS
 
 
 def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
@@ -62,9 +70,9 @@ def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
 def test_mean_and_standard_deviation_over_the_seeds() -> None:
     vanilla, other, fast = jobs(["vanilla-2", "fast"], [0, 1])[:3]
     done = [
-        Done(job=other, result=result(0.7, 0.5, collapsed=True)),
-        Done(job=vanilla, result=result(0.9, 0.5)),
-        Done(job=fast, result=None, failure="no memory"),
+        Done(task=other, result=result(0.7, 0.5, collapsed=True)),
+        Done(task=vanilla, result=result(0.9, 0.5)),
+        Done(task=fast, result=None, failure="no memory"),
     ]
     summary = summarize(done, ["fast", "vanilla-2"])
     (row,) = summary["algorithms"]
@@ -79,14 +87,16 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
 
 def test_rows_come_in_the_order_asked_for() -> None:
     made = jobs(["erm", "vanilla-2"], [0])
-    summary = summarize([Done(job=job, result=result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
+    summary = summarize([Done(task=job, result=result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
     assert [row["algorithm"] for row in summary["algorithms"]] == ["erm", "vanilla-2"]
     assert summary["algorithms"][0]["robust_gap"]["std"] is None
 
 
 def test_a_run_at_chance_is_told_so() -> None:
     (job,) = jobs(["fast"], [0])
-    assert not summarize([Done(job=job, result=result(0.14, 0.1))], ["fast"])["algorithms"][0]["above_chance"]
+    assert not summarize([Done(task=job, result=result(0.14, 0.1))], ["fast"])["algorithms"][0][
+        "above_chance"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +121,26 @@ def test_presets_are_specs(name: str) -> None:
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
+
+
+def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
+    def small(**changes: Any) -> list[Any]:
+        training, evaluation = split_words({**WORDS, **changes})
+        place = Place(folder=tmp_path, device="cpu")
+        return comparison_jobs(training, evaluation, ["fast", "free-4"], [0], place)
+
+    check_jobs(small())
+    for changes, message in (
+        ({"model": "no-such-net"}, "unknown model"),
+        ({"carry": True}, "only Free does"),
+        ({"train_size": 5000}, "exceeds"),
+        ({"norm": "linf", "eps": 8}, "write 8/255"),
+    ):
+        with pytest.raises(InputError, match=message):
+            check_jobs(small(**changes))
+    with pytest.raises(InputError, match="unknown device"):
+        check_jobs([replace(job, place=replace(job.place, device="abacus")) for job in small()])
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from freeat.errors import InputError, unknown_name
 from freeat.spec import EvalSpec, TrainSpec, split_words
 
 if TYPE_CHECKING:
-    from freeat.experiments.engine import Done, Job
+    from freeat.experiments.comparison import Job
+    from freeat.experiments.engine import Done
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 
@@ -63,12 +64,12 @@ def compare(
     """
     from freeat.experiments.comparison import (
         check_folder,
+        check_jobs,
         comparison_jobs,
         curves_of,
         summarize,
         write_comparison,
     )
-    from freeat.experiments.engine import check_jobs
     from freeat.experiments.presets import PRESETS
     from freeat.files import write_text
     from freeat.fitting import Stopped
@@ -127,13 +128,18 @@ def parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done]":
+def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":
     from freeat.commands.progress import GridProgress
     from freeat.experiments.engine import carry_out
+    from freeat.experiments.engines import make_pool
 
     done = []
-    with GridProgress([job.name for job in work]) as progress:
-        for outcome in carry_out(work, workers=workers, on_tick=progress.tick, should_stop=wish):
+    threads = max(job.threads for job in work)
+    with (
+        GridProgress([job.name for job in work]) as progress,
+        make_pool("local", threads=threads, device=work[0].place.device, jobs=workers) as pool,
+    ):
+        for outcome in carry_out(work, pool, on_tick=progress.tick, should_stop=wish):
             done.append(outcome)
-            progress.finished(outcome.job.name, outcome.result, outcome.failure)
+            progress.finished(outcome.task.name, outcome.result, outcome.failure)
     return done

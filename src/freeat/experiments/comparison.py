@@ -1,17 +1,25 @@
 """Several algorithms and seeds on one data set: the jobs, and what comes out of them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from freeat.algorithms.names import parse_algorithm
-from freeat.assembly import Place
+from freeat.assembly import Place, assemble, training_algorithm
 from freeat.errors import InputError
-from freeat.experiments.engine import Done, Job
+from freeat.experiments.engine import Done
 from freeat.files import read_json, write_json
 from freeat.intervals import mean_std
+from freeat.machine import resolve_device
+from freeat.run import execute
 from freeat.spec import EvalSpec, TrainSpec, split_words
 from freeat.store import RunFolder
+from freeat.threat import make_ball
+from freeat.watching import Watcher
+from freeat.world import ALONE
 
 FORMAT = 1
 
@@ -23,6 +31,31 @@ COLUMNS = {
     "clean_test": ("test", "clean_accuracy"),
     "clean_gap": ("clean_gap", "value"),
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One run of a comparison."""
+
+    name: str
+    spec: TrainSpec
+    evaluation: EvalSpec
+    place: Place
+    needs: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return str(self.place.folder)
+
+    @property
+    def threads(self) -> int:
+        return self.spec.threads or 1
+
+    def result(self) -> dict[str, Any] | None:
+        return RunFolder(self.place.folder).result
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        return execute(self.spec, self.evaluation, self.place, watcher=watcher, should_stop=should_stop)
 
 
 def comparison_jobs(
@@ -42,20 +75,34 @@ def comparison_jobs(
     return sorted(jobs, key=lambda job: -_weight(job.spec.algorithm))
 
 
+def check_jobs(jobs: Sequence[Job]) -> None:
+    """Refuse bad input before any run begins. Writes nothing.
+
+    The runs share their data and model, so one of them is assembled for all; finished runs need neither.
+    """
+    for job in jobs:
+        RunFolder(job.place.folder).check(job.spec, job.evaluation)
+        training_algorithm(job.spec, make_ball(job.spec.norm, job.spec.eps), updates=1)
+        resolve_device(job.place.device)
+    unfinished = [job for job in jobs if job.result() is None]
+    for job in unfinished[:1]:
+        assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), ALONE)
+
+
 def _weight(algorithm: str) -> int:
     name = parse_algorithm(algorithm)
     passes = {"vanilla": (name.m or 1) + 1, "friendly": (name.m or 1) + 1, "fast": 2}.get(name.family, 1)
     return passes + (name.objective != "ce")
 
 
-def summarize(done: Sequence[Done], algorithms: Sequence[str]) -> dict[str, Any]:
+def summarize(done: Sequence[Done[Job]], algorithms: Sequence[str]) -> dict[str, Any]:
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
     rows = []
-    failures = [{"run": o.job.name, "reason": o.failure} for o in done if o.result is None]
+    failures = [{"run": o.task.name, "reason": o.failure} for o in done if o.result is None]
     for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(
-            (o for o in done if o.result is not None and o.job.spec.algorithm == algorithm),
-            key=lambda o: o.job.spec.seed,
+            (o for o in done if o.result is not None and o.task.spec.algorithm == algorithm),
+            key=lambda o: o.task.spec.seed,
         )
         if runs:
             rows.append(_row(algorithm, runs))
@@ -63,8 +110,8 @@ def summarize(done: Sequence[Done], algorithms: Sequence[str]) -> dict[str, Any]
     return {"algorithms": rows, "failures": failures, "notes": list(notes)}
 
 
-def _row(algorithm: str, runs: Sequence[Done]) -> dict[str, Any]:
-    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [o.job.spec.seed for o in runs]}
+def _row(algorithm: str, runs: Sequence[Done[Job]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [o.task.spec.seed for o in runs]}
     results = [o.result for o in runs if o.result is not None]
     for name, (part, key) in COLUMNS.items():
         mean, std = mean_std([result[part][key] for result in results])
@@ -74,7 +121,7 @@ def _row(algorithm: str, runs: Sequence[Done]) -> dict[str, Any]:
     row["updates"] = results[0]["update"]
     row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
     row["above_chance"] = all(_above_chance(result) for result in results)
-    row["folders"] = [str(o.job.place.folder) for o in runs]
+    row["folders"] = [str(o.task.place.folder) for o in runs]
     return row
 
 

@@ -1,178 +1,187 @@
-"""Many runs on one machine: worker processes that never fight for threads."""
+"""Tasks carried out as their needs allow, over a pool of workers, beside other processes at the same work."""
 
 import logging
-import os
-import signal
-import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from multiprocessing import get_context, parent_process
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Event
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
-import torch
-
-from freeat.assembly import Place, assemble, training_algorithm
 from freeat.errors import InputError
+from freeat.experiments.tasks import Task
 from freeat.fitting import Stopped
-from freeat.machine import resolve_device
-from freeat.run import execute
-from freeat.spec import EvalSpec, TrainSpec
-from freeat.store import RunFolder
-from freeat.threat import make_ball
-from freeat.world import ALONE
+from freeat.lease import Busy, LeaseLost
+from freeat.watching import Watcher
 
 log = logging.getLogger(__name__)
 
+GLANCE = 0.2
+"""Seconds between two looks at what the workers do."""
+
+PAUSES = (1.0, 15.0)
+"""Seconds until a task is tried again that another process is at: at first, and at most."""
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+SomeTask = TypeVar("SomeTask", bound=Task, covariant=True)
+
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
-    """One run of an experiment."""
+class Done(Generic[SomeTask]):
+    """What became of a task: its result, or why it failed."""
 
-    name: str
-    spec: TrainSpec
-    evaluation: EvalSpec
-    place: Place
-
-
-@dataclass(frozen=True, kw_only=True)
-class Done:
-    """What became of a job: its result, or why it failed."""
-
-    job: Job
+    task: SomeTask
     result: dict[str, Any] | None
     failure: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """How far a job is."""
+    """How far a task is."""
 
     name: str
     update: int
     total: int
 
 
-def check_jobs(jobs: Sequence[Job]) -> None:
-    """Refuse bad input before any run begins. Writes nothing.
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a worker says of a task: its result, why it failed, or that another process is at it."""
 
-    The runs share their data and model, so one of them is assembled for all; finished runs need neither.
-    """
-    folders = [RunFolder(job.place.folder) for job in jobs]
-    for job, folder in zip(jobs, folders, strict=True):
-        folder.check(job.spec, job.evaluation)
-        training_algorithm(job.spec, make_ball(job.spec.norm, job.spec.eps), updates=1)
-        resolve_device(job.place.device)
-    unfinished = [job for job, folder in zip(jobs, folders, strict=True) if folder.result is None]
-    for job in unfinished[:1]:
-        assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), ALONE)
+    result: dict[str, Any] | None = None
+    failure: str | None = None
+    busy: bool = False
 
 
-class _Worker:
-    """A worker process: says how far it is, and stops its run when the main process says so or is gone."""
+class Pool(AbstractContextManager["Pool"], Protocol):
+    """Workers, wherever they are. Leaving the context stops what still runs, with everything saved."""
 
-    def __init__(self, ticks: "Queue[Tick]", stop: Event) -> None:
-        self.ticks, self._stop = ticks, stop
-        self._orphaned = threading.Event()
-        self._busy = threading.Lock()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process hears it too, and says what to do
-        threading.Thread(target=self._end_with_parent, daemon=True).start()
+    @property
+    def slots(self) -> int:
+        """How many tasks it takes at a time."""
 
-    def work(self, job: Job) -> Done:
-        with self._busy:
-            try:
-                watcher = _Ticker(job.name, self.ticks)
-                result = execute(
-                    job.spec, job.evaluation, job.place, watcher=watcher, should_stop=self._should_stop
-                )
-                return Done(job=job, result=result)
-            except InputError as error:
-                return Done(job=job, result=None, failure=str(error))
-            except Exception as error:
-                log.debug("%s", traceback.format_exc())
-                return Done(job=job, result=None, failure=f"{type(error).__name__}: {error}")
+    def submit(self, task: Task) -> "Future[Outcome]": ...
 
-    def _should_stop(self) -> bool:
-        return self._orphaned.is_set() or self._stop.is_set()
-
-    def _end_with_parent(self) -> None:
-        parent = parent_process()
-        assert parent is not None
-        parent.join()
-        self._orphaned.set()
-        with self._busy:  # until the run has saved where it is
-            os._exit(1)
+    def ticks(self) -> Iterator[Tick]:
+        """How far the tasks are, as told since the last call; a pool may be silent."""
 
 
-class _Ticker:
-    """Watches a run in a worker process and tells the main one how far it is, now and then."""
-
-    def __init__(self, name: str, ticks: "Queue[Tick]") -> None:
-        self.name, self.ticks, self._told = name, ticks, 0
-
-    def step(self, update: int, total: int, loss: float | None) -> None:
-        if update - self._told >= total / 100 or update >= total:
-            self.ticks.put(Tick(name=self.name, update=update, total=total))
-            self._told = update
-
-    def record(self, record: dict[str, Any]) -> None: ...
-
-
-_worker: _Worker | None = None
-
-
-def _begin(ticks: "Queue[Tick]", stop: Event) -> None:
-    global _worker
-    _worker = _Worker(ticks, stop)
-
-
-def _work(job: Job) -> Done:
-    assert _worker is not None
-    return _worker.work(job)
+def attempt(task: Task, watcher: Watcher, should_stop: Callable[[], bool]) -> Outcome:
+    """Carry a task out, in a worker: whatever happens is told, not raised."""
+    try:
+        return Outcome(result=task.carry_out(watcher, should_stop))
+    except (Busy, LeaseLost):
+        return Outcome(busy=True)
+    except InputError as error:
+        return Outcome(failure=str(error))
+    except Exception as error:
+        log.debug("%s", traceback.format_exc())
+        return Outcome(failure=f"{type(error).__name__}: {error}")
 
 
 def carry_out(
-    jobs: Sequence[Job],
+    tasks: Sequence[AnyTask],
+    pool: Pool,
     *,
-    workers: int | None = None,
     on_tick: Callable[[Tick], None] = lambda tick: None,
     should_stop: Callable[[], bool] = lambda: False,
-) -> Iterator[Done]:
-    """Run the jobs in worker processes, in their order; yields each as it ends.
+) -> "Iterator[Done[AnyTask]]":
+    """Carry the tasks out, in their order as far as needs and room allow; yields each as it ends.
 
-    Workers × threads never exceed the cores. A failed job is reported and does not stop the others. When this
-    process should stop, is interrupted, or is killed, the runs save where they are and stop.
+    What is finished already, here or meanwhile by another process, is found and not done again; what another
+    process is at is looked at again later. A failed task is reported, and so are those that need it; all others
+    go on.
     """
-    threads = max((job.spec.threads or 1 for job in jobs), default=1)
-    workers = max(1, min(len(jobs), workers or (os.cpu_count() or 1) // threads))
-    context = get_context("spawn")
-    ticks, stop = context.Queue(), context.Event()
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(ticks, stop)) as pool:
-        running = {pool.submit(_work, job): job for job in jobs}
-        waiting = set(running)
+    agenda = Agenda(tasks)
+    yield from agenda.settled(list(agenda.waiting.values()))
+    running: dict[Future[Outcome], AnyTask] = {}
+    while agenda.waiting or running:
+        if should_stop():
+            raise Stopped("stopped as asked; run the same command again to go on")
+        while len(running) < pool.slots and (task := agenda.next()) is not None:
+            if (done := agenda.settle(task)) is not None:
+                yield done
+            else:
+                running[pool.submit(agenda.begin(task))] = task
+        finished = _finished(running)
+        for tick in pool.ticks():
+            on_tick(tick)
+        for future in finished:
+            if (done := agenda.end(running.pop(future), _outcome(future))) is not None:
+                yield done
+
+
+class Agenda(Generic[AnyTask]):
+    """The tasks that are not done yet, and which of them comes next."""
+
+    def __init__(self, tasks: Sequence[AnyTask]) -> None:
+        self.waiting: dict[str, AnyTask] = {}
+        for task in tasks:
+            self.waiting.setdefault(task.key, task)
+        for task in self.waiting.values():
+            if missing := [need for need in task.needs if need not in self.waiting]:
+                raise ValueError(f"{task.name} needs {missing[0]}, which is not among the tasks")
+        self._unfinished = set(self.waiting)
+        self._failures: dict[str, str] = {}
+        self._again: dict[str, tuple[float, float]] = {}  # when a task may be tried again, after which pause
+
+    def next(self) -> AnyTask | None:
+        """The first task that may be tried now: its needs have ended, and no other process was just at it."""
+        now = time.monotonic()
+        for key, task in self.waiting.items():
+            if self._again.get(key, (now, 0.0))[0] <= now and self._unfinished.isdisjoint(task.needs):
+                return task
+        return None
+
+    def settled(self, tasks: Sequence[AnyTask]) -> "Iterator[Done[AnyTask]]":
+        yield from (done for task in tasks if (done := self.settle(task)) is not None)
+
+    def settle(self, task: AnyTask) -> Done[AnyTask] | None:
+        """A task that need not be carried out, because it is finished, or cannot be."""
         try:
-            while waiting:
-                if should_stop():
-                    raise Stopped("stopped as asked; run the same command again to go on")
-                finished, waiting = wait(waiting, timeout=0.2, return_when=FIRST_COMPLETED)
-                while not ticks.empty():
-                    on_tick(ticks.get())
-                yield from (_outcome(running[future], future) for future in finished)
-        except BaseException:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-        finally:
-            ticks.close()
+            result = task.result()
+        except InputError as error:
+            return self._done(task, None, str(error))
+        failed = [self._failures[need] for need in task.needs if need in self._failures]
+        if result is None and not failed:
+            return None
+        return self._done(task, result, None if result is not None else failed[0])
+
+    def begin(self, task: AnyTask) -> AnyTask:
+        return self.waiting.pop(task.key)
+
+    def end(self, task: AnyTask, outcome: Outcome) -> Done[AnyTask] | None:
+        """What a worker said: the task is done, or waits again while another process is at it."""
+        if not outcome.busy:
+            return self._done(task, outcome.result, outcome.failure)
+        first, most = PAUSES
+        pause = min(2 * self._again[task.key][1], most) if task.key in self._again else first
+        log.info("%s: another process is at it; looking again in %g s", task.name, pause)
+        self._again[task.key] = (time.monotonic() + pause, pause)
+        self.waiting[task.key] = task
+        return None
+
+    def _done(self, task: AnyTask, result: dict[str, Any] | None, failure: str | None) -> Done[AnyTask]:
+        self.waiting.pop(task.key, None)
+        self._unfinished.remove(task.key)
+        if failure is not None:
+            self._failures[task.key] = f"it needs {task.name}, which failed: {failure}"
+        return Done(task=task, result=result, failure=failure)
 
 
-def _outcome(job: Job, future: "Future[Done]") -> Done:
+def _finished(running: "dict[Future[Outcome], AnyTask]") -> "set[Future[Outcome]]":
+    if not running:
+        time.sleep(GLANCE)
+        return set()
+    return wait(running, timeout=GLANCE, return_when=FIRST_COMPLETED).done
+
+
+def _outcome(future: "Future[Outcome]") -> Outcome:
     try:
         return future.result()
-    except BrokenProcessPool:
-        failure = "a worker process was killed, perhaps for want of memory: run it again with fewer --jobs"
-        return Done(job=job, result=None, failure=failure)
+    except BrokenExecutor:
+        remedy = "a worker process was killed, perhaps for want of memory: run it again with fewer --jobs"
+        return Outcome(failure=remedy)
+    except Exception as error:
+        return Outcome(failure=f"{type(error).__name__}: {error}")

@@ -1,0 +1,41 @@
+"""Where tasks are carried out: processes of this machine, or a Ray cluster."""
+
+from freeat.errors import InputError, unknown_name
+from freeat.experiments.engine import Pool
+
+ENGINES = ("local", "ray")
+
+
+def make_pool(
+    engine: str = "local",
+    *,
+    threads: int = 1,
+    device: str = "auto",
+    jobs: int | None = None,
+    address: str | None = None,
+    gpus_per_run: float | None = None,
+) -> Pool:
+    """The engine of that name. ``threads``, ``device`` and ``jobs`` are for processes, ``address`` is for Ray.
+
+    ``gpus_per_run``: by default one where the runs use GPUs at all; on a Ray cluster say so.
+    """
+    if gpus_per_run is not None and not 0 <= gpus_per_run <= 1:
+        raise InputError(
+            f"--gpus-per-run {gpus_per_run:g}: a run uses one GPU or a part of it; "
+            "for one run on several, use torchrun with `freeat train`"
+        )
+    match engine:
+        case "local":
+            from freeat.experiments.engines.local import LocalPool, visible_gpus
+
+            if address is not None:
+                raise InputError(f"--address {address} is for --engine ray")
+            gpus = visible_gpus(device) if gpus_per_run != 0 else ()
+            return LocalPool(workers=jobs, threads=threads, gpus=gpus, gpus_per_run=gpus_per_run or 1.0)
+        case "ray":
+            from freeat.experiments.engines.ray import RayPool
+
+            if jobs is not None:
+                raise InputError(f"--jobs {jobs} is for --engine local: Ray fills the cluster")
+            return RayPool(address=address, gpus_per_run=gpus_per_run or 0.0)
+    raise unknown_name("engine", engine, ENGINES)
