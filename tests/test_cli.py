@@ -299,6 +299,20 @@ def test_unknown_commands_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
     assert "No such option" in refused(capsys, ["--nonsense"])
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_more_is_said_wherever_the_wish_stands(
+    finished: Path, caplog: pytest.LogCaptureFixture, before: bool
+) -> None:
+    assert run(["data", "list", "-v"]) == 0
+    words = ["train", *arguments(out=finished)]
+    assert run(words) == 0
+    assert "is finished already" not in caplog.text
+    assert run(["-v", *words] if before else [*words, "-v"]) == 0
+    assert "is finished already" in caplog.text
+    assert run(["--version"]) == 0
+    assert run(["algorithms"]) == 0  # and the next command is quiet again
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0

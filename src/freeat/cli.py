@@ -15,7 +15,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("freeat.commands.train", "Train a robust classifier and measure its generalization gap."),
     "evaluate": ("freeat.commands.evaluate", "Judge a trained run again, with another attack or radius."),
     "compare": ("freeat.commands.compare", "Several algorithms and seeds on one data set, side by side."),
-    "reproduce": ("freeat.commands.reproduce", "The paper's tables and figures, ours beside the published ones."),
+    "reproduce": (
+        "freeat.commands.reproduce",
+        "The paper's tables and figures, ours beside the published ones.",
+    ),
     "attack": ("freeat.commands.attack", "Measure how robust models are against an attack, over radii."),
     "transfer": ("freeat.commands.transfer", "Attack models with perturbations made on other models."),
     "stability": (
@@ -44,6 +47,7 @@ class LazyGroup(click.Group):
             return None
         command = getattr(importlib.import_module(COMMANDS[name][0]), name)
         assert isinstance(command, click.Command)
+        _hear_verbose(command)
         return command
 
     def resolve_command(
@@ -67,6 +71,26 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def _say_more(ctx: click.Context, parameter: click.Parameter, verbose: bool) -> None:
+    if verbose:
+        logging.getLogger("freeat").setLevel(logging.INFO)
+
+
+def _verbose_option() -> click.Option:
+    return click.Option(
+        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_say_more, help="Say more on the way."
+    )
+
+
+def _hear_verbose(command: click.Command) -> None:
+    """Let ``-v`` stand behind a command as well as before it."""
+    if isinstance(command, click.Group):
+        for part in command.commands.values():
+            _hear_verbose(part)
+    elif not any("--verbose" in parameter.opts for parameter in command.params):
+        command.params.append(_verbose_option())
+
+
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
@@ -74,11 +98,8 @@ class LazyGroup(click.Group):
 @click.option("-v", "--verbose", is_flag=True, help="Say more on the way.")
 def cli(verbose: bool) -> None:
     """Adversarial training whose robustness generalizes."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(levelname)s: %(message)s",
-        stream=sys.stderr,
-    )
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.getLogger("freeat").setLevel(logging.INFO if verbose else logging.NOTSET)
     logging.captureWarnings(True)
 
 
