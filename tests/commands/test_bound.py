@@ -52,7 +52,22 @@ def test_without_an_algorithm_all_three_are_shown_with_their_hypotheses() -> Non
     text = ask()
     for word in ("Theorem 2", "Theorem 5", "Theorem 4", "exact_inner_max", "psi_positive"):
         assert word in text
+    for once in (
+        "parameters",
+        "hypotheses",
+        "  beta = 2:",
+        "? smooth",
+        "  m = 4 (free only):",
+        "exact_inner_max",
+    ):
+        assert text.count(once) == 1, once
+    rows = {line.split()[0]: line for line in text.splitlines() if "Theorem" in line}
+    assert list(rows) == ["vanilla", "fast", "free"]
+    assert "vacuous" in rows["vanilla"]
+    assert "vacuous" not in rows["free"]
     found = json.loads(ask("--json"))
+    assert f"{found['bounds'][2]['bound']:.4g}" in rows["free"]
+    assert text.index("Theorem 2") < text.index("hypotheses")
     assert [one["algorithm"] for one in found["bounds"]] == ["vanilla", "fast", "free"]
 
 

@@ -163,6 +163,7 @@ def _plots(folder: Path, parameters: dict[str, Any]) -> list[str]:
 
 
 def _lines(document: dict[str, Any]) -> list[str]:
+    from freeat.reports.bound_text import bound_comparison_lines
     from freeat.theory import bound_lines
 
     lines: list[str] = []
@@ -171,8 +172,10 @@ def _lines(document: dict[str, Any]) -> list[str]:
         lines.append(
             f"constants estimated at {c['points']} points, ψ from {c['gradients']} gradients: {c['caveat']}"
         )
-    for one in document["bounds"]:
-        lines.extend([*bound_lines(one), ""])
+    if len(document["bounds"]) > 1:
+        lines.extend([*bound_comparison_lines(document["bounds"]), ""])
+    else:
+        lines.extend([*bound_lines(document["bounds"][0]), ""])
     for title, key in (
         ("Free and Fast against Vanilla for T = O(n); log10, and the paper's ratio of orders", "comparison"),
         ("Remark 3: Theorem 4's bound along m", "free_steps"),
@@ -184,13 +187,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
+    from freeat.reports.columns import aligned
+
     columns = list(rows[0])
     cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
-    widths = [max(len(line[k]) for line in cells) for k in range(len(columns))]
-    return [
-        "  " + "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
-        for line in cells
-    ]
+    return [f"  {line}" for line in aligned(cells, numbers=True)]
 
 
 def _cell(value: Any) -> str:

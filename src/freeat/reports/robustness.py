@@ -3,6 +3,7 @@
 from typing import Any
 
 from freeat.attacks.radii import radius_text
+from freeat.reports.columns import aligned
 from freeat.reports.table import percent
 
 COLUMNS = (
@@ -22,7 +23,7 @@ COLUMNS = (
 
 def robustness_lines(report: dict[str, Any]) -> list[str]:
     """The whole report of a campaign, line by line."""
-    lines = _aligned([COLUMNS, *(_row(cell) for cell in report["cells"])])
+    lines = aligned([COLUMNS, *(_row(cell) for cell in report["cells"])])
     for gap in report["gaps"]:
         lines.append(
             f"gap of {gap['model']} ({gap['attack']}, {gap['norm']} {radius_text(gap['eps'])}): "
@@ -53,10 +54,3 @@ def _row(cell: dict[str, Any]) -> tuple[str, ...]:
         f"{cell['queries']['mean']:.0f}" if cell["queries"] else "–",
         f"{cell['seconds']:.1f} s",
     )
-
-
-def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
-    return [
-        "  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
