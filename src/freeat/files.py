@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -67,9 +68,22 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
+def to_json(document: Any, **options: Any) -> str:
+    """JSON that every reader takes: a number that is not finite, for which JSON has no word, becomes null."""
+    return json.dumps(_finite(document), allow_nan=False, **options)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: Path, document: dict[str, Any], *, format: int) -> None:
     """Write a JSON document with its format number, atomically."""
-    write_text(path, json.dumps({"format": format, **document}, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, to_json({"format": format, **document}, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path, *, format: int) -> dict[str, Any]:

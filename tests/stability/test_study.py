@@ -10,9 +10,10 @@ import torch
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.stability.cell import run_cell, spread
+from freeat.stability.exponents import exponents, fitted_exponent
 from freeat.stability.setting import Setting
 from freeat.stability.study import Study, parse_algorithms, parse_sizes
-from freeat.stability.summary import bound_curve, constants_of, exponents, fitted_exponent, summarize
+from freeat.stability.summary import bound_curve, constants_of, summarize
 
 from .samples import some_images
 
@@ -102,6 +103,31 @@ def test_a_study_is_resumed_cell_by_cell(tmp_path: Path) -> None:
     fresh = list(some_study(tmp_path / "again").run(data))
     for one, two in zip(cells, fresh, strict=True):
         assert {**one, "seconds": 0} == {**two, "seconds": 0}
+
+
+def test_seeds_that_diverged_are_left_out_and_told(tmp_path: Path) -> None:
+    study, data = some_study(tmp_path, sizes=(15, 20)), some_data()
+    cells = list(study.run(data))
+    lost = [dict(cell) for cell in cells]
+    for cell in lost:
+        if cell["algorithm"] == "fast" or (cell["algorithm"] == "free-3" and cell["seed"] == 1):
+            for key in set(cell) - {"algorithm", "n", "seed"}:
+                del cell[key]
+            cell["diverged"] = 7
+    rows = {(row["algorithm"], row["n"]): row for row in summarize(study.setting, lost, 3)}
+    whole = {(row["algorithm"], row["n"]): row for row in summarize(study.setting, cells, 3)}
+    assert rows["vanilla-2", 20] == whole["vanilla-2", 20] | {
+        "at_equal_accuracy": rows["vanilla-2", 20]["at_equal_accuracy"]
+    }
+    assert whole["fast", 20].keys() == rows["fast", 20].keys()
+    assert rows["fast", 20]["distance"] is None
+    assert (
+        "2 of 2 seeds diverged, first seen at update 7: nothing could be measured"
+        in rows["fast", 20]["reason"]
+    )
+    assert (rows["free-3", 20]["seeds"], rows["free-3", 20]["diverged"]) == (1, 1)
+    assert "they are left out" in rows["free-3", 20]["reason"]
+    assert [fit["algorithm"] for fit in exponents(lost, list(rows.values()))] == ["vanilla-2", "free-3"]
 
 
 def test_a_folder_of_another_study_is_left_alone(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """``freeat stability``: twin runs on S and S′, measured and held against the bounds."""
 
-import json
 import time
 from pathlib import Path
 from typing import Any
@@ -66,27 +65,22 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
     from freeat.commands.stopping import stop_wish
-    from freeat.machine import arithmetic, resolve_device
+    from freeat.files import to_json
+    from freeat.machine import arithmetic, resolve_device, resolve_threads
 
-    device = resolve_device(given["device"])
+    device, threads = resolve_device(given["device"]), resolve_threads(given["threads"])
     study, data = _study(given, device)
     total = study.seeds * len(study.sizes) * len(study.algorithms)
     shown = _Progress(total)
-    with arithmetic(threads=_threads(given["threads"]), deterministic=True), stop_wish() as wish:
+    with arithmetic(threads=threads, deterministic=True), stop_wish() as wish:
         for cell in study.run(data, watch=shown.step, should_stop=wish):
             shown.finished(cell)
         if wish():
             click.echo(f"stopped; the same command goes on after {shown.done} of {total} cells", err=True)
             return wish.exit_code
     document = _document(study, data)
-    click.echo(json.dumps(document) if as_json else "\n".join(_lines(document)))
+    click.echo(to_json(document) if as_json else "\n".join(_lines(document)))
     return 0
-
-
-def _threads(asked: int | None) -> int:
-    import torch
-
-    return asked or torch.get_num_threads()
 
 
 def _study(given: dict[str, Any], device: Any) -> tuple[Any, Any]:
@@ -146,10 +140,13 @@ class _Progress:
     def finished(self, cell: dict[str, Any]) -> None:
         self.done += 1
         self._spoke = time.monotonic()
+        title = f"[{self.done}/{self.total}] {cell['algorithm']} n={cell['n']} seed {cell['seed']} ({cell['engine']})"
+        if cell.get("diverged") is not None:
+            click.echo(f"{title}: diverged by update {cell['diverged']}", err=True)
+            return
         last = cell["probes"][-1]
         click.echo(
-            f"[{self.done}/{self.total}] {cell['algorithm']} n={cell['n']} seed {cell['seed']} ({cell['engine']}): "
-            f"distance {sum(cell['distances'][-1]['d_w']) / len(cell['t0']):.4g}, robust train "
+            f"{title}: distance {sum(cell['distances'][-1]['d_w']) / len(cell['t0']):.4g}, robust train "
             f"{last['robust_train'][0]:.1%}, test {last['robust_test'][0]:.1%}",
             err=True,
         )
@@ -159,19 +156,21 @@ def _document(study: Any, data: Any) -> dict[str, Any]:
     from freeat.files import write_json
     from freeat.machine import provenance
     from freeat.reports.stability import draw_study
+    from freeat.stability.exponents import converged, exponents
     from freeat.stability.study import FORMAT
-    from freeat.stability.summary import bound_curve, constants_of, exponents, summarize
+    from freeat.stability.summary import bound_curve, constants_of, summarize
 
     cells = study.cells()
     rows = summarize(study.setting, cells, len(data.classes))
     fits = exponents(cells, rows)
+    whole = converged(cells)
     curves = {}
     for name in study.algorithms:
-        shown = [c for c in cells if c["algorithm"] == name and c["n"] == study.setting.n]
+        shown = [c for c in whole if c["algorithm"] == name and c["n"] == study.setting.n]
         if (curve := bound_curve(study.setting, name, constants_of(shown))) is not None:
             curves[name] = curve
     title = f"{study.setting.data}, {study.setting.model}, {study.setting.norm} ε = {study.setting.eps:.4g}"
-    pictures = draw_study(study.folder, cells, curves, fits, title)
+    pictures = draw_study(study.folder, whole, curves, fits, title) if whole else []
     document = {
         "folder": str(study.folder),
         "mode": study.setting.mode,

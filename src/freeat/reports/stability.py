@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from freeat.files import atomic
+from freeat.reports.columns import aligned
 from freeat.reports.style import look, styled
 
 Cell = dict[str, Any]
@@ -106,6 +107,7 @@ def _draw_differences(path: Path, by_name: dict[str, list[Cell]], title: str) ->
 def _draw_gradients(path: Path, by_name: dict[str, list[Cell]], title: str) -> Path:
     """Figure 12: how many images had which ‖∇_δ h‖ when, and the running minimum, which is 1/ψ."""
     import matplotlib.pyplot as plt
+    from matplotlib.colors import LogNorm
 
     shown = {
         name: cells[0]["gradient_norms"] for name, cells in by_name.items() if cells[0]["gradient_norms"]
@@ -113,6 +115,7 @@ def _draw_gradients(path: Path, by_name: dict[str, list[Cell]], title: str) -> P
     figure, axes = plt.subplots(
         1, len(shown), figsize=(4.6 * len(shown), 3.9), layout="constrained", squeeze=False
     )
+    most = max(2, *(count for rows in shown.values() for row in rows for count in row["bins"].values()))
     for panel, (name, rows) in zip(axes[0], shown.items(), strict=True):
         bins = sorted({int(b) for row in rows for b in row["bins"]})
         counts = np.array(
@@ -120,11 +123,13 @@ def _draw_gradients(path: Path, by_name: dict[str, list[Cell]], title: str) -> P
         )
         updates = np.array([0, *(row["update"] for row in rows)])
         edges = 10 ** (np.arange(bins[0], bins[-1] + 2) / 10)
-        panel.pcolormesh(updates, edges, np.log1p(counts), cmap="viridis")
+        mesh = panel.pcolormesh(updates, edges, counts, norm=LogNorm(1, most), cmap="viridis")
+        panel.set_facecolor(mesh.cmap(0.0))  # where no image was
         panel.plot(updates[1:], [row["smallest_so_far"] for row in rows], color="white", linewidth=1.2)
         panel.set(yscale="log", xlabel="weight updates", title=name)
         panel.grid(False)
     axes[0][0].set_ylabel("‖∇_δ h‖ of each image; white: running minimum")
+    figure.colorbar(mesh, ax=axes[0].tolist(), label="images since the record before")
     figure.suptitle(title)
     return _save(figure, path)
 
@@ -166,18 +171,17 @@ FITTED = ("distance", "mean_largest", "risk_gap")
 
 def stability_lines(rows: Sequence[Row]) -> list[str]:
     """The study as a table of text, with what must be said about it."""
-    cells = [list(COLUMNS), *(_line(row) for row in rows)]
-    widths = [max(len(line[k]) for line in cells) for k in range(len(COLUMNS))]
-    lines = [
-        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
-    first = rows[0]
+    lines = aligned([COLUMNS, *(_line(row) for row in rows)])
+    first = next((row for row in rows if row["seeds"]), rows[0])
     lines.append(
         f"means over {first['seeds']} seeds and {first['neighbours']} neighbours, [95 % interval over seeds]; "
         "stability and gap in the bounded loss 1 − p_y"
     )
     for row in rows:
+        if row["reason"]:
+            lines.append(f"{row['algorithm']} (n = {row['n']}): {row['reason']}")
+        if not row["seeds"]:
+            continue
         if not row["trained"]:
             lines.append(f"{row['algorithm']} (n = {row['n']}) did not train: its stability is no merit")
         elif equal := row["at_equal_accuracy"]:
@@ -188,7 +192,8 @@ def stability_lines(rows: Sequence[Row]) -> list[str]:
         if row["constants"] and row["constants"]["no_beta"]:
             lines.append(f"{row['algorithm']}: {row['constants']['no_beta']}")
     if any(row["bound"] for row in rows):
-        lines.append(f"bounds use estimated constants: {rows[0]['constants']['caveat']}")
+        caveat = next(row["constants"]["caveat"] for row in rows if row["bound"])
+        lines.append(f"bounds use estimated constants: {caveat}")
     return lines
 
 
@@ -217,8 +222,7 @@ def _line(row: Row) -> list[str]:
         str(row["n"]),
         *(_with_interval(row[key]) for key in ("distance", "uniform_stability", "mean_largest", "risk_gap")),
         shown,
-        f"{row['robust_train']['value']:.1%}",
-        f"{row['robust_test']['value']:.1%}",
+        *("–" if row[key] is None else f"{row[key]['value']:.1%}" for key in ("robust_train", "robust_test")),
     ]
 
 

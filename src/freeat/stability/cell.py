@@ -1,5 +1,6 @@
 """One cell of a study: K twins and their base, trained by one algorithm with one seed, and all that was seen."""
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -43,18 +44,22 @@ class CellRecorder:
         self.probes: list[dict[str, Any]] = []
         self.gradients: list[dict[str, Any]] = []
         self.differences: Tensor | None = None
+        self.diverged: int | None = None
         self.constants: Constants | None = None
         self._norms = GradientNorms()
         self._due = spread(setting.times, self.batches)
         self._probe_due = spread(setting.probe_times, self.batches)
 
     def look(self, runs: CoupledRuns, record: StepRecord) -> None:
-        """After a batch."""
+        """After a batch. Numbers that are not finite any more are not recorded, but when that was seen is."""
         batch, update = runs.base.batches, runs.base.updates
         if record.g_norms is not None:
             self._norms.add(record.g_norms[:, 0].cpu())
         if batch in self._due:
             row = {"update": update, "d_w": weight_distances(runs), "d_delta": delta_distances(record)}
+            if not all(math.isfinite(d) for key in ("d_w", "d_delta") for d in row[key]):
+                self.diverged = update
+                return
             self.distances.append(row)
             if (taken := self._norms.take()) is not None:
                 self.gradients.append({"update": update, **taken})
@@ -64,6 +69,9 @@ class CellRecorder:
     def _probe(self, runs: CoupledRuns, update: int) -> None:
         at_probes = self.probing(runs, self.probe_images).bounded
         train, test = (self.probing(runs, images) for images in (self.train, self.test))
+        if not all(bool(losses.isfinite().all()) for losses in (at_probes, train.bounded, test.bounded)):
+            self.diverged = update
+            return
         self.differences = at_probes[:1] - at_probes[1:]
         self.probes.append(
             {
@@ -97,7 +105,11 @@ class CellRecorder:
         )
 
     def document(self, runs: CoupledRuns, twins: Twins, seconds: float) -> dict[str, Any]:
-        """Everything, as plain values."""
+        """Everything, as plain values; of runs that diverged, only that they did."""
+        about = {"algorithm": self.name, "n": self.setting.n, "seed": self.seed}
+        about |= {"replaced": list(twins.replaced), "diverged": self.diverged, "seconds": seconds}
+        if self.diverged is not None:
+            return about
         assert self.differences is not None
         constants = self.constants
         if constants is not None and self.gradients:
@@ -106,17 +118,13 @@ class CellRecorder:
         m = self.algorithm.updates_per_batch
         meetings = twins.meetings(self.setting.batches(self.seed), self.batches)
         return {
-            "algorithm": self.name,
-            "n": self.setting.n,
-            "seed": self.seed,
-            "replaced": list(twins.replaced),
+            **about,
             "t0": [None if t is None else (t - 1) * m + 1 for t in meetings],
             "distances": self.distances,
             "probes": self.probes,
             "differences": self.differences.tolist(),
             "gradient_norms": self.gradients,
             "constants": None if constants is None else constants.row(),
-            "seconds": seconds,
         }
 
 
@@ -153,4 +161,6 @@ def run_cell(
     for record in steps:
         recorder.look(runs, record)
         watch(runs.base.updates, setting.updates)
+        if recorder.diverged is not None:
+            break
     return recorder.document(runs, twins, time.monotonic() - begun)

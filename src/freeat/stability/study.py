@@ -11,6 +11,7 @@ from freeat.algorithms import parse_algorithm
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.files import read_json, write_json
+from freeat.models import check_logits
 from freeat.stability.cell import run_cell
 from freeat.stability.engine import choose_engine
 from freeat.stability.setting import Setting
@@ -69,9 +70,19 @@ class Study:
             raise InputError(
                 f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
             )
+        self._try(data)
+        write_json(path, facts, format=FORMAT)
+
+    def _try(self, data: DataSet) -> None:
+        """Make everything the cells are made of once, so that bad input is refused before a file is written."""
         for size in self.sizes:
             self.setting.with_n(size).twins(data)
-        write_json(path, facts, format=FORMAT)
+        for name in self.algorithms:
+            self.setting.algorithm(name)
+        self.setting.ball.check(data.shape)
+        self.setting.augmentation(data)
+        model = self.setting.model_of(data, 0, torch.device("cpu"))
+        check_logits(model, data.shape, len(data.classes), torch.device("cpu"), images=data.glimpse)
 
     def run(
         self,

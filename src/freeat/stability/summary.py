@@ -1,16 +1,16 @@
-"""What the cells of a study say together: distances, stability, gaps, bounds, exponents in n."""
+"""What the cells of a study say together: distances, stability, gaps and bounds."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from freeat.algorithms import Erm, parse_algorithm
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import mean_estimate, mean_largest, uniform_stability
+from freeat.stability.exponents import converged, distance_of, risk_gap_of
 from freeat.stability.setting import Setting
-from freeat.theory import Problem, bound, rate, relative_step, sharpest_bound, solved_recursion
+from freeat.theory import Problem, bound, relative_step, sharpest_bound, solved_recursion
 
 Cell = dict[str, Any]
 Row = dict[str, Any]
@@ -18,14 +18,59 @@ TRAINED = 0.1
 """An algorithm has trained when its robust training accuracy is this much above chance."""
 
 
+MEASURED = (
+    "distance",
+    "uniform_stability",
+    "mean_largest",
+    "robust_train",
+    "robust_test",
+    "gap",
+    "risk_gap",
+    "meetings",
+    "constants",
+    "bound",
+    "at_equal_accuracy",
+)
+"""What a row holds, null where every seed diverged."""
+
+
 def summarize(setting: Setting, cells: Sequence[Cell], classes: int) -> list[Row]:
-    """One row per sample size and algorithm, in the order they come; only finished seeds count."""
+    """One row per sample size and algorithm, in the order they come; only finished seeds that converged count."""
     keys = list(dict.fromkeys((cell["n"], cell["algorithm"]) for cell in cells))
-    groups = {key: [c for c in cells if (c["n"], c["algorithm"]) == key] for key in keys}
-    rows = [_row(setting.with_n(n), name, groups[n, name], classes) for n, name in keys]
+    every = {key: [c for c in cells if (c["n"], c["algorithm"]) == key] for key in keys}
+    groups = {key: converged(group) for key, group in every.items()}
+    rows = []
+    for n, name in keys:
+        own, all_ = groups[n, name], every[n, name]
+        row = _row(setting.with_n(n), name, own, classes) if own else _empty_row(n, name)
+        rows.append(row | _divergence(all_))
     for n in dict.fromkeys(n for n, _ in keys):
         _compare_at_equal_accuracy([row for row in rows if row["n"] == n], groups)
     return rows
+
+
+def _empty_row(n: int, name: str) -> Row:
+    return {
+        "algorithm": name,
+        "n": n,
+        "seeds": 0,
+        "neighbours": 0,
+        "trained": False,
+        "seconds": 0.0,
+    } | dict.fromkeys(MEASURED)
+
+
+def _divergence(cells: Sequence[Cell]) -> Row:
+    """How many seeds diverged, and in words why nothing is said of them."""
+    updates = [cell["diverged"] for cell in cells if cell.get("diverged") is not None]
+    if not updates:
+        return {"diverged": 0, "reason": None}
+    left_out = "nothing could be measured" if len(updates) == len(cells) else "they are left out"
+    return {
+        "diverged": len(updates),
+        "reason": f"{len(updates)} of {len(cells)} seeds diverged, first seen at update {min(updates)}: {left_out}; "
+        "lower --lr",
+    }
 
 
 def _row(setting: Setting, name: str, cells: list[Cell], classes: int) -> Row:
@@ -37,13 +82,13 @@ def _row(setting: Setting, name: str, cells: list[Cell], classes: int) -> Row:
         "n": setting.n,
         "seeds": len(cells),
         "neighbours": differences.shape[1],
-        "distance": mean_estimate(np.array([_distance(cell) for cell in cells])).row(),
+        "distance": mean_estimate(np.array([distance_of(cell) for cell in cells])).row(),
         "uniform_stability": uniform_stability(differences).row() if len(cells) > 1 else None,
         "mean_largest": mean_largest(differences).row(),
         "robust_train": mean_estimate(accuracy["train"].mean(1)).row(),
         "robust_test": mean_estimate(accuracy["test"].mean(1)).row(),
         "gap": mean_estimate((accuracy["train"] - accuracy["test"]).mean(1)).row(),
-        "risk_gap": mean_estimate(np.array([_risk_gap(cell) for cell in cells])).row(),
+        "risk_gap": mean_estimate(np.array([risk_gap_of(cell) for cell in cells])).row(),
         "meetings": float(np.mean([t is not None for c in cells for t in c["t0"]])),
         "seconds": sum(c["seconds"] for c in cells),
     }
@@ -102,7 +147,7 @@ def _bound(setting: Setting, name: str, constants: Constants | None) -> Row | No
     theorem, problem, run = covered
     return {
         **bound(theorem, problem, **run).row(),
-        "sharpest": sharpest_bound(theorem, problem, **run).value,
+        "sharpest": sharpest_bound(theorem, problem, **run).row()["bound"],
     }
 
 
@@ -141,72 +186,3 @@ def _distance_at(cell: Cell, level: float) -> float:
     times = [0, *(row["update"] for row in cell["distances"])]
     means = [0.0, *(float(np.mean(row["d_w"])) for row in cell["distances"])]
     return float(np.interp(at, times, means))
-
-
-def exponents(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Row]:
-    """How gap, stability and distance fall with n, ∝ n^(−a): the fitted a with its interval, and the predicted one."""
-    sizes = sorted({cell["n"] for cell in cells})
-    if len(sizes) < 2:
-        return []
-    return [
-        _exponent(name, sizes, cells, [row for row in rows if row["algorithm"] == name])
-        for name in dict.fromkeys(cell["algorithm"] for cell in cells)
-    ]
-
-
-def _distance(cell: Cell) -> float:
-    return float(np.mean(cell["distances"][-1]["d_w"]))
-
-
-def _largest(cell: Cell) -> float:
-    return float(np.abs(cell["differences"]).max())
-
-
-def _risk_gap(cell: Cell) -> float:
-    last = cell["probes"][-1]
-    return float(np.mean(last["risk_test"]) - np.mean(last["risk_train"]))
-
-
-MEASURES: dict[str, Callable[[Cell], float]] = {
-    "distance": _distance,
-    "mean_largest": _largest,
-    "risk_gap": _risk_gap,
-}
-"""What a cell contributes to each fitted exponent."""
-
-
-def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row]) -> Row:
-    own = [c for c in cells if c["algorithm"] == name]
-    seeds = sorted({c["seed"] for c in own})
-    by = {(c["n"], c["seed"]): c for c in own}
-    whole = [seed for seed in seeds if all((n, seed) in by for n in sizes)]
-    row: Row = {"algorithm": name, "sizes": sizes, "seeds": len(whole)}
-    for key, measure in MEASURES.items():
-        values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
-        row[key] = {**fitted_exponent(np.array(sizes, float), values), "means": values.mean(0).tolist()}
-    lam = next((r["bound"]["lambda"] for r in rows if r["bound"] is not None), None)
-    theorem = {"erm": "vanilla"}.get(parse_algorithm(name).family, parse_algorithm(name).family)
-    row["predicted"] = None if lam is None else -rate(theorem, lam).n
-    row["predicted_any_lambda"] = None if theorem not in ("fast", "free") else 1.0
-    return row
-
-
-def fitted_exponent(sizes: NDArray[np.float64], values: NDArray[np.float64]) -> Row:
-    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds."""
-    x = np.log(sizes) - np.log(sizes).mean()
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(values), (1000, len(values)))
-
-    def slope(means: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(-(np.log(means) @ x) / (x @ x))
-
-    value = float(slope(values.mean(0)))
-    spread = slope(values[draws].mean(1))
-    spread = spread[np.isfinite(spread)]
-    if not np.isfinite(value):
-        return {"value": None, "low": None, "high": None}
-    if len(values) < 2 or not len(spread):
-        return {"value": value, "low": None, "high": None}
-    low, high = np.percentile(spread, (2.5, 97.5))
-    return {"value": value, "low": float(low), "high": float(high)}

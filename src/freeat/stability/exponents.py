@@ -1,0 +1,91 @@
+"""How distance, stability and gap fall with the sample size: exponents fitted over n, beside the predicted ones."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from freeat.algorithms import parse_algorithm
+from freeat.theory import rate
+
+Cell = dict[str, Any]
+Row = dict[str, Any]
+
+
+def converged(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells whose runs stayed finite."""
+    return [cell for cell in cells if cell.get("diverged") is None]
+
+
+def distance_of(cell: Cell) -> float:
+    return float(np.mean(cell["distances"][-1]["d_w"]))
+
+
+def largest_of(cell: Cell) -> float:
+    return float(np.abs(cell["differences"]).max())
+
+
+def risk_gap_of(cell: Cell) -> float:
+    last = cell["probes"][-1]
+    return float(np.mean(last["risk_test"]) - np.mean(last["risk_train"]))
+
+
+MEASURES: dict[str, Callable[[Cell], float]] = {
+    "distance": distance_of,
+    "mean_largest": largest_of,
+    "risk_gap": risk_gap_of,
+}
+"""What a cell contributes to each fitted exponent."""
+
+
+def exponents(cells: Sequence[Cell], rows: Sequence[Row]) -> list[Row]:
+    """How gap, stability and distance fall with n, ∝ n^(−a): the fitted a with its interval, and the predicted one."""
+    sizes = sorted({cell["n"] for cell in cells})
+    if len(sizes) < 2:
+        return []
+    fits = [
+        _exponent(name, sizes, converged(cells), [row for row in rows if row["algorithm"] == name])
+        for name in dict.fromkeys(cell["algorithm"] for cell in cells)
+    ]
+    return [fit for fit in fits if fit is not None]
+
+
+def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row]) -> Row | None:
+    """The fits of one algorithm; None where no seed has every size."""
+    own = [c for c in cells if c["algorithm"] == name]
+    seeds = sorted({c["seed"] for c in own})
+    by = {(c["n"], c["seed"]): c for c in own}
+    whole = [seed for seed in seeds if all((n, seed) in by for n in sizes)]
+    if not whole:
+        return None
+    row: Row = {"algorithm": name, "sizes": sizes, "seeds": len(whole)}
+    for key, measure in MEASURES.items():
+        values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
+        row[key] = {**fitted_exponent(np.array(sizes, float), values), "means": values.mean(0).tolist()}
+    lam = next((r["bound"]["lambda"] for r in rows if r["bound"] is not None), None)
+    theorem = {"erm": "vanilla"}.get(parse_algorithm(name).family, parse_algorithm(name).family)
+    row["predicted"] = None if lam is None else -rate(theorem, lam).n
+    row["predicted_any_lambda"] = None if theorem not in ("fast", "free") else 1.0
+    return row
+
+
+def fitted_exponent(sizes: NDArray[np.float64], values: NDArray[np.float64]) -> Row:
+    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds."""
+    x = np.log(sizes) - np.log(sizes).mean()
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, len(values), (1000, len(values)))
+
+    def slope(means: NDArray[np.float64]) -> NDArray[np.float64]:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(-(np.log(means) @ x) / (x @ x))
+
+    value = float(slope(values.mean(0)))
+    spread = slope(values[draws].mean(1))
+    spread = spread[np.isfinite(spread)]
+    if not np.isfinite(value):
+        return {"value": None, "low": None, "high": None}
+    if len(values) < 2 or not len(spread):
+        return {"value": value, "low": None, "high": None}
+    low, high = np.percentile(spread, (2.5, 97.5))
+    return {"value": value, "low": float(low), "high": float(high)}

@@ -1,0 +1,31 @@
+"""Pictures of a stability study."""
+
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from freeat.reports.stability import draw_study
+
+
+def cell(name: str, scale: int) -> dict[str, Any]:
+    return {
+        "algorithm": name,
+        "n": 20,
+        "distances": [{"update": k, "d_w": [0.1 * k], "d_delta": [0.01]} for k in (1, 2)],
+        "probes": [{"update": 2, "largest_difference": 0.2, "mean_difference": 0.1}],
+        "gradient_norms": [
+            {"update": k, "bins": {"-10": 3 * scale, "-7": 100 * scale}, "smallest_so_far": 0.1}
+            for k in (1, 2)
+        ],
+    }
+
+
+def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Figure]) -> None:
+    paths = draw_study(tmp_path, [cell("fast", 1), cell("free-4", 5)], {}, [], "digits")
+    assert [path.name for path in paths] == ["distance.png", "loss-difference.png", "gradient-norms.png"]
+    *panels, bar = drawn[2].axes
+    assert bar.get_ylabel() == "images since the record before"
+    meshes = [panel.collections[0] for panel in panels]
+    assert [mesh.get_clim() for mesh in meshes] == [(1, 500), (1, 500)]
+    assert meshes[0].get_array().tolist()[0] == [3, 3]
