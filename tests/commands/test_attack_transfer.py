@@ -78,12 +78,21 @@ def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_
     assert "gap of robust (fgsm" in text
     assert "The model gives the same logits twice." in text
     assert (tmp_path / "radii.png").stat().st_size > 3000
+    assert lines[-1] == f"plot: {tmp_path / 'radii.png'}"
 
 
 def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
-    ask(attack, runs["erm"], "--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
+    words = ("--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
+    text = ask(attack, runs["erm"], *words).stdout
     names = sorted(path.name for path in (tmp_path / "examples").iterdir())
     assert names == [f"erm-fgsm-linf-0.08000-test.{ending}" for ending in ("npz", "png")]
+    npz, png = (str(tmp_path / "examples" / name) for name in names)
+    assert text.splitlines()[-1] == f"examples: {npz}, drawn in {png}"
+    document = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)
+    assert document["examples"] == [{"arrays": npz, "picture": png}]
+    (cell,) = document["cells"]
+    assert cell["wrong_under_attack"] == len(cell["fooled"])
+    assert cell["turned_wrong"] == len(set(cell["fooled"]) - set(cell["misclassified"]))
 
 
 def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:

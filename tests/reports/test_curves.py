@@ -7,6 +7,7 @@ import matplotlib as mpl
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.reports.curves import AXES, aligned, comparable, draw_curves
@@ -57,6 +58,18 @@ def test_a_picture_is_drawn_and_settings_given_back(tmp_path: Path, axis: str) -
     assert dict(mpl.rcParams) == before
     assert plt.get_fignums() == []
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("more", [True, False])
+def test_hollow_marks_are_explained_where_there_are_any(
+    tmp_path: Path, drawn: list[Figure], more: bool
+) -> None:
+    records = history(0.0)
+    for record, n in zip(records, (200, 200, 200, 600 if more else 200), strict=True):
+        record["train"]["n"] = record["test"]["n"] = n
+    draw_curves(tmp_path / "curves.png", [("fast", [records])], title="digits")
+    words = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert words == ["fast", *(["hollow: the last evaluation, on more images"] if more else [])]
 
 
 def test_the_ending_says_the_format(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.errors import InputError
-from freeat.reports.pictures import draw_examples
+from freeat.reports.pictures import draw_examples, views
 from freeat.reports.radius import draw_radii
 from freeat.reports.robustness import robustness_lines
 
@@ -47,6 +48,44 @@ def test_a_curve_for_every_model(ending: str, tmp_path: Path) -> None:
         draw_radii(path, [])
 
 
+def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure]) -> None:
+    pairs = [
+        (m, f"pgd-10 from {s}")
+        for m in ("free-4-linf-digits", "erm-linf")
+        for s in ("vanilla-10-digits", "erm")
+    ]
+    draw_radii(tmp_path / "r.png", [cell(m, k / 255, attack=a) for m, a in pairs for k in (1, 2)])
+    (figure,) = drawn
+    legend = figure.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1
+    assert len(figure.legends[0].get_texts()) == 4
+
+
+@pytest.mark.parametrize(
+    ("radii", "unit", "last"), [((0.0, 4 / 255, 8 / 255), ", in 255ths", 8.0), ((0.1, 0.2), "", 0.2)]
+)
+def test_the_axis_has_the_unit_of_the_radii(
+    tmp_path: Path, drawn: list[Figure], radii: tuple[float, ...], unit: str, last: float
+) -> None:
+    draw_radii(tmp_path / "r.png", [cell("net", eps) for eps in radii])
+    (axis,) = drawn[0].axes
+    assert axis.get_xlabel() == f"radius ε (Linf){unit}"
+    assert axis.lines[0].get_xdata()[-1] == pytest.approx(last)
+
+
+def test_an_image_that_was_wrong_before_is_marked() -> None:
+    examples = {
+        "x": np.zeros((2, 1, 2, 2)),
+        "delta": np.zeros((2, 1, 2, 2)),
+        "y": np.array([0, 1]),
+        "predicted": np.array([1, 0]),
+        "clean_correct": np.array([True, False]),
+        "classes": np.array(["cat", "dog"]),
+    }
+    assert [views(examples, i)[0][1] for i in (0, 1)] == ["true: cat", "true: dog\n(wrong when clean)"]
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> None:
     g = np.random.default_rng(0)
@@ -70,7 +109,9 @@ def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> No
 def test_the_table_says_everything_once() -> None:
     report = {
         "cells": [
-            cell("net", 8 / 255, notes=["DLR is undefined with 3 classes"]),
+            cell(
+                "net", 8 / 255, notes=["DLR is undefined with 3 classes"], wrong_when_clean=10, turned_wrong=3
+            ),
             cell(
                 "net",
                 8 / 255,
@@ -95,8 +136,11 @@ def test_the_table_says_everything_once() -> None:
             {"name": "b", "passed": False, "sentence": "gradients may be masked."},
         ],
     }
-    text = "\n".join(robustness_lines(report))
+    written = {"plot": "r.png", "examples": [{"arrays": "e.npz", "picture": "e.png"}]}
+    text = "\n".join(robustness_lines(report | written))
+    assert text.endswith("plot: r.png\nexamples: e.npz, drawn in e.png")
     assert "8/255" in text
+    assert "3 of 90" in text
     assert "86.9" in text
     assert "[76.9, 96.9]" in text
     assert "123" in text

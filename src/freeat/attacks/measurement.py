@@ -41,7 +41,11 @@ class Measurement:
     population: int
 
     def summary(self) -> dict[str, Any]:
-        """Accuracies with 95 % intervals, whole and per class, and what they cost, as plain numbers."""
+        """Accuracies with 95 % intervals, whole and per class, and what they cost, as plain numbers.
+
+        ``misclassified`` and ``fooled`` list the images that are wrong when clean and under the attack, the latter
+        whether or not they were right before; ``turned_wrong`` counts those that the attack alone made wrong.
+        """
         n = len(self.y)
         return {
             "n": n,
@@ -55,7 +59,11 @@ class Measurement:
                 for k in range(self.classes)
                 if bool((of_class := self.y == k).any())
             ],
+            "misclassified": self.index[~self.clean_correct].tolist(),
             "fooled": self.index[~self.robust_correct].tolist(),
+            "wrong_when_clean": int((~self.clean_correct).sum()),
+            "wrong_under_attack": int((~self.robust_correct).sum()),
+            "turned_wrong": int((self.clean_correct & ~self.robust_correct).sum()),
             "queries": None if self.queries is None else _spread(self.queries),
             "passes": asdict(self.passes),
             "seconds": self.seconds,

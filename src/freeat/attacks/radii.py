@@ -1,5 +1,6 @@
 """Radii as people write and read them: one, a list, or a range."""
 
+from collections.abc import Iterable
 from fractions import Fraction
 
 from freeat.errors import InputError
@@ -31,6 +32,12 @@ def _range(text: str) -> list[float]:
     if count > MOST:
         raise InputError(f"range {text!r} has {count} radii: at most {MOST}; take a longer step")
     return [float(first + k * step) for k in range(count)]
+
+
+def in_255ths(radii: Iterable[float]) -> bool:
+    """Whether these radii are best read in grey levels: all are 255ths, and none is a short decimal."""
+    positive = [eps for eps in radii if eps > 0]
+    return bool(positive) and all(radius_text(eps).endswith("/255") for eps in positive)
 
 
 def radius_text(eps: float) -> str:

@@ -1,6 +1,5 @@
 """``freeat attack``: how robust a model is."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,9 @@ def attack(
     from freeat.attacks.campaign import attack_models, examples_path
     from freeat.attacks.examples import load_examples
     from freeat.attacks.plan import home_of
+    from freeat.attacks.radii import radius_text
     from freeat.commands.judging_progress import CampaignProgress
+    from freeat.files import to_json
     from freeat.reports.pictures import draw_examples
     from freeat.reports.radius import draw_radii
     from freeat.reports.robustness import robustness_lines
@@ -35,11 +36,15 @@ def attack(
         report = attack_models(opened, plan, folder=out, examples=examples, watch=progress.watch)
     if plot is not None:
         draw_radii(plot, report["cells"])
+        report["plot"] = str(plot)
     homes = {model.name: home_of(model, out) for model in opened}
     for cell in report["cells"] if examples else ():
         home = homes[cell["model"]]
         assert home is not None
         stored = examples_path(home, cell)
-        title = f"{cell['model']}, {cell['attack']}, {cell['norm']}"
+        title = f"{cell['model']}, {cell['attack']}\n{cell['norm']} ε = {radius_text(cell['eps'])}, {cell['split']}"
         draw_examples(stored.with_suffix(".png"), load_examples(stored), title=title)
-    click.echo(json.dumps(report) if as_json else "\n".join(robustness_lines(report)))
+        report.setdefault("examples", []).append(
+            {"arrays": str(stored), "picture": str(stored.with_suffix(".png"))}
+        )
+    click.echo(to_json(report) if as_json else "\n".join(robustness_lines(report)))

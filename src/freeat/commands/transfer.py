@@ -1,6 +1,5 @@
 """``freeat transfer``: perturbations made on some models, applied to others."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +39,7 @@ def transfer(
     """
     from freeat.attacks.matrix import transfer_models
     from freeat.commands.judging_progress import CampaignProgress
+    from freeat.files import to_json
     from freeat.reports.radius import draw_radii
     from freeat.reports.robustness import robustness_lines
 
@@ -58,4 +58,5 @@ def transfer(
         )
     if plot is not None:
         draw_radii(plot, report["cells"])
-    click.echo(json.dumps(report) if as_json else "\n".join(robustness_lines(report)))
+        report["plot"] = str(plot)
+    click.echo(to_json(report) if as_json else "\n".join(robustness_lines(report)))

@@ -18,6 +18,8 @@ AXES = {
     "seconds": ("seconds", "seconds"),
 }
 
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+
 
 def draw_curves(
     path: Path, series: Sequence[tuple[str, list[History]]], *, axis: str = "epochs", title: str
@@ -32,11 +34,16 @@ def draw_curves(
     key, label = AXES[axis]
     with styled():
         figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
+        seen_apart = False
         for place, (name, histories) in enumerate(series):
             _draw_line(axes, [comparable(history) for history in histories], key, name, look(place))
             apart = [history[-1:] for history in histories if len(comparable(history)) < len(history)]
             if apart:
                 _draw_apart(axes, apart, key, look(place))
+                seen_apart = True
+        if seen_apart:
+            caption = "hollow: the last evaluation, on more images"
+            axes[0].plot([], [], label=caption, marker="o", color="0.4", **HOLLOW)
         for panel, text in zip(axes, panels, strict=True):
             panel.set_title(text)
             panel.set_ylim(bottom=0 if panel is not axes[2] else None)
@@ -61,7 +68,7 @@ def _draw_line(axes: Any, histories: list[History], key: str, name: str, looks: 
 def _draw_apart(axes: Any, histories: list[History], key: str, looks: dict[str, Any]) -> None:
     x, values = aligned(histories, key)
     for panel, rows in zip(axes, values, strict=True):
-        panel.plot(x, rows.mean(0), linestyle="none", markerfacecolor="none", markersize=7, **looks)
+        panel.plot(x, rows.mean(0), **HOLLOW, **looks)
 
 
 def comparable(history: History) -> History:

@@ -42,7 +42,10 @@ def chosen(examples: dict[str, Any], rows: int) -> list[int]:
 
 
 def views(examples: dict[str, Any], i: int) -> list[tuple[np.ndarray, str]]:
-    """Image i, its perturbation magnified, and what the model was shown, each with a caption; values in [0, 1]."""
+    """Image i, its perturbation magnified, and what the model was shown, each with a caption; values in [0, 1].
+
+    An image that the model gets wrong without any perturbation is marked: no attack is needed there.
+    """
     x, delta, classes = examples["x"][i], examples["delta"][i], examples["classes"]
     largest = float(np.abs(delta).max())
     factor = 0.5 / largest if largest else 1.0
@@ -51,8 +54,9 @@ def views(examples: dict[str, Any], i: int) -> list[tuple[np.ndarray, str]]:
         if examples["predicted"][i] == examples["y"][i]
         else f"given: {classes[examples['predicted'][i]]}"
     )
+    true = f"true: {classes[examples['y'][i]]}"
     return [
-        (_displayable(x), f"true: {classes[examples['y'][i]]}"),
+        (_displayable(x), true if examples["clean_correct"][i] else f"{true}\n(wrong when clean)"),
         (_displayable(0.5 + factor * delta), f"perturbation × {factor:.3g}"),
         (_displayable(np.clip(x + delta, 0, 1)), given),
     ]

@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from freeat.attacks.radii import in_255ths
 from freeat.errors import InputError
 from freeat.files import atomic
 from freeat.reports.style import look, styled
+
+ENTRY, LETTER = 0.65, 0.082
+"""Inches that an entry of the legend takes: its mark with the space around it, and each letter of its name."""
 
 
 def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") -> None:
@@ -18,28 +22,28 @@ def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") 
         raise InputError("no measurements to draw: attack a model at one radius or more first")
     series = list(dict.fromkeys((cell["model"], cell["attack"]) for cell in cells))
     one_attack = len({attack for _, attack in series}) == 1
+    names = {pair: pair[0] if one_attack else ", ".join(pair) for pair in series}
+    scale, unit = (255, ", in 255ths") if in_255ths(cell["eps"] for cell in cells) else (1, "")
+    entry = ENTRY + LETTER * max(map(len, names.values()))
+    width = max(4.2 * len(panels) + 0.6, entry + 0.4)
     with styled():
         figure, axes = plt.subplots(
-            1,
-            len(panels),
-            figsize=(4.2 * len(panels) + 0.6, 3.8),
-            layout="constrained",
-            squeeze=False,
-            sharey=True,
+            1, len(panels), figsize=(width, 3.8), layout="constrained", squeeze=False, sharey=True
         )
         for axis, (norm, split) in zip(axes[0], panels, strict=True):
             for place, (model, attack) in enumerate(series):
                 line = _line(cells, model=model, attack=attack, norm=norm, split=split)
                 if line:
-                    _draw(axis, line, model if one_attack else f"{model}, {attack}", place)
-            axis.set_xlabel(f"radius ε ({'L2' if norm == 'l2' else 'Linf'}), in 255ths")
+                    _draw(axis, line, names[model, attack], place, scale)
+            axis.set_xlabel(f"radius ε ({'L2' if norm == 'l2' else 'Linf'}){unit}")
             axis.set_title(f"{split} images" + (f", {series[0][1]}" if one_attack else ""))
             axis.set_ylim(bottom=0)
         axes[0][0].set_ylabel("robust accuracy (%)")
         if title:
             figure.suptitle(title, fontsize=10.5)
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        columns = max(1, min(len(labels), int((width - 0.4) / entry)))
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
         with atomic(path) as temporary:
             figure.savefig(temporary, format=path.suffix.lstrip(".") or "png")
         plt.close(figure)
@@ -50,8 +54,8 @@ def _line(cells: Sequence[dict[str, Any]], **wanted: str) -> list[dict[str, Any]
     return sorted(chosen, key=lambda cell: float(cell["eps"]))
 
 
-def _draw(axis: Any, line: list[dict[str, Any]], label: str, place: int) -> None:
-    eps = [255 * cell["eps"] for cell in line]
+def _draw(axis: Any, line: list[dict[str, Any]], label: str, place: int, scale: int) -> None:
+    eps = [scale * cell["eps"] for cell in line]
     axis.plot(eps, [100 * cell["robust_accuracy"] for cell in line], label=label, **look(place))
     low, high = ([100 * cell["robust_interval"][end] for cell in line] for end in (0, 1))
     axis.fill_between(eps, low, high, color=look(place)["color"], alpha=0.15, linewidth=0)

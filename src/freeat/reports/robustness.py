@@ -16,6 +16,7 @@ COLUMNS = (
     "clean %",
     "robust %",
     "95 % interval",
+    "turned wrong",
     "queries",
     "time",
 )
@@ -35,7 +36,17 @@ def robustness_lines(report: dict[str, Any]) -> list[str]:
     lines += [f"{'ok' if check['passed'] else 'WARNING'}: {check['sentence']}" for check in report["checks"]]
     if failed:
         lines.append(f"{len(failed)} honesty checks failed: do not trust these figures before you know why.")
+    if "plot" in report:
+        lines.append(f"plot: {report['plot']}")
+    lines += [f"examples: {one['arrays']}, drawn in {one['picture']}" for one in report.get("examples", ())]
     return lines
+
+
+def _turned(cell: dict[str, Any]) -> str:
+    """How many of the images that were right when clean the attack made wrong; older cells do not say."""
+    if "turned_wrong" not in cell:
+        return "–"
+    return f"{cell['turned_wrong']} of {cell['n'] - cell['wrong_when_clean']}"
 
 
 def _row(cell: dict[str, Any]) -> tuple[str, ...]:
@@ -51,6 +62,7 @@ def _row(cell: dict[str, Any]) -> tuple[str, ...]:
         percent(cell["clean_accuracy"]),
         percent(cell["robust_accuracy"]),
         f"[{percent(low)}, {percent(high)}]",
+        _turned(cell),
         f"{cell['queries']['mean']:.0f}" if cell["queries"] else "–",
         f"{cell['seconds']:.1f} s",
     )
