@@ -50,8 +50,8 @@ class Rates:
 
 
 def rates_of(spec: TrainSpec, ground: Ground, device: str, *, workers: int) -> Rates:
-    """The rates of a network while ``workers`` processes use it at once, since they share memory and caches."""
-    if workers == 1:
+    """The rates of a network while ``workers`` processes use it at once: those of one CPU share memory and caches."""
+    if workers == 1 or resolve_device(device).type != "cpu":
         return time_steps(spec, ground, device)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         found = [pool.submit(time_steps, spec, ground, device) for _ in range(workers)]

@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from freeat.data.catalogue import available
 from freeat.data.location import data_folder
 from freeat.data.miniatures import write_miniatures
@@ -115,14 +117,23 @@ def prepare(
     if not made:
         reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
         raise InputError(f"nothing of what was asked for can be reproduced here ({reasons})")
-    fitting = max(1, usable_cores() // scale.threads)
     return Reproduction(
         scale=scale,
         site=site,
         experiments=tuple(made),
         absent=tuple(absent),
-        workers=min(workers or fitting, fitting),
+        workers=workers or _fitting(scale, site),
     )
+
+
+def _fitting(scale: Scale, site: Site) -> int:
+    """The runs this machine has room for: one for each GPU, or as many as the cores have threads for."""
+    match resolve_device(site.device).type:
+        case "cuda":
+            return torch.cuda.device_count()
+        case "cpu":
+            return max(1, usable_cores() // scale.threads)
+    return 1
 
 
 def _data_name(name: str, scale: Scale) -> str:

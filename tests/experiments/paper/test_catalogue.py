@@ -1,0 +1,203 @@
+"""Every number and series of the paper has a run behind it, at every scale."""
+
+from pathlib import Path
+
+import pytest
+
+from freeat.errors import InputError
+from freeat.experiments.paper.catalogue import EXPERIMENTS, experiments, names_of
+from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.published import PublishedTable, published_tables
+from freeat.experiments.paper.scales import PAPER, SCALES, Scale
+from freeat.experiments.paper.settings import updates
+from freeat.experiments.tasks import Attacking, Site, Transferring
+
+SITE = Site(store=Path("store"), data_dir=Path("data"))
+BOTH = ("l2", "linf")
+TABLE_1 = ("vanilla-7", "vanilla-10", "fast", "free-2", "free-4", "free-6", "free-8", "free-10")
+THREE = ("vanilla-10", "fast", "free-4")
+SIZED = (*THREE, "free-6")
+NETWORKS = {"cifar10": "resnet18", "cifar100": "resnet18", "tiny-imagenet": "resnet50", "svhn": "vgg19"}
+
+SERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple[str, ...]]] = {
+    "figure-1": (("cifar10",), BOTH, ("",), THREE),
+    "figure-2": (("cifar10",), BOTH, ("",), THREE),
+    "figure-3": (("cifar10",), BOTH, ("",), THREE),
+    "figure-4": (("cifar10",), BOTH, ("",), SIZED),
+    "figure-5": (("cifar10", "cifar100"), BOTH, ("",), TABLE_1),
+    "figure-6": (("cifar10", "cifar100", "tiny-imagenet"), BOTH, ("",), THREE),
+    "figure-7": (("cifar10", "cifar100", "tiny-imagenet"), BOTH, ("",), THREE),
+    "figure-9": (("cifar10",), BOTH, ("resnet18", "resnet50", "wrn34"), THREE),
+    "figure-10": (("cifar10", "cifar100"), BOTH, ("",), SIZED),
+    "figure-11": (("cifar10",), ("linf",), ("",), ("fast-7/255", "fast-10/255")),
+    "figure-12": (("cifar10", "cifar100"), ("l2",), ("",), ("free-4", "free-6")),
+}
+"""Data sets, norms, panels and labels of the figures whose series are all combinations of them."""
+
+
+def at(scale: Scale, name: str) -> Experiment:
+    return EXPERIMENTS[name](scale, SITE)
+
+
+def series(experiment: Experiment) -> set[tuple[str, str, str, str]]:
+    return {(e.data, e.norm, e.panel, e.label) for e in experiment.entries}
+
+
+@pytest.mark.parametrize("table", published_tables().values(), ids=lambda table: table.name)
+def test_every_published_cell_has_the_papers_runs(table: PublishedTable) -> None:
+    entries = {(e.data, e.norm, e.label): e for e in at(PAPER, table.name).entries}
+    for row in table.rows:
+        entry = entries[row.data, row.norm, row.label]
+        assert entry.at == table.at
+        assert len(entry.runs) >= max(3, table.trials)
+        assert [run.spec.seed for run in entry.runs] == list(range(len(entry.runs)))
+        for run in entry.runs:
+            spec = run.spec
+            assert (spec.data, spec.norm, spec.train_size) == (row.data, row.norm, None)
+            assert spec.model == NETWORKS[row.data]
+            assert row.label.startswith(spec.algorithm)
+            assert (spec.batch_size, spec.lr, spec.weight_decay) == (128, 0.1, 2e-4)
+            assert (spec.schedule, spec.validation, spec.precision) == ("piecewise", 0.0, "fp32")
+            assert (run.evaluation.attack, run.evaluation.verdict) == ("pgd-10", "last")
+            assert run.evaluation.final_size is None
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_every_series_of_a_figure_has_its_runs(name: str) -> None:
+    datas, norms, panels, labels = SERIES[name]
+    found = at(PAPER, name)
+    assert series(found) == {(d, n, p, x) for d in datas for n in norms for p in panels for x in labels}
+    assert all(entry.runs for entry in found.entries)
+
+
+def test_figure_8_transfers_to_the_networks_of_its_data_sets() -> None:
+    found = series(at(PAPER, "figure-8"))
+    targets = {("cifar100", "resnet18"), ("tiny-imagenet", "resnet50")}
+    assert found == {(d, n, p, x) for d, p in targets for n in BOTH for x in THREE}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_no_scale_leaves_a_row_or_series_out(scale: Scale, name: str) -> None:
+    assert series(at(scale, name)) == series(at(PAPER, name))
+
+
+def test_updates_are_two_hundred_epochs_of_the_published_data() -> None:
+    assert {data: updates(PAPER, data) for data in PAPER.setups} == {
+        "cifar10": 200 * 391,
+        "cifar100": 200 * 391,
+        "tiny-imagenet": 200 * 782,
+        "svhn": 200 * 573,
+    }
+
+
+@pytest.mark.parametrize("name", ["figure-4", "figure-10"])
+def test_the_n_study_keeps_the_updates_and_shares_the_whole_set(name: str) -> None:
+    entries = at(PAPER, name).entries
+    assert {entry.n for entry in entries} == {10_000, 20_000, 30_000, 40_000, 50_000}
+    assert {run.spec.updates for entry in entries for run in entry.runs} == {78_200}
+    whole = {run.key for entry in entries if entry.n == 50_000 for run in entry.runs}
+    assert whole <= {task.key for task in at(PAPER, "table-1").tasks()}
+
+
+@pytest.mark.parametrize(
+    ("name", "l2", "linf"),
+    [("figure-2", (64, 192), (1, 9)), ("figure-7", (64, 192), (1, 9)), ("figure-9", (64, 192), (4, 12))],
+)
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_radii_reach_as_far_as_in_the_paper(
+    scale: Scale, name: str, l2: tuple[int, int], linf: tuple[int, int]
+) -> None:
+    for entry in at(scale, name).entries:
+        ends = {"l2": l2, "linf": linf}[entry.norm]
+        for measurement in entry.measurements:
+            assert measurement.norm == entry.norm
+            assert (round(255 * min(measurement.radii)), round(255 * max(measurement.radii))) == ends
+
+
+def test_square_has_the_papers_queries_and_every_seed() -> None:
+    for entry in at(PAPER, "figure-6").entries:
+        attacked = [m for m in entry.measurements if isinstance(m, Attacking)]
+        assert [m.target for m in attacked] == list(entry.runs)
+        assert {m.attack for m in attacked} == {"square-5000"}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_transferred_attacks_come_from_independent_models(scale: Scale) -> None:
+    for name in ("figure-3", "figure-7", "figure-8", "figure-9"):
+        for entry in at(scale, name).entries:
+            assert entry.measurements
+            for measurement in entry.measurements:
+                assert isinstance(measurement, Transferring)
+                source = measurement.source.spec
+                for target in measurement.targets:
+                    independent = target.spec.seed != source.seed or target.spec.model != source.model
+                    assert independent, (name, measurement.name)
+
+
+def test_figures_3_and_7_have_both_sources_for_every_run() -> None:
+    for entry in at(PAPER, "figure-7").entries:
+        for run in entry.runs:
+            sources = {
+                m.source.spec.algorithm
+                for m in entry.measurements
+                if isinstance(m, Transferring) and run in m.targets
+            }
+            assert sources == {"vanilla-10", "free-4"}
+
+
+def test_standard_models_are_those_of_their_panel() -> None:
+    networks = {"resnet18": "resnet18", "resnet50": "resnet50", "wrn34": "wrn34-10"}
+    for name in ("figure-8", "figure-9"):
+        for entry in at(PAPER, name).entries:
+            assert {run.spec.model for run in entry.targets} == {networks[entry.panel]}
+            assert {run.spec.algorithm for run in entry.targets} == {"erm"}
+            assert entry.judged == {run.key for run in entry.targets}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_the_quarter_of_table_6_is_a_point_of_the_curve(scale: Scale) -> None:
+    for entry in at(scale, "table-6").entries:
+        for run in entry.runs:
+            assert run.spec.updates is not None
+            assert run.evaluation.eval_every is not None
+            assert run.spec.updates % 4 == 0
+            assert (run.spec.updates // 4) % run.evaluation.eval_every == 0
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_a_task_has_one_name_and_a_name_one_task(scale: Scale) -> None:
+    pairs = {(task.key, task.name) for name in EXPERIMENTS for task in at(scale, name).tasks()}
+    assert len(pairs) == len({key for key, _ in pairs}) == len({name for _, name in pairs})
+
+
+def test_what_a_measurement_opens_is_trained() -> None:
+    for name in EXPERIMENTS:
+        tasks = list(at(PAPER, name).tasks())
+        keys = {task.key for task in tasks}
+        assert all(need in keys for task in tasks for need in task.needs)
+
+
+def test_tables_and_figures_share_their_runs() -> None:
+    def runs(name: str) -> set[str]:
+        return {run.key for entry in at(PAPER, name).entries for run in entry.runs}
+
+    assert runs("figure-1") | runs("figure-2") | runs("figure-12") <= runs("table-1")
+    assert runs("figure-5") == runs("table-1")
+
+
+def test_names_are_found_in_the_papers_order() -> None:
+    assert names_of(["figure-2", "table-1", "table-1"]) == ("table-1", "figure-2")
+    assert names_of(["all"]) == tuple(EXPERIMENTS)
+    with pytest.raises(InputError, match="did you mean 'table-1'"):
+        names_of(["tabel-1"])
+
+
+def test_other_data_sets_are_left_out_of_an_experiment() -> None:
+    made = experiments(["table-1", "table-4"], PAPER, SITE, ["cifar10"])
+    assert [experiment.name for experiment in made] == ["table-1"]
+
+    def data(entry: Entry) -> str:
+        return entry.data
+
+    assert set(map(data, made[0].entries)) == {"cifar10"}

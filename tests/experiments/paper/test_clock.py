@@ -1,0 +1,49 @@
+"""Timed steps: every kind of work has a price, and estimates hold for runs."""
+
+from dataclasses import astuple
+from pathlib import Path
+
+import pytest
+
+from freeat.data.miniatures import write_miniatures
+from freeat.experiments.paper.clock import Rates, rates_of, time_loading
+from freeat.experiments.paper.costing import Estimator
+from freeat.experiments.paper.effort import Ground, Work
+from freeat.experiments.paper.scales import SMOKE
+from freeat.experiments.paper.settings import run_of
+from freeat.experiments.tasks import Site
+
+GROUND = Ground(n_train=16, n_test=16, shape=(3, 32, 32), classes=10, augmented=True)
+
+
+def test_every_kind_of_work_takes_time() -> None:
+    spec = run_of(SMOKE, Site(store=Path("store")), "cifar10", "l2", "free-4").spec
+    rates = rates_of(spec, GROUND, "cpu", workers=1)
+    assert all(0 < seconds < 1 for seconds in astuple(rates)), rates
+
+
+def test_seconds_are_rates_times_work() -> None:
+    rates = Rates(attack=1.0, weights=2.0, both=3.0, forward=4.0, judged=5.0, asked=6.0)
+    assert rates.seconds(Work(attack=1, both=2, asked=10)) == 67.0
+
+
+def test_data_that_is_not_here_takes_no_time(tmp_path: Path) -> None:
+    assert time_loading("cifar100", Site(store=tmp_path, data_dir=tmp_path)) == 0.0
+
+
+def test_each_network_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = []
+
+    def fake(spec: object, ground: Ground, device: str, *, workers: int) -> Rates:
+        timed.append((ground.shape, workers))
+        return Rates(attack=0.0, weights=1.0, both=0.0, forward=0.0, judged=0.0, asked=0.0)
+
+    monkeypatch.setattr("freeat.experiments.paper.costing.rates_of", fake)
+    write_miniatures(tmp_path, 16)
+    site = Site(store=tmp_path, data_dir=tmp_path)
+    estimator = Estimator(site=site, workers=2)
+    costs = [estimator(run_of(SMOKE, site, "cifar10", norm, "fast")) for norm in ("l2", "linf")]
+    estimator(run_of(SMOKE, site, "tiny-imagenet", "l2", "fast"))
+    assert timed == [((3, 32, 32), 2), ((3, 64, 64), 2)]
+    loading = estimator.document()["seconds_to_load"][run_of(SMOKE, site, "cifar10", "l2", "erm").spec.data]
+    assert costs[0].seconds == pytest.approx(4 * 8 + loading)

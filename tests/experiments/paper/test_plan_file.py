@@ -1,0 +1,51 @@
+"""One plan for all processes that share a store."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.errors import InputError
+from freeat.experiments.paper import plan_file
+from freeat.experiments.paper.catalogue import experiments
+from freeat.experiments.paper.plan_file import plan_path, settled_plan
+from freeat.experiments.paper.planner import LeftOut, Plan, wishes
+from freeat.experiments.paper.scales import SMOKE
+from freeat.experiments.tasks import Site
+
+PLAN = Plan(items=(), left_out=(LeftOut(what="a", reason="b"),), workers=2, budget=None)
+
+
+def test_processes_that_ask_at_once_get_the_same_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_file, "WAIT", 0.01)
+    made = []
+
+    def make() -> tuple[Plan, dict[str, Any]]:
+        made.append(1)
+        time.sleep(0.2)
+        return PLAN, {"scale": "smoke"}
+
+    with ThreadPoolExecutor(3) as threads:
+        found = list(threads.map(lambda _: settled_plan(tmp_path / "plan.json", make), range(3)))
+    assert found == [PLAN] * 3
+    assert len(made) == 1
+
+
+def test_a_plan_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text('{"format": 99}', encoding="utf-8")
+    with pytest.raises(InputError, match="upgrade freeat"):
+        settled_plan(path, lambda: (PLAN, {}))
+
+
+def test_another_request_has_another_plan(tmp_path: Path) -> None:
+    site = Site(store=tmp_path, data_dir=tmp_path)
+    paths = {
+        plan_path(tmp_path, "smoke", wishes(experiments([name], SMOKE, site, ["cifar10"])))
+        for name in ("table-1", "table-2", "figure-5")
+    }
+    assert len(paths) == 2  # Figure 5 needs the runs of Table 1

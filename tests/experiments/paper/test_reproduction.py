@@ -1,0 +1,94 @@
+"""What is reproduced where data sets are missing, and the whole way at the smallest scale."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from freeat.cli import run
+from freeat.errors import InputError
+from freeat.experiments.paper.reproduction import prepare
+from freeat.experiments.paper.scales import PAPER, WITHIN_THE_HOUR
+from freeat.experiments.tasks import Site
+
+
+def stand_in(folder: Path, name: str, n: int) -> None:
+    draw = np.random.default_rng(0)
+    x, y = draw.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), np.arange(n) % 10
+    np.savez(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
+
+
+def test_data_sets_that_are_not_here_are_left_out_by_name(tmp_path: Path) -> None:
+    stand_in(tmp_path, "svhn", 300)
+    site = Site(store=tmp_path / "store", data_dir=tmp_path)
+    work = prepare(["table-1", "table-4"], WITHIN_THE_HOUR, site)
+    assert [experiment.name for experiment in work.experiments] == ["table-4"]
+    assert {entry.data for entry in work.experiments[0].entries} == {"svhn"}
+    assert {one.what for one in work.absent} == {"cifar10", "cifar100", "tiny-imagenet"}
+    assert all("freeat data fetch" in one.reason for one in work.absent)
+    assert not site.store.exists()
+
+
+def test_a_stand_in_is_not_the_papers_data(tmp_path: Path) -> None:
+    stand_in(tmp_path, "svhn", 300)
+    site = Site(store=tmp_path / "store", data_dir=tmp_path)
+    with pytest.raises(InputError, match="stands in for SVHN"):
+        prepare(["table-4"], PAPER, site, data=["svhn"])
+
+
+def test_too_few_images_are_no_use(tmp_path: Path) -> None:
+    stand_in(tmp_path, "svhn", 40)
+    site = Site(store=tmp_path / "store", data_dir=tmp_path)
+    with pytest.raises(InputError, match="training images are needed, 40 are here"):
+        prepare(["table-4"], WITHIN_THE_HOUR, site, data=["SVHN"])
+
+
+def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
+    site = Site(store=tmp_path, data_dir=tmp_path)
+    with pytest.raises(InputError, match="unknown data set of the paper 'mnist'"):
+        prepare(["all"], WITHIN_THE_HOUR, site, data=["mnist"])
+
+
+def reproduce(tmp_path: Path, *words: str) -> int:
+    return run(
+        ["reproduce", *words, "--scale", "smoke", "--store", str(tmp_path / "store"), "--device", "cpu"]
+    )
+
+
+def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(tmp_path, "table-6", "figure-11", "--dry-run", "--json", "--jobs", "1") == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert {item["name"] for item in plan["items"]} == {
+        f"cifar10 linf {algorithm} seed {seed}"
+        for algorithm in ("vanilla-10", "fast", "fast alpha=10/255", "free-4")
+        for seed in (0, 1)
+    }
+    assert all(item["passes"] > 0 and item["seconds"] > 0 for item in plan["items"])
+    assert plan["seconds"] == pytest.approx(sum(item["seconds"] for item in plan["items"]))
+    assert not (tmp_path / "store" / "runs").exists()
+    assert not (tmp_path / "store" / "plans").exists()
+
+
+def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
+    first = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+    (table,) = first["tables"]
+    assert [row["label"] for row in table["rows"]] == ["vanilla-10", "fast-10/255", "free-4"]
+    assert all(row["measured"] for row in table["rows"])
+    assert first["failures"] == []
+    assert first["seconds"]["taken"] > 0
+    assert first["seconds"]["estimated"] > 0
+    capsys.readouterr()
+
+    assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
+    again = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+    assert "found" in capsys.readouterr().err
+    assert again["seconds"] == first["seconds"]
+    assert without_times(again) == without_times(first)
+
+
+def without_times(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: document[name] for name in ("tables", "figures", "claims", "runs")}
