@@ -80,13 +80,13 @@ def reproduce(
     freeat reproduce all --scale paper --dry-run
     """
     from freeat.experiments.engines import make_pool
-    from freeat.experiments.paper.gather import FORMAT
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.scales import find_scale
     from freeat.experiments.tasks import Site
-    from freeat.files import write_json
     from freeat.fitting import Stopped
+    from freeat.reports.paper_tables import print_tables
     from freeat.reports.plan import plan_lines, plan_table
+    from freeat.reports.reproduction import write_reproduction
 
     size = find_scale(scale)
     if size.miniature and data_dir is not None:
@@ -118,9 +118,12 @@ def reproduce(
         return wish.exit_code
     document = work.document(plan, done)
     folder = out or store / scale
-    write_json(folder / "reproduction.json", document, format=FORMAT)
+    paths = write_reproduction(document, folder)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **document}))
+    else:
+        print_tables(document)
+        click.echo(f"claims: {paths[1]}\nall of it: {paths[0]}, tables/ and figures/ beside it")
     return 1 if document["failures"] else 0
 
 
