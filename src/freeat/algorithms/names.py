@@ -18,7 +18,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.threat import STARTS, Ball, Start
 
-FAMILIES: dict[str, type[Erm | Vanilla | Fast | Free | Friendly]] = {
+FAMILIES: dict[str, type[Algorithm]] = {
     "erm": Erm,
     "vanilla": Vanilla,
     "fast": Fast,
