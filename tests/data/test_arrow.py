@@ -1,0 +1,212 @@
+"""🤗 data sets on disk: the same images and labels whatever their form, and clear words where something is wrong."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from freeat.data import load
+from freeat.errors import InputError
+
+pa = pytest.importorskip("pyarrow", reason="pip install 'freeat[datasets]'")
+pq = pytest.importorskip("pyarrow.parquet", reason="pip install 'freeat[datasets]'")
+
+CLASSES = ["zebra", "ant", "cat"]  # not in alphabetical order
+rng = np.random.default_rng(0)
+
+
+def pictures(n: int, size: tuple[int, ...] = (6, 6, 3)) -> np.ndarray:
+    return rng.integers(0, 256, (n, *size), dtype=np.uint8)
+
+
+def png(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(array.squeeze()).save(file, format="PNG")
+    return file.getvalue()
+
+
+def table(x: np.ndarray, y: np.ndarray, *, named: bool = True, label: str = "label") -> Any:
+    """As 🤗 datasets writes it: pictures as structs, and the features in the schema's metadata."""
+    cells = [{"bytes": png(image), "path": None} for image in x]
+    image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    made = pa.table({"image": pa.array(cells, image_type), label: pa.array(y.tolist(), pa.int64())})
+    features = {"image": {"_type": "Image"}, label: {"_type": "ClassLabel", "names": CLASSES}}
+    info = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    return made.replace_schema_metadata(info if named else None)
+
+
+def stream(path: Path, content: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, content.schema) as writer:
+        writer.write_table(content)
+
+
+def as_parquet(folder: Path, train: Any, test: Any) -> None:
+    (folder / "data").mkdir(parents=True)
+    half = train.num_rows // 2
+    pq.write_table(train.slice(0, half), folder / "data" / "train-00000-of-00002.parquet")
+    pq.write_table(train.slice(half), folder / "data" / "train-00001-of-00002.parquet")
+    pq.write_table(test, folder / "data" / "test-00000-of-00001.parquet")
+
+
+def as_saved(folder: Path, train: Any, test: Any) -> None:
+    for split, content in (("train", train), ("test", test)):
+        stream(folder / split / "data-00000-of-00001.arrow", content)
+        stream(folder / split / "cache-1234.arrow", content)
+    (folder / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+
+
+@pytest.mark.parametrize("write", [as_parquet, as_saved])
+def test_both_splits_and_the_names_of_the_classes(
+    tmp_path: Path, write: Callable[[Path, Any, Any], None]
+) -> None:
+    x, y = pictures(9), np.arange(9) % 3
+    write(tmp_path / "mine", table(x, y), table(x[:4], y[:4]))
+    data = load(tmp_path / "mine", data_dir=tmp_path)
+    assert data.name == "mine"
+    assert data.classes == tuple(CLASSES)
+    assert torch.equal(data.train.x.permute(0, 2, 3, 1), torch.from_numpy(x))
+    assert data.train.y.tolist() == y.tolist()
+    assert torch.equal(data.test.x, data.train.x[:4])
+    assert data.notes == ()
+
+
+@pytest.mark.parametrize("name", ["one.parquet", "one.arrow"])
+def test_a_test_split_is_made_and_said(tmp_path: Path, name: str) -> None:
+    content = table(pictures(30), np.arange(30) % 3)
+    if name.endswith(".parquet"):
+        pq.write_table(content, tmp_path / name)
+    else:
+        stream(tmp_path / name, content)
+    data = load(tmp_path / name, data_dir=tmp_path)
+    assert (len(data.train), len(data.test)) == (24, 6)
+    assert sorted(data.test.y.tolist()) == [0, 0, 1, 1, 2, 2]
+    assert data.notes == (
+        f"{name} has no test split: a stratified one of 6 of its 30 images was made (seed 0).",
+    )
+
+
+def test_without_features_columns_go_by_their_names(tmp_path: Path) -> None:
+    content = table(pictures(20, (5, 4)), np.arange(20) % 2, named=False)
+    pq.write_table(content, tmp_path / "plain.parquet")
+    data = load(tmp_path / "plain.parquet", data_dir=tmp_path)
+    assert data.classes == ("0", "1")
+    assert data.shape == (1, 5, 4)
+
+
+def test_labels_may_be_words(tmp_path: Path) -> None:
+    words = ["cat", "ant", "bee", "cat", "ant", "bee", "cat", "ant", "bee", "cat"]
+    content = (
+        table(pictures(10), np.zeros(10, int), named=False)
+        .drop(["label"])
+        .append_column("label", pa.array(words))
+    )
+    as_parquet(tmp_path / "mine", content, content.slice(0, 3))
+    data = load(tmp_path / "mine", data_dir=tmp_path)
+    assert data.classes == ("ant", "bee", "cat")
+    assert [data.classes[k] for k in data.train.y] == words
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
+def test_images_may_be_arrays(tmp_path: Path, kind: str) -> None:
+    x = pictures(10, (4, 5, 3))
+    stored = (x / 255).astype(np.float32) if kind == "float32" else x.astype(kind)
+    content = pa.table(
+        {"img": pa.array(stored.tolist()), "fine_label": pa.array((np.arange(10) % 2).tolist())}
+    )
+    pq.write_table(content, tmp_path / "arrays.parquet")
+    data = load(tmp_path / "arrays.parquet", data_dir=tmp_path)
+    assert data.shape == (3, 4, 5)
+    every = torch.cat([data.train.batch(torch.arange(8))[0], data.test.batch(torch.arange(2))[0]])
+    assert every.sum().item() == pytest.approx(x.sum() / 255, rel=1e-5)
+
+
+def test_pictures_of_many_sizes_are_resized(tmp_path: Path) -> None:
+    x = [pictures(1, (6 + k % 3, 7, 3))[0] for k in range(10)]
+    cells = [{"bytes": png(image), "path": None} for image in x]
+    content = pa.table({"image": pa.array(cells), "label": pa.array([k % 2 for k in range(10)])})
+    pq.write_table(content, tmp_path / "sizes.parquet")
+    data = load(tmp_path / "sizes.parquet", data_dir=tmp_path)
+    assert data.shape == (3, 6, 6)
+    assert any("resized" in note for note in data.notes)
+    assert load(tmp_path / "sizes.parquet", data_dir=tmp_path, image_size=4).shape == (3, 4, 4)
+
+
+def test_many_pictures_are_decoded_to_files(tmp_path: Path) -> None:
+    pq.write_table(table(pictures(20), np.arange(20) % 3), tmp_path / "many.parquet")
+    inside = load(tmp_path / "many.parquet", data_dir=tmp_path)
+    outside = load(tmp_path / "many.parquet", data_dir=tmp_path, memory_limit=10)
+    assert inside.digest == outside.digest
+
+
+def column(**columns: Any) -> Callable[[Path], None]:
+    return lambda path: pq.write_table(pa.table(columns), path)
+
+
+PICTURE = png(pictures(1)[0])
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "garbage": (lambda path: path.write_bytes(b"PAR1 but not really"), "not a readable .parquet file"),
+    "no images": (column(text=["a", "b"], label=[0, 1]), "no column of images among text, label"),
+    "no labels": (column(image=[PICTURE] * 4, of=[0, 1, 0, 1]), "no column of labels among image, of"),
+    "paths only": (
+        column(image=[{"bytes": None, "path": "a.png"}] * 10, label=[0, 1] * 5),
+        "only the path 'a.png'",
+    ),
+    "no picture": (
+        column(image=[{"bytes": b"no", "path": None}] * 10, label=[0, 1] * 5),
+        "not a readable image",
+    ),
+    "texts": (column(image=["a"] * 10, label=[0, 1] * 5), "neither pictures nor arrays"),
+    "ragged": (column(image=[[[1, 2], [3]]] * 10, label=[0, 1] * 5), "several shapes"),
+    "large numbers": (column(image=[[[1, 256], [3, 4]]] * 10, label=[0, 1] * 5), "0 to 255"),
+    "missing labels": (column(image=[PICTURE] * 10, label=[0, None] * 5), "5 images have no label"),
+    "unlabelled": (column(image=[PICTURE] * 10, label=[0, -1] * 5), "label -1"),
+    "too few": (column(image=[PICTURE], label=[0]), "store a test split beside it"),
+}
+
+
+@pytest.mark.parametrize("row", BAD)
+def test_what_is_wrong_is_said(tmp_path: Path, row: str) -> None:
+    write, message = BAD[row]
+    write(tmp_path / "bad.parquet")
+    with pytest.raises(InputError, match=message):
+        load(tmp_path / "bad.parquet", data_dir=tmp_path)
+
+
+def test_only_a_test_split_will_not_do(tmp_path: Path) -> None:
+    pq.write_table(table(pictures(4), np.arange(4) % 3), tmp_path / "test-0.parquet")
+    with pytest.raises(InputError, match="no training split"):
+        load(tmp_path, data_dir=tmp_path)
+
+
+def test_a_class_seen_only_in_the_test_split(tmp_path: Path) -> None:
+    train, test = (
+        pa.table({"image": [PICTURE] * 4, "label": labels})
+        for labels in (["a", "b"] * 2, ["a", "b", "c", "a"])
+    )
+    as_parquet(tmp_path / "mine", train, test)
+    with pytest.raises(InputError, match="class 'c' has no training images"):
+        load(tmp_path / "mine", data_dir=tmp_path)
+
+
+def test_files_of_the_real_package(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets", reason="pip install datasets")
+    x, y = pictures(12), (np.arange(12) % 3).tolist()
+    features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
+    images = [Image.fromarray(image) for image in x]
+    made = datasets.Dataset.from_dict({"image": images, "label": y}, features=features)
+    datasets.DatasetDict(train=made, test=made).save_to_disk(str(tmp_path / "saved"))
+    (tmp_path / "parquet").mkdir()
+    for split in ("train", "test"):
+        made.to_parquet(str(tmp_path / "parquet" / f"{split}.parquet"))
+    for folder in ("saved", "parquet"):
+        data = load(tmp_path / folder, data_dir=tmp_path)
+        assert data.classes == tuple(CLASSES)
+        assert data.train.y.tolist() == y
+        assert torch.equal(data.test.x.permute(0, 2, 3, 1), torch.from_numpy(x))

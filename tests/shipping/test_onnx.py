@@ -1,0 +1,64 @@
+"""The ONNX file: onnxruntime's logits are the model's, for any batch, and a model that differs is refused."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat import extras
+from freeat.errors import InputError
+from freeat.models import build
+from freeat.shipping import onnx_file
+from freeat.shipping.onnx_file import write_onnx
+
+needs_onnx = pytest.importorskip  # called by each test, so that the skip names its package
+
+
+@pytest.fixture
+def runtime() -> object:
+    for name in ("onnx", "onnxscript"):
+        needs_onnx(name, reason="pip install 'freeat[onnx]'")
+    return needs_onnx("onnxruntime", reason="pip install 'freeat[onnx]'")
+
+
+@pytest.mark.parametrize("name", ["cnn-w4", "resnet18-w4", "preact-resnet18-w4", "vgg19-w4"])
+def test_logits_are_the_same(runtime: object, tmp_path: Path, name: str) -> None:
+    shape = (3, 32, 32)
+    model = build(name, classes=7, shape=shape).eval()
+    assert write_onnx(model, tmp_path / "model.onnx", shape) < 1e-4
+    session = runtime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])  # type: ignore[attr-defined]
+    x = torch.rand(5, *shape, generator=torch.Generator().manual_seed(3))
+    (found,) = session.run(None, {"images": x.numpy()})
+    with torch.no_grad():
+        torch.testing.assert_close(torch.from_numpy(found), model(x), atol=1e-5, rtol=1e-4)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+def test_a_model_that_differs_is_refused(
+    runtime: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_file, "TOLERANCE", -1.0)
+    with pytest.raises(InputError, match="logits differ"):
+        write_onnx(build("linear", classes=3, shape=(1, 8, 8)).eval(), tmp_path / "m.onnx", (1, 8, 8))
+
+
+class Counting(nn.Module):
+    """Does what no graph can say."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, : int(x.sum().item()) % 2 + 1]
+
+
+def test_a_model_that_cannot_be_written_is_refused(runtime: object, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be written as ONNX"):
+        write_onnx(Counting(), tmp_path / "m.onnx", (1, 8, 8))
+
+
+def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nothing(name: str) -> object:
+        raise ModuleNotFoundError(name=name)
+
+    monkeypatch.setattr(extras.importlib, "import_module", nothing)
+    with pytest.raises(InputError, match=r"pip install 'freeat\[onnx\]'"):
+        write_onnx(build("linear", classes=3, shape=(1, 8, 8)), tmp_path / "m.onnx", (1, 8, 8))
