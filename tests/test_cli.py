@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from freeat.cli import COMMANDS, run
+from freeat.machine import usable_cores
 from freeat.store import RunFolder
 from small_runs import WORDS, arguments, carry_out
 
@@ -52,6 +53,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "batch size": ({"batch_size": "0"}, "--batch-size 0"),
     "train size": ({"train_size": "1201"}, "exceeds the 1200 training images"),
     "validation": ({"train_size": None, "validation": "1200"}, "must leave at least one"),
+    "checkpoints": ({"checkpoint_every": "-1"}, "--checkpoint-every -1 must not be negative"),
+    "Friendly's settings": ({"algorithm": "free-4", "tau": "5"}, "settings of Friendly"),
+    "Friendly's noise": ({"algorithm": "fast", "omega": "0.1"}, "settings of Friendly"),
+    "logits": ({"model": "troubled_models:BrokenNet"}, "NaN or infinite before it is trained"),
     "average": ({"ema": "1"}, "must lie in [0, 1)"),
     "micro-batch": ({"micro_batch": "0"}, "must be at least 1"),
     "image size": ({"image_size": "16"}, "only folders of images are resized"),
@@ -253,7 +258,7 @@ def test_a_run_is_judged_again_from_the_command_line(
 
 
 def test_a_run_that_diverges_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = {"model": "troubled_models:FailingNet", "algorithm": "erm", "checkpoint_every": -1}
+    words = {"model": "troubled_models:FailingNet", "algorithm": "erm", "checkpoint_every": 0}
     assert run(["train", *arguments(**words, out=tmp_path / "run")]) == 1
     told = capsys.readouterr()
     assert told.out == ""
@@ -269,7 +274,33 @@ def test_out_of_memory_names_a_micro_batch_that_fits(
     words = {"model": "troubled_models:HungryNet", "algorithm": "free-2", "batch_size": 32}
     told = refused(capsys, ["train", *arguments(**words, out=tmp_path / "run")])
     assert "out of memory with 32 images at a time: --micro-batch 8 fits" in told
-    assert run(["train", *arguments(**words, micro_batch=8, out=tmp_path / "other")]) == 0
+    assert not (tmp_path / "run").exists()
+    assert run(["train", *arguments(**words, micro_batch=8, out=tmp_path / "run")]) == 0
+
+
+def test_a_start_that_fails_leaves_the_folder_free(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = {"model": "troubled_models:FailingNet", "algorithm": "erm", "eval_every": 1000}
+    (tmp_path / "mine").mkdir()
+    for folder in (tmp_path / "new", tmp_path / "mine"):
+        assert run(["train", *arguments(**words, out=folder)]) == 1
+        assert "nothing was saved yet, so --out is free again" in capsys.readouterr().err
+        assert run(["train", *arguments(out=folder)]) == 0
+    assert run(["train", *arguments(**words, out=tmp_path / "again")]) == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "mine"}
+
+
+def test_settings_that_are_seldom_meant_are_remarked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    words = {"batch_size": 128, "algorithm": "fast", "alpha": 3, "threads": usable_cores() + 1, "updates": 2}
+    assert run(["train", *arguments(**words, out=tmp_path / "run")]) == 0
+    told = capsys.readouterr().out
+    for remark in ("batch size 128 exceeds the 60 training images", "α = 3 is more than twice its radius"):
+        assert remark in told
+        assert remark in caplog.text
+    assert "they wait for each other" in caplog.text
 
 
 def test_a_model_too_large_for_one_image_is_told_so(
@@ -292,6 +323,16 @@ def test_a_collapse_stops_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert run(["train", *arguments(**words)]) == 1
     assert "stopped at update 4 because of a collapse" in capsys.readouterr().err
     assert run(["train", *arguments(**words)]) == 0
+
+
+def test_a_run_at_chance_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["train", *arguments(out=tmp_path / "run", lr="1e-9", updates=1)]
+    remark = "free-4 did not get above chance: its gap says nothing."
+    assert run(args) == 0
+    assert remark in capsys.readouterr().out
+    for again in (args, ["evaluate", str(tmp_path / "run")]):
+        assert run([*again, "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["notes"][0] == remark
 
 
 def test_unknown_commands_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

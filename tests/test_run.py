@@ -72,7 +72,7 @@ def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
     words: dict[str, Any] = {"algorithm": "fast", "eval_every": 2, "validation": 40}
     carry_out(tmp_path / "whole", **words)
     with pytest.raises(Stopped, match="update 9 as asked; run the same command again"):
-        carry_out(tmp_path / "run", should_stop=every(9), checkpoint_every=-1.0, **words)
+        carry_out(tmp_path / "run", should_stop=every(9), checkpoint_every=0.0, **words)
     newest = tmp_path / "run" / "checkpoints" / "update-000000009.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
     with (tmp_path / "run" / "history.jsonl").open("ab") as file:

@@ -46,3 +46,11 @@ class FailingNet(_Digits):
         self.passes += self.training
         logits: Tensor = super().forward(x)
         return logits * torch.nan if self.passes > 4 else logits
+
+
+class BrokenNet(_Digits):
+    """Divides by the zero it takes from its own images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = super().forward(x)
+        return logits / (x - x).sum()

@@ -193,7 +193,7 @@ class Fit:
             if self.learner.batches % SETTLE_EVERY:
                 return
             stop = world.any(stop)
-        due = world.any(time.monotonic() - self._saved > self.checkpoint_every)
+        due = world.any(time.monotonic() - self._saved >= self.checkpoint_every)
         if stop or due:
             self._checkpoint()
         if stop:

@@ -1,18 +1,21 @@
 """A run carried out in its folder: begun, continued, or found finished."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 
 from freeat.assembly import Place, assemble
 from freeat.errors import InputError
-from freeat.lease import check_free, leased
-from freeat.machine import arithmetic, provenance, resolve_device
+from freeat.fitting import Fit
+from freeat.lease import Lease, check_free, leased
+from freeat.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.precision import Precision
 from freeat.spec import EvalSpec, TrainSpec
-from freeat.store import RunFolder
+from freeat.store import Record, RunFolder
+from freeat.training import Diverged
 from freeat.watching import Nobody, Watcher
 from freeat.world import World, joined
 
@@ -44,18 +47,51 @@ def execute(
             if not world.any(False):
                 fit.run()
             return {}
-        folder.claim()
-        with leased(folder.path) as lease:
+        for note in facts["notes"]:
+            log.warning("%s", note)
+        with _claimed(folder) as lease:
             if world.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result or {}
             fit.may_write = lease.check
             folder.tidy()
             _introduce(folder, spec, evaluation, facts, spec_now, device, world)
-            final = fit.run()
+            final = _carried_out(fit, folder)
             lease.check()
-            folder.publish_result(final | {"identity": spec.identity, "notes": facts["data"]["notes"]})
+            notes = [*facts["data"]["notes"], *facts["notes"]]
+            folder.publish_result(final | {"identity": spec.identity, "notes": notes})
             folder.checkpoints.clear()
     return folder.result or {}
+
+
+@contextmanager
+def _claimed(folder: RunFolder) -> Iterator[Lease]:
+    """The folder, made if need be, with the right to write it; one that stays empty is removed again."""
+    made = not folder.path.exists()
+    folder.claim()
+    try:
+        with leased(folder.path) as lease:
+            yield lease
+    finally:
+        if made:
+            with suppress(OSError):  # it is empty only where the run never began
+                folder.path.rmdir()
+
+
+def _carried_out(fit: Fit, folder: RunFolder) -> Record:
+    """Train to the end. A run that fails before it has anything to keep gives its folder back, for a better one."""
+    try:
+        return fit.run()
+    except (InputError, Diverged) as failure:
+        if fruitless := folder.fruitless:
+            folder.withdraw()
+        if not isinstance(failure, Diverged):
+            raise
+        kept = (
+            "nothing was saved yet, so --out is free again"
+            if fruitless
+            else "what was saved before it is kept"
+        )
+        raise Diverged(failure.what, kept) from None
 
 
 def _settled(spec: TrainSpec, folder: RunFolder, device: torch.device) -> TrainSpec:
@@ -63,7 +99,7 @@ def _settled(spec: TrainSpec, folder: RunFolder, device: torch.device) -> TrainS
     if folder.exists:
         chosen = folder.description["chosen"]
         return spec.replaced(threads=chosen["threads"], precision=chosen["precision"])
-    threads = spec.threads or torch.get_num_threads()
+    threads = resolve_threads(spec.threads)
     return spec.replaced(threads=threads, precision=Precision(spec.precision, device).name)
 
 

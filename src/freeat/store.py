@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,19 @@ class RunFolder:
             raise InputError(
                 f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
             ) from None
+
+    @property
+    def fruitless(self) -> bool:
+        """Whether the run has nothing to show for itself yet: no record, no checkpoint, no weights."""
+        saved = (*self.path.glob("*.safetensors"), *self.checkpoints.folder.glob("update-*"))
+        return not saved and self.history_length == 0
+
+    def withdraw(self) -> None:
+        """Take the description of a fruitless run back: the folder is free again."""
+        for path in (self.path / "run.json", self.history_path):
+            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.checkpoints.folder.rmdir()
 
     def tidy(self) -> None:
         """Remove what killed processes left of files they were writing; for the holder of the lease."""

@@ -45,10 +45,10 @@ def train(
 class Diverged(RuntimeError):
     """Something in the training is not a finite number any more."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what}: lower --lr, warm ε up with --warmup, or use --precision fp32; the last good checkpoint is kept"
-        )
+    def __init__(self, what: str, kept: str = "") -> None:
+        remedy = "lower --lr, warm ε up with --warmup, or use --precision fp32"
+        super().__init__("; ".join([f"{what}: {remedy}", *([kept] if kept else [])]))
+        self.what = what
 
 
 def check_losses(record: dict[str, Any]) -> None:
