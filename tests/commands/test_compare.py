@@ -37,9 +37,31 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")} == before
 
 
+def test_a_setting_of_one_family_reaches_its_runs_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--algorithms", "friendly-2,free-2", "--seeds", "1", "--tau", "1", "--carry", "--json"]
+    assert run([*compare_arguments(tmp_path / "c", updates=2, eval_every=100), *words]) == 0
+    rows = json.loads(capsys.readouterr().out)["algorithms"]
+    specs = {row["algorithm"]: RunFolder(Path(row["folders"][0])).spec for row in rows}
+    assert (specs["friendly-2"].tau, specs["friendly-2"].carry) == (1, False)
+    assert (specs["free-2"].tau, specs["free-2"].carry) == (3, True)
+
+
+def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--algorithms", "free-2", "--seeds", "1"]
+    args = [*compare_arguments(tmp_path / "c", updates=1, lr="1e-9", eval_every=100), *words]
+    assert run([*args, "--json"]) == 0
+    remark = "free-2 did not get above chance: its gap says nothing."
+    assert remark in json.loads(capsys.readouterr().out)["notes"]
+    assert run(args) == 0
+    assert remark in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (["--algorithms", "fast,free-2", "--tau", "1"], "settings of Friendly"),
         (["--algorithms", "fre-4"], "did you mean 'free-4'"),
         (["--seeds", "none"], "--seeds 'none'"),
         (["--preset", "dmo"], "did you mean 'demo'"),

@@ -1,6 +1,6 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
-import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from freeat.experiments.engine import Done
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
+OWNERS = {"tau": "friendly", "omega": "friendly", "carry": "free"}
+"""Settings that only one family of algorithms has."""
 
 
 @click.command()
@@ -71,10 +73,10 @@ def compare(
         write_comparison,
     )
     from freeat.experiments.presets import PRESETS
-    from freeat.files import write_text
+    from freeat.files import to_json, write_text
     from freeat.fitting import Stopped
     from freeat.reports.curves import draw_curves
-    from freeat.reports.table import comparison_markdown, comparison_table
+    from freeat.reports.table import comparison_markdown, comparison_table, remarks
 
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
@@ -88,7 +90,7 @@ def compare(
     words.pop("seeds", None)
     training, evaluation = split_words({"threads": 1, **words})
     place = make_place(out, place_given, names_code=settings["model"] is not None)
-    work = comparison_jobs(training, evaluation, names, numbers, place)
+    work = _each_its_own(comparison_jobs(training, evaluation, names, numbers, place))
     settings_now = training.words() | evaluation.words()
     check_folder(out, settings_now)
     check_jobs(work)
@@ -109,7 +111,7 @@ def compare(
         write_comparison(out, summary | {"settings": settings_now})
         write_text(out / "table.md", comparison_markdown(summary))
     if as_json:
-        click.echo(json.dumps({"folder": str(out), **summary}))
+        click.echo(to_json({"folder": str(out), **summary, "notes": remarks(summary)}))
     else:
         comparison_table(summary)
         if rows:
@@ -126,6 +128,20 @@ def parse_seeds(text: str) -> list[int]:
     if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
         raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)")
     return numbers if "," in text else list(range(numbers[0]))
+
+
+def _each_its_own(work: "list[Job]") -> "list[Job]":
+    """Settings that one family of algorithms has go to its runs alone; one that none here has stays, to be refused."""
+    from freeat.algorithms.names import parse_algorithm
+
+    families = {job.name: parse_algorithm(job.spec.algorithm).family for job in work}
+
+    def own(job: "Job") -> "Job":
+        foreign = [n for n, of in OWNERS.items() if of in families.values() and of != families[job.name]]
+        defaults = {name: TrainSpec.settings()[name].default for name in foreign}
+        return replace(job, spec=job.spec.replaced(**defaults))
+
+    return [own(job) for job in work]
 
 
 def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":

@@ -1,6 +1,5 @@
 """``freeat evaluate``: a trained run judged again."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,9 @@ def evaluate(
 
     The result is stored in the run's folder, by the weights and the attack: asking again costs nothing.
     """
+    from freeat.files import to_json
     from freeat.judgement import judge_run
-    from freeat.reports.table import accuracy_lines
+    from freeat.reports.table import accuracy_lines, run_remarks
     from freeat.store import RunFolder
 
     folder = RunFolder(run)
@@ -46,7 +46,9 @@ def evaluate(
     result = judge_run(
         folder, evaluation, weights=weights, device=device, data_dir=data_dir, trust_code=trusted
     )
+    algorithm = folder.spec.algorithm
+    notes = run_remarks(algorithm, result)
     if as_json:
-        click.echo(json.dumps(result))
+        click.echo(to_json({**result, "notes": notes}))
     else:
-        click.echo("\n".join([*accuracy_lines(folder.spec.algorithm, result), *result["notes"]]))
+        click.echo("\n".join([*accuracy_lines(algorithm, result), *notes]))

@@ -1,6 +1,5 @@
 """``freeat train``: one model, one algorithm."""
 
-import json
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -79,9 +78,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
-        click.echo(
-            json.dumps({"folder": str(folder), **result}) if as_json else _summary(folder, training, result)
-        )
+        click.echo(_told(folder, training.algorithm, result, as_json=as_json))
     return 0
 
 
@@ -97,7 +94,12 @@ def _name(spec: TrainSpec) -> str:
     return f"{spec.algorithm}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
-def _summary(folder: Path, spec: TrainSpec, result: dict[str, Any]) -> str:
-    from freeat.reports.table import accuracy_lines
+def _told(folder: Path, algorithm: str, result: dict[str, Any], *, as_json: bool) -> str:
+    """The result as a document or as lines, with what must be known of it."""
+    from freeat.files import to_json
+    from freeat.reports.table import accuracy_lines, run_remarks
 
-    return "\n".join([*accuracy_lines(spec.algorithm, result), *result["notes"], f"run folder: {folder}"])
+    notes = run_remarks(algorithm, result)
+    if as_json:
+        return to_json({"folder": str(folder), **result, "notes": notes})
+    return "\n".join([*accuracy_lines(algorithm, result), *notes, f"run folder: {folder}"])

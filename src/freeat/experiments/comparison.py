@@ -9,6 +9,7 @@ import torch
 
 from freeat.algorithms.names import parse_algorithm
 from freeat.assembly import Place, assemble, training_algorithm
+from freeat.chance import above_chance
 from freeat.errors import InputError
 from freeat.experiments.engine import Done
 from freeat.files import read_json, write_json
@@ -120,15 +121,9 @@ def _row(algorithm: str, runs: Sequence[Done[Job]]) -> dict[str, Any]:
     row["gradient_passes"] = results[0]["gradient_passes"]
     row["updates"] = results[0]["update"]
     row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
-    row["above_chance"] = all(_above_chance(result) for result in results)
+    row["above_chance"] = all(above_chance(result["train"]) for result in results)
     row["folders"] = [str(o.task.place.folder) for o in runs]
     return row
-
-
-def _above_chance(result: dict[str, Any]) -> bool:
-    """Whether the run trained at all: robust training accuracy above chance by its interval."""
-    train = result["train"]
-    return bool(train["robust_interval"][0] > 1 / len(train["per_class"]))
 
 
 def check_folder(folder: Path, settings: dict[str, Any]) -> None:

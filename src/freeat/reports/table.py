@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from freeat.chance import above_chance, chance_remark
+
 if TYPE_CHECKING:
     from rich.console import JustifyMethod
 
@@ -41,6 +43,12 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
     return lines
 
 
+def run_remarks(algorithm: str, result: dict[str, Any]) -> list[str]:
+    """What a reader of one run's accuracies must know."""
+    guessing = [] if above_chance(result["train"]) else [chance_remark(algorithm)]
+    return [*guessing, *result["notes"]]
+
+
 def spread(mean: float, std: float | None) -> str:
     """Mean ± standard deviation over the seeds, in percent; one seed has no spread."""
     return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"
@@ -48,11 +56,7 @@ def spread(mean: float, std: float | None) -> str:
 
 def remarks(summary: dict[str, Any]) -> list[str]:
     """What a reader of the table must know."""
-    lines = [
-        f"{row['algorithm']} did not get above chance: its gap says nothing."
-        for row in summary["algorithms"]
-        if not row["above_chance"]
-    ]
+    lines = [chance_remark(row["algorithm"]) for row in summary["algorithms"] if not row["above_chance"]]
     lines += [
         f"{row['algorithm']} collapsed in {row['collapsed']} of {len(row['seeds'])} runs."
         for row in summary["algorithms"]
