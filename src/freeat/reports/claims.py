@@ -52,14 +52,14 @@ def _claim(claim: Mapping[str, Any]) -> str:
     ]
     table = ["| numbers | panel | verdict | statistic | seeds | |", "|---|---|---|---:|---:|---|"]
     for source, row in rows:
-        value, seeds = _statistic(row, claim["unit"]), row["seeds"] or "–"
+        value, seeds = statistic_text(row, claim["unit"]), row["seeds"] or "–"
         table.append(
             f"| {source} | {row['panel'] or '–'} | {row['verdict']} | {value} | {seeds} | {row['detail']} |"
         )
     return "\n\n".join([*lines, "\n".join(table)])
 
 
-def _statistic(row: Mapping[str, Any], unit: str) -> str:
+def statistic_text(row: Mapping[str, Any], unit: str) -> str:
     """The statistic with its interval."""
     if row["statistic"] is None:
         return "–"
