@@ -2,7 +2,9 @@
 
 import hashlib
 import http.server
+import json
 import os
+import socket
 import sys
 import tarfile
 import threading
@@ -15,7 +17,7 @@ import pytest
 
 from freeat.data import load
 from freeat.data.download import SourceFailed, download
-from freeat.data.fetch import fetch
+from freeat.data.fetch import Fetched, fetch
 from freeat.data.registries import PACKAGES, Package
 from freeat.data.source import Download, Form, Source
 from freeat.data.sources import SOURCES
@@ -176,6 +178,54 @@ def test_fetch_from_the_official_address(tmp_path: Path, server: Server, mini: S
     server.ranges.clear()
     assert fetch("cifar100", data_dir).origin == "already there"
     assert server.ranges == []
+
+
+def test_two_fetches_at_once_both_end_well(tmp_path: Path, server: Server, mini: Source) -> None:
+    """The second begins and ends while the first, a living process as far as it can see, is in the middle."""
+    data_dir = tmp_path / "data"
+    inner: list[Fetched] = []
+
+    def meanwhile(label: str, done: int, total: int | None) -> None:
+        if not inner:
+            inner.append(fetch("cifar100", data_dir))
+
+    outer = fetch("cifar100", data_dir, meanwhile)
+    assert inner[0].path == outer.path == data_dir / "cifar-100-python"
+    assert server.ranges == [None, None]
+    assert names(data_dir) == {"cifar-100-python"}
+    assert len(load("cifar100", data_dir=data_dir).train) == 6
+
+
+def test_a_fetch_that_was_killed_is_gone_on_with(tmp_path: Path, server: Server, mini: Source) -> None:
+    data_dir = tmp_path / "data"
+    staging = data_dir / ".cifar100.part"
+    staging.mkdir(parents=True)
+    archive = server.root / "cifar-100-python.tar.gz"
+    (staging / f"{archive.name}.part").write_bytes(archive.read_bytes()[:100])
+    dead = {"host": socket.gethostname(), "pid": 2**22 + 1, "token": "of a process that is gone"}
+    (staging / "lease.json").write_text(json.dumps(dead))
+    fetch("cifar100", data_dir)
+    assert server.ranges == ["bytes=100-"]
+    assert names(data_dir) == {"cifar-100-python"}
+
+
+def test_a_broken_fetch_keeps_what_it_has(tmp_path: Path, server: Server, mini: Source) -> None:
+    data_dir = tmp_path / "data"
+    archive = server.root / "cifar-100-python.tar.gz"
+    content = archive.read_bytes()
+
+    def unplug(label: str, done: int, total: int | None) -> None:
+        archive.unlink(missing_ok=True)
+
+    server.cut = 100
+    with pytest.raises(InputError, match="By hand"):
+        fetch("cifar100", data_dir, unplug)
+    assert names(data_dir) == {".cifar100.part"}
+    archive.write_bytes(content)
+    server.cut = 1 << 40
+    server.ranges.clear()
+    fetch("cifar100", data_dir)
+    assert server.ranges == ["bytes=100-"]
 
 
 def test_a_damaged_data_set_is_fetched_anew(tmp_path: Path, mini: Source) -> None:

