@@ -124,10 +124,13 @@ def encoded(array: np.ndarray, kind: str = "PNG", **options: Any) -> bytes:
     return out.getvalue()
 
 
-class _Python2Pickler(pickle._Pickler):  # type: ignore[name-defined,misc]
+_PICKLER: Any = pickle._Pickler  # the one written in Python, whose methods can be changed
+
+
+class _Python2Pickler(_PICKLER):  # type: ignore[misc]
     """Writes bytes as Python 2 wrote its strings."""
 
-    dispatch: ClassVar = dict(pickle._Pickler.dispatch)  # type: ignore[attr-defined]
+    dispatch: ClassVar[dict[type, Any]] = dict(_PICKLER.dispatch)
 
     def save_bytes(self, obj: bytes) -> None:
         short = len(obj) < 256

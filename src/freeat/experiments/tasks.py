@@ -231,7 +231,7 @@ def _measure(
 
         outcome = measure(opened, plan, watch)
         lease.check()
-        document: Mapping[str, Any] = {"name": task.name, **outcome, **provenance(device)}
+        document = {"name": task.name, **outcome, **provenance(device)}
         write_json(folder / "result.json", document, format=FORMAT)
     return task.result() or {}
 

@@ -1,5 +1,6 @@
 """How fast this machine sends images through a network, measured by single steps."""
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -46,7 +47,7 @@ class Rates:
     asked: float
 
     def seconds(self, work: Work) -> float:
-        return sum(getattr(self, f.name) * getattr(work, f.name) for f in fields(self))
+        return math.fsum(getattr(self, f.name) * getattr(work, f.name) for f in fields(self))
 
 
 def rates_of(spec: TrainSpec, ground: Ground, device: str, *, workers: int) -> Rates:
