@@ -97,7 +97,7 @@ def _curves(figure: Figure) -> Any:
             row, ("robust train error (%)", "robust test error (%)", "gap (points)"), strict=True
         ):
             axis.set(title=f"{_title(panel)}", ylabel=text, xlabel="epochs (Free's × m)")
-    _legend(drawn, axes[:, 0])
+    _legend(drawn, list(axes[:, 0]))
     return drawn
 
 

@@ -25,8 +25,8 @@ COLLAPSED = 0.5
 LEAST_ORDER = -3.5
 """Norms above 10 to this power are of the order of 10⁻³ or larger."""
 
-TINIEST = 1e-30
-"""What a gradient of exactly zero counts as in the logarithm."""
+TINIEST = 1e-6
+"""Smaller norms count as this: how far below the order they lie decides nothing, and zero has no logarithm."""
 
 
 def _missing(panel: Panel, *labels: str) -> str | None:

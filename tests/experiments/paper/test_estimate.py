@@ -1,0 +1,131 @@
+"""Estimates over seeds and images: intervals that keep what they promise."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from freeat.experiments.paper.estimate import (
+    Estimate,
+    average,
+    exponent,
+    proportion_error,
+    seed_cell,
+    smallest,
+)
+
+finite = st.floats(-1, 1)
+errors = st.floats(1e-4, 0.2)
+estimates = st.builds(
+    Estimate.of, mean=finite, std=st.none() | errors, seeds=st.integers(2, 9), image_error=errors
+)
+
+
+def test_without_images_it_is_students_interval() -> None:
+    values = [0.31, 0.35, 0.36, 0.30]
+    cell = seed_cell(values, [0.0] * 4)
+    low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
+    assert (cell["low"], cell["high"]) == pytest.approx((low, high))
+    assert cell["std"] == pytest.approx(np.std(values, ddof=1))
+
+
+def test_one_seed_has_the_error_of_its_images_only() -> None:
+    cell = seed_cell([0.4], [0.01])
+    assert cell["std"] is None
+    assert cell["high"] - cell["low"] == pytest.approx(2 * 1.959964 * 0.01)
+    assert Estimate.of_cell(cell).interval() == (cell["low"], cell["high"])
+
+
+def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
+    one, other = [0.3, 0.34, 0.32], [0.5, 0.61, 0.55, 0.56]
+    difference = Estimate.of_cell(seed_cell(other, [0.0] * 4)) - Estimate.of_cell(seed_cell(one, [0.0] * 3))
+    expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
+    assert difference.interval() == pytest.approx((expected.low, expected.high))
+    assert difference.seeds == 3
+
+
+@given(estimates, estimates, finite)
+def test_differences_are_antisymmetric_and_shift(a: Estimate, b: Estimate, constant: float) -> None:
+    low, high = (a - b).interval()
+    assert (b - a).interval() == pytest.approx((-high, -low))
+    assert (a - b).plus(constant).interval() == pytest.approx((low + constant, high + constant))
+    assert (a - b).variance == pytest.approx(a.variance + b.variance)
+
+
+@given(estimates, st.floats(0.5, 0.9))
+def test_intervals_nest(a: Estimate, level: float) -> None:
+    (low, high), (inner_low, inner_high) = a.interval(), a.interval(level)
+    assert low <= inner_low <= a.value <= inner_high <= high
+
+
+@given(st.lists(estimates, min_size=1, max_size=6))
+def test_an_average_is_no_surer_than_its_members(members: list[Estimate]) -> None:
+    mean = average(members)
+    assert mean.value == pytest.approx(np.mean([e.value for e in members]))
+    assert min(e.variance for e in members) <= mean.variance * (1 + 1e-9)
+    assert mean.variance <= max(e.variance for e in members) * (1 + 1e-9)
+
+
+def test_the_interval_covers_seeds_and_shared_test_images() -> None:
+    """An accuracy that varies by seed, seen on images that all seeds share: 95 % of intervals hold the truth."""
+    rng = np.random.default_rng(0)
+    truth, spread, images, seeds, trials = 0.3, 0.02, 400, 3, 1500
+    held = 0
+    for _ in range(trials):
+        accuracies = rng.normal(truth, spread, seeds)
+        draws = rng.random(images)  # how hard each image is: common to the seeds
+        values = [float((draws < p).mean()) for p in accuracies]
+        cell = seed_cell(values, [proportion_error(p, images) for p in values])
+        held += cell["low"] <= truth <= cell["high"]
+    assert 0.94 <= held / trials <= 0.995
+
+
+def test_the_smallest_of_several_is_covered() -> None:
+    rng = np.random.default_rng(1)
+    truths, error, trials = np.array([0.05, 0.06, 0.05, 0.2]), 0.02, 1500
+    held = 0
+    for _ in range(trials):
+        seen = rng.normal(truths, error)
+        value, low, high = smallest([Estimate.of(mean=v, std=None, seeds=1, image_error=error) for v in seen])
+        assert low <= value <= high
+        held += low <= truths.min() <= high
+    assert held / trials >= 0.945
+
+
+@given(estimates)
+def test_the_smallest_of_one_is_that_one(a: Estimate) -> None:
+    assert smallest([a]) == pytest.approx((a.value, *a.interval()))
+
+
+def test_an_exponent_is_found_again_with_its_error() -> None:
+    sizes = [256, 512, 1024, 4096]
+    gaps = [Estimate.of(mean=3 * n**-0.4, std=None, seeds=3, image_error=0.001) for n in sizes]
+    fitted = exponent(sizes, gaps)
+    assert fitted is not None
+    assert fitted.value == pytest.approx(0.4)
+    rng = np.random.default_rng(2)
+    logs = np.log(sizes)
+    again = [
+        -np.polyfit(
+            logs, np.log([g.value + e for g, e in zip(gaps, rng.normal(0, 0.001, 4), strict=True)]), 1
+        )[0]
+        for _ in range(3000)
+    ]
+    assert math.sqrt(fitted.variance) == pytest.approx(np.std(again), rel=0.05)
+
+
+def test_there_is_no_exponent_without_two_sizes_or_a_gap() -> None:
+    gap = Estimate.of(mean=0.1, std=None, seeds=1, image_error=0.01)
+    assert exponent([256], [gap]) is None
+    assert exponent([256, 256], [gap, gap]) is None
+    assert exponent([256, 512], [gap, gap.times(-1)]) is None
+
+
+@given(st.floats(0, 1), st.integers(2, 10_000))
+def test_a_proportion_has_an_error_unless_all_were_seen(p: float, n: int) -> None:
+    assert proportion_error(p, n) > 0
+    assert proportion_error(p, n, n) == 0
+    assert proportion_error(p, n, 2 * n) < proportion_error(p, n)

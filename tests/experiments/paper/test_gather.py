@@ -1,0 +1,221 @@
+"""Gathering from a store: the right runs in the right cells, and nothing invented."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.gather import gather
+from freeat.experiments.tasks import Attacking, Training, Transferring
+from invented_runs import TOTAL, finish, finish_measurement, record, training
+
+
+def entry(where: str, label: str, runs: list[Training], **more: Any) -> Entry:
+    return Entry(where=where, data="cifar10", norm="l2", label=label, runs=tuple(runs), **more)
+
+
+def document(kind: Any, *entries: Entry, **options: Any) -> dict[str, Any]:
+    name = entries[0].where
+    return gather([Experiment(name=name, title="a title", kind=kind, entries=entries)], **options)
+
+
+def only_series(made: dict[str, Any]) -> dict[str, Any]:
+    ((series,),) = ([panel["series"] for panel in figure["panels"]] for figure in made["figures"])
+    (one,) = series
+    return dict(one)
+
+
+def test_a_row_is_the_mean_over_the_seeds_that_are_finished(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "vanilla-10", seed) for seed in range(3)]
+    finish(runs[0], record(0.9, 0.3, plain=0.95))
+    finish(runs[2], record(0.8, 0.2, plain=0.85))
+    made = document("table", entry("table-1", "vanilla-10", runs), estimated={runs[0].key: 7.0})
+    (row,) = made["tables"][0]["rows"]
+    assert row["measured"]["robust_train"]["mean"] == pytest.approx(0.85)
+    assert row["measured"]["robust_test"] == pytest.approx(
+        {"mean": 0.25, "std": 0.1 / 2**0.5, "seeds": 2, "image_error": 0.0136}
+        | {end: row["measured"]["robust_test"][end] for end in ("low", "high")},
+        rel=1e-2,
+    )
+    assert row["measured"]["robust_gap"]["mean"] == pytest.approx(0.6)
+    assert row["measured"]["robust_train"]["image_error"] == 0  # all training images were seen
+    assert row["plain"]["robust_gap"]["mean"] == pytest.approx(0.65)
+    assert row["plain"]["robust_test"] == row["measured"]["robust_test"]
+    assert row["published"]["robust_gap"] == {"value": 34.4, "std": None, "recomputed": None}
+    assert row["above_chance"]
+    assert made["runs"][runs[0].key]["estimated_seconds"] == 7.0
+    assert made["runs"][runs[1].key] == made["runs"][runs[1].key] | {
+        "seconds": None,
+        "estimated_seconds": None,
+    }
+    json.dumps(made, allow_nan=False)
+
+
+def test_a_row_without_a_finished_run_is_null(tmp_path: Path) -> None:
+    made = document("table", entry("table-2", "friendly-10", [training(tmp_path, "friendly-10")]))
+    (row,) = made["tables"][0]["rows"]
+    assert row["measured"] is None
+    assert row["plain"] is None
+    assert row["above_chance"] is None
+    assert row["published"] is not None
+
+
+def test_clean_columns_where_the_table_has_them(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "erm")]
+    finish(runs[0], record(0.0, 0.0))
+    (row,) = document("table", entry("table-5", "erm", runs))["tables"][0]["rows"]
+    assert row["measured"]["clean_gap"]["mean"] == pytest.approx(0.13)
+    assert row["plain"]["clean_gap"]["mean"] == pytest.approx(0.15)
+    assert row["published"] is None
+    assert row["above_chance"], "a model trained without an adversary strove for clean accuracy"
+
+
+def test_a_model_at_chance_is_told(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
+    finish(runs[0], record(0.5, 0.3))
+    finish(runs[1], record(0.11, 0.1, collapsed=True))
+    (row,) = document("table", entry("table-1", "free-4", runs))["tables"][0]["rows"]
+    assert row["above_chance"] is False
+    assert row["collapsed"] == 1
+
+
+def test_an_early_row_is_read_from_the_history(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4")]
+    early = [record(0.3, 0.28, update=update) for update in (50, 102, 200)]
+    early[1] |= {"test": early[1]["test"] | {"robust_accuracy": 0.25}}
+    finish(runs[0], record(0.5, 0.3), early)
+    (row,) = document("table", entry("table-6", "free-4", runs, at=0.25))["tables"][0]["rows"]
+    assert row["measured"]["robust_gap"]["mean"] == pytest.approx(0.05)
+    (none,) = document("table", entry("table-6", "free-4", runs, at=0.35))["tables"][0]["rows"]
+    assert none["measured"] is None
+
+
+def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "fast", seed) for seed in (0, 1)]
+    finish(runs[0], record(0.8, 0.2), [record(0.4, 0.3, update=100), record(0.6, 0.25, update=200)])
+    finish(
+        runs[1],
+        record(0.05, 0.05, collapsed=True),
+        [record(0.5, 0.3, update=100), record(0.5, 0.25, update=200)],
+    )
+    series = only_series(document("curves", entry("figure-11", "fast-7/255", runs)))
+    assert series["updates"] == [100, 200, TOTAL]
+    assert series["epochs"] == [50, 100, TOTAL / 2]
+    assert series["train"] == pytest.approx([0.55, 0.45, 0.575])
+    assert series["gap"] == pytest.approx([0.15, 0.3, 0.3])
+    assert series["seeds"] == 2
+    assert series["collapse"] == [
+        {"left": pytest.approx(1.0), "seen": False},
+        {"left": pytest.approx(0.1), "seen": True},
+    ]
+    assert all(
+        low < gap < high for low, gap, high in zip(series["low"], series["gap"], series["high"], strict=True)
+    )
+
+
+def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in range(3)]
+    attacks = [
+        Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5, 0.25), n=500)
+        for run in runs
+    ]
+    for attack, accuracy in zip(attacks[:2], (0.3, 0.4), strict=True):
+        finish_measurement(
+            attack, {(attack.target.key, 0.5): accuracy, (attack.target.key, 0.25): accuracy + 0.2}
+        )
+    series = only_series(document("radius", entry("figure-2", "free-4", runs, measurements=tuple(attacks))))
+    assert series["eps"] == [0.25, 0.5]
+    assert series["accuracy"] == pytest.approx([0.55, 0.35])
+    assert (series["n"], series["seeds"], series["attack"]) == (500, 2, "square-20")
+
+
+def transferring(source: Training, *targets: Training) -> Transferring:
+    return Transferring(
+        name="t", source=source, targets=targets, attack="pgd-10", norm="l2", radii=(0.5,), n=500
+    )
+
+
+def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> None:
+    """A measurement holds all targets; each entry takes its own."""
+    free, fast = training(tmp_path, "free-4"), training(tmp_path, "fast")
+    sources = [training(tmp_path, "vanilla-10", 1), training(tmp_path, "free-4", 1)]
+    tasks = tuple(transferring(source, free, fast) for source in sources)
+    for task, accuracy in zip(tasks, (0.6, 0.5), strict=True):
+        finish_measurement(task, {(free.key, 0.5): accuracy, (fast.key, 0.5): accuracy - 0.1})
+    entries = (
+        entry("figure-3", "free-4", [free], measurements=tasks),
+        entry("figure-3", "fast", [fast], measurements=tasks),
+    )
+    panels = document("radius", *entries)["figures"][0]["panels"]
+    seen = {p["panel"]: {s["label"]: s["accuracy"] for s in p["series"]} for p in panels}
+    assert seen == {
+        "from vanilla-10": {"free-4": [0.6], "fast": [0.5]},
+        "from free-4": {"free-4": [0.5], "fast": [0.4]},
+    }
+
+
+def test_standard_targets_have_a_panel_for_each_network(tmp_path: Path) -> None:
+    source = training(tmp_path, "free-4")
+    targets = [training(tmp_path, "erm", model=model) for model in ("resnet18", "resnet50")]
+    task = transferring(source, *targets)
+    finish_measurement(task, {(targets[0].key, 0.5): 0.7, (targets[1].key, 0.5): 0.8})
+    entries = [
+        entry(
+            "figure-9", "free-4", [source], measurements=(task,), panel=target.spec.model, targets=(target,)
+        )
+        for target in targets
+    ]
+    panels = document("radius", *entries)["figures"][0]["panels"]
+    assert {p["panel"]: p["series"][0]["accuracy"] for p in panels} == {"resnet18": [0.7], "resnet50": [0.8]}
+
+
+def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
+    run = training(tmp_path, "free-4")
+    attack = Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5,), n=5)
+    for kind, where in (
+        ("radius", "figure-2"),
+        ("curves", "figure-1"),
+        ("size", "figure-4"),
+        ("norms", "figure-12"),
+    ):
+        made = document(kind, entry(where, "free-4", [run], measurements=(attack,), n=256))
+        assert made["figures"][0]["panels"] == []
+
+
+def test_sizes_are_fitted(tmp_path: Path) -> None:
+    entries = []
+    for n in (1024, 256):
+        run = training(tmp_path, "free-4", train_size=n)
+        finish(run, record(0.2 + 0.1 * (1024 / n) ** 0.5, 0.2))
+        entries.append(entry("figure-4", "free-4", [run], n=n))
+    series = only_series(document("size", *entries))
+    assert series["n"] == [256, 1024]
+    assert series["gap"] == pytest.approx([0.2, 0.1])
+    assert series["exponent"]["value"] == pytest.approx(0.5)
+    assert series["exponent"]["low"] < 0.5 < series["exponent"]["high"]
+
+
+def norms(smallest: float, **bins: int) -> dict[str, Any]:
+    return {"gradient_norms": {"smallest_so_far": smallest, "bins": {k[1:]: v for k, v in bins.items()}}}
+
+
+def test_gradient_norms_are_counted_over_the_seeds(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
+    finish(runs[0], record(0.5, 0.3, **norms(0.1, b0=5)), [record(0.3, 0.3, update=100, **norms(0.5, b2=3))])
+    finish(runs[1], record(0.5, 0.3, **norms(0.3, b0=1)), [record(0.3, 0.3, update=100, **norms(0.4, b0=2))])
+    series = only_series(document("norms", entry("figure-12", "free-4", runs)))
+    assert series["bins"] == pytest.approx([0, 0.1, 0.2, 0.3])
+    assert series["counts"] == [[2, 0, 3], [6, 0, 0]]
+    assert series["smallest"] == [0.4, 0.1]
+    assert series["smallest_of_seeds"] == [0.1, 0.3]
+
+
+def test_a_run_that_never_fitted_anything_has_lost_nothing(tmp_path: Path) -> None:
+    run = training(tmp_path, "fast")
+    finish(run, record(0.0, 0.0))
+    series = only_series(document("curves", entry("figure-11", "fast-7/255", [run])))
+    assert series["collapse"] == [{"left": 1.0, "seen": False}]
+    assert all(math.isfinite(value) for value in series["low"])

@@ -1,0 +1,317 @@
+"""The claims: what the published tables say of them, and that verdicts follow the rules."""
+
+from typing import Any
+
+import pytest
+
+from freeat.experiments.paper.claims import CLAIMS
+from freeat.experiments.paper.estimate import seed_cell
+from freeat.experiments.paper.ledger import judge_claims
+
+NOTHING: dict[str, Any] = {"tables": [], "figures": []}
+SERIES: dict[str, Any] = {"std": [0.01], "image_error": [0.01], "low": [0], "high": [1], "seeds": 3}
+
+
+def by_id(document: dict[str, Any], which: str = "measured") -> dict[str, dict[str, dict[str, Any]]]:
+    """The verdicts of every claim by panel."""
+    return {claim["id"]: {row["panel"]: row for row in claim[which]} for claim in judge_claims(document)}
+
+
+def verdicts(rows: dict[str, dict[str, Any]]) -> dict[str, str]:
+    return {panel: row["verdict"] for panel, row in rows.items()}
+
+
+def row(
+    label: str, gaps: list[float], *, data: str = "cifar10", norm: str = "l2", **more: Any
+) -> dict[str, Any]:
+    """A row with one gap per seed, and a test accuracy of 30 %."""
+    cells = {"robust_test": [0.3] * len(gaps), "robust_gap": gaps, "clean_gap": [g / 2 for g in gaps]}
+    measured = {c: seed_cell(values, [0.01] * len(gaps)) for c, values in cells.items()} if gaps else None
+    return {
+        "data": data,
+        "norm": norm,
+        "label": label,
+        "measured": measured,
+        "above_chance": True if gaps else None,
+    } | more
+
+
+def tables(*rows: dict[str, Any], name: str = "table-1") -> dict[str, Any]:
+    return {"tables": [{"name": name, "rows": list(rows)}], "figures": []}
+
+
+def figure(name: str, *panels: dict[str, Any]) -> dict[str, Any]:
+    return {"tables": [], "figures": [{"name": name, "panels": list(panels)}]}
+
+
+def panel(*series: dict[str, Any], name: str = "", norm: str = "l2") -> dict[str, Any]:
+    return {"data": "cifar10", "norm": norm, "panel": name, "series": list(series)}
+
+
+def radius_series(
+    label: str, accuracies: list[float], eps: tuple[float, ...] = (0.25, 128 / 255)
+) -> dict[str, Any]:
+    errors = {key: values * len(accuracies) for key, values in SERIES.items() if key != "seeds"}
+    shown = {"label": label, "eps": list(eps), "accuracy": accuracies, "n": 500, "attack": "square-300"}
+    return shown | errors | {"seeds": 3}
+
+
+class TestPublished:
+    claims = by_id(NOTHING, "published")
+
+    def test_frees_gap_is_below_vanillas_on_both_cifars(self) -> None:
+        seen = verdicts(self.claims["free-gap-below-vanilla"])
+        assert len(seen) == 4 * 8
+        assert {
+            seen[f"{d} {n} free-{m}"]
+            for d in ("cifar10", "cifar100")
+            for n in ("l2", "linf")
+            for m in (4, 6, 8, 10)
+        } == {"confirmed"}
+        assert seen["tiny-imagenet l2 free-6"] == "undecided", "76.6 against 77.0"
+
+    def test_the_statistic_is_a_difference_of_fractions(self) -> None:
+        found = self.claims["free-gap-below-vanilla"]["cifar10 l2 free-4"]
+        assert found["statistic"] == pytest.approx(0.14)
+        assert found["low"] < 0.14 < found["high"]
+        assert "one trial" in found["detail"]
+
+    def test_free_trades_is_confirmed_with_five_trials(self) -> None:
+        rows = self.claims["free-trades-gap-below-trades"]
+        assert set(verdicts(rows).values()) == {"confirmed"}
+        assert {row["seeds"] for row in rows.values()} == {5}
+
+    def test_the_papers_own_tables_do_not_always_show_the_gap_falling_with_m(self) -> None:
+        seen = verdicts(self.claims["gap-falls-with-m"])
+        assert seen["cifar10 l2"] == "confirmed"
+        assert seen["cifar10 linf"] == "refuted"
+        assert seen["svhn l2"] == "refuted"
+
+    def test_friendly_is_held_against_fast_of_table_1(self) -> None:
+        rows = self.claims["friendly-twice-like-fast"]
+        assert rows["cifar10 linf friendly-10-2eps"]["statistic"] == pytest.approx(0.02 - 0.001)
+        assert verdicts(rows)["cifar10 linf friendly-10-2eps"] == "confirmed"
+
+    def test_figures_and_erm_were_not_published(self) -> None:
+        for claim in CLAIMS:
+            if claim.where[0].startswith("figure") or claim.id == "vanilla-gap-above-erm":
+                assert verdicts(self.claims[claim.id]) == {"": "not published"}, claim.id
+
+
+def test_three_seeds_on_one_side_decide() -> None:
+    vanilla = row("vanilla-10", [0.7, 0.72, 0.71])
+    document = tables(
+        vanilla,
+        row("free-4", [0.2, 0.21, 0.19]),
+        row("free-6", [0.9, 0.91, 0.92]),
+        row("free-8", [0.7, 0.71, 0.72]),
+    )
+    rows = by_id(document)["free-gap-below-vanilla"]
+    assert verdicts(rows) == {
+        "cifar10 l2 free-4": "confirmed",
+        "cifar10 l2 free-6": "refuted",
+        "cifar10 l2 free-8": "undecided",
+    }
+    assert "contains 0" in rows["cifar10 l2 free-8"]["detail"]
+
+
+@pytest.mark.parametrize(("seeds", "reason"), [(1, "one seed"), (2, "2 seeds, 3 are needed")])
+def test_fewer_seeds_do_not(seeds: int, reason: str) -> None:
+    document = tables(row("vanilla-10", [0.7] * 3), row("free-4", [0.2] * seeds))
+    found = by_id(document)["free-gap-below-vanilla"]["cifar10 l2 free-4"]
+    assert found["verdict"] == "undecided"
+    assert found["detail"].startswith(reason)
+    assert found["statistic"] == pytest.approx(0.5)
+
+
+def test_missing_runs_and_runs_at_chance_decide_nothing() -> None:
+    document = tables(
+        row("vanilla-10", [0.7] * 3), row("free-4", []), row("fast", [0.0] * 3, above_chance=False)
+    )
+    claims = by_id(document)
+    missing = claims["free-gap-below-vanilla"]["cifar10 l2 free-4"]
+    assert (missing["verdict"], missing["statistic"]) == ("undecided", None)
+    assert "free-4 was not measured" in missing["detail"]
+    at_chance = claims["fast-gap-below-vanilla"]["cifar10 l2 fast"]
+    assert (at_chance["verdict"], at_chance["statistic"]) == ("undecided", None)
+    assert "above chance" in at_chance["detail"]
+
+
+def test_comparable_means_within_two_points() -> None:
+    def of(test: float) -> str:
+        free = row("free-4", [0.2] * 3)
+        free["measured"]["robust_test"] = seed_cell([test] * 3, [0.001] * 3)
+        vanilla = row("vanilla-10", [0.7] * 3)
+        vanilla["measured"]["robust_test"] = seed_cell([0.3] * 3, [0.001] * 3)
+        return str(by_id(tables(vanilla, free))["free-test-comparable"]["cifar10 l2 free-4"]["verdict"])
+
+    assert [of(test) for test in (0.4, 0.29, 0.281, 0.27)] == [
+        "confirmed",
+        "confirmed",
+        "undecided",
+        "refuted",
+    ]
+
+
+def test_erm_is_held_against_vanillas_robust_gap() -> None:
+    document = tables(row("vanilla-10", [0.7] * 3), row("erm", [0.6] * 3), name="table-5")
+    assert by_id(document)["vanilla-gap-above-erm"]["cifar10 l2 erm"]["statistic"] == pytest.approx(0.4)
+
+
+def test_similar_gaps_are_within_the_margin_on_either_side() -> None:
+    def of(gap: float) -> str:
+        cells = [row(label, [g] * 3) for label, g in (("vanilla-10", 0.5), ("friendly-10", gap))]
+        for one in cells:
+            one["measured"]["robust_gap"]["image_error"] = 0.001
+        document = tables(*cells, name="table-2")
+        return str(by_id(document)["friendly-like-vanilla"]["cifar10 l2 friendly-10"]["verdict"])
+
+    assert [of(gap) for gap in (0.5, 0.49, 0.51, 0.48, 0.6, 0.4)] == [
+        "confirmed", "confirmed", "confirmed", "undecided", "refuted", "refuted"
+    ]  # fmt: skip
+
+
+def test_the_order_of_table_6() -> None:
+    def of(*gaps: float) -> str:
+        labels = ("vanilla-10", "fast-10/255", "free-4")
+        rows = [row(label, [gap] * 3, norm="linf") for label, gap in zip(labels, gaps, strict=True)]
+        found = by_id(tables(*rows, name="table-6"))["early-stopping-order"]
+        return str(found["cifar10 linf"]["verdict"])
+
+    assert of(0.5, 0.3, 0.1) == "confirmed"
+    assert of(0.5, 0.1, 0.3) == "refuted"
+    assert of(0.5, 0.3, 0.3) == "undecided"
+
+
+def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
+    n = len(gaps)
+    return {
+        "label": label,
+        "gap": gaps,
+        "updates": updates,
+        "std": [0.001] * n,
+        "image_error": [0.001] * n,
+        "seeds": 3,
+    }
+
+
+def test_throughout_training_means_at_every_point() -> None:
+    vanilla = curve("vanilla-10", [0.1, 0.3, 0.6], [100, 200, 400])
+    better, crossing = (
+        curve("free-4", gaps, [100, 204, 400]) for gaps in ([0.05, 0.1, 0.2], [0.15, 0.1, 0.2])
+    )
+    found = {}
+    for name, free in (("better", better), ("crossing", crossing)):
+        rows = by_id(figure("figure-1", panel(vanilla, free)))["free-gap-smaller-throughout"]
+        found[name] = rows["cifar10 l2 free-4"]
+    assert found["better"]["verdict"] == "confirmed"
+    assert found["crossing"]["verdict"] == "refuted"
+    assert "update 100" in found["crossing"]["detail"]
+    apart = curve("free-4", [0.05], [150])
+    rows = by_id(figure("figure-1", panel(vanilla, apart)))["free-gap-smaller-throughout"]
+    assert rows["cifar10 l2 free-4"]["statistic"] is None
+
+
+def test_at_each_radius_and_not_by_masking() -> None:
+    made = figure(
+        "figure-2", panel(radius_series("free-4", [0.6, 0.5]), radius_series("vanilla-10", [0.5, 0.3]))
+    )
+    made["tables"] = tables(row("free-4", [0.2] * 3))["tables"]
+    claims = by_id(made)
+    assert claims["free-withstands-square"]["cifar10 l2"]["verdict"] == "confirmed"
+    assert claims["free-withstands-square"]["cifar10 l2"]["statistic"] == pytest.approx(0.1)
+    assert claims["not-gradient-masking"]["cifar10 l2"]["verdict"] == "confirmed"
+    masked = figure(
+        "figure-2", panel(radius_series("free-4", [0.6, 0.2]), radius_series("vanilla-10", [0.5, 0.1]))
+    )
+    masked["tables"] = made["tables"]
+    claims = by_id(masked)
+    assert claims["free-withstands-square"]["cifar10 l2"]["verdict"] == "confirmed"
+    assert claims["not-gradient-masking"]["cifar10 l2"]["verdict"] == "refuted", "Square beats PGD's 30 %"
+    elsewhere = figure(
+        "figure-2", panel(*(radius_series(label, [0.5], (0.1,)) for label in ("free-4", "vanilla-10")))
+    )
+    elsewhere["tables"] = made["tables"]
+    assert "128/255" in by_id(elsewhere)["not-gradient-masking"]["cifar10 l2"]["detail"]
+
+
+def test_transferred_attacks_are_averaged_over_their_sources() -> None:
+    made = figure(
+        "figure-3",
+        panel(
+            radius_series("free-4", [0.7, 0.6]),
+            radius_series("vanilla-10", [0.5, 0.4]),
+            name="from vanilla-10",
+        ),
+        panel(
+            radius_series("free-4", [0.5, 0.4]), radius_series("vanilla-10", [0.5, 0.4]), name="from free-4"
+        ),
+    )
+    found = by_id(made)["free-withstands-transfer"]["cifar10 l2"]
+    assert found["statistic"] == pytest.approx(0.1)
+    assert found["verdict"] == "confirmed"
+
+
+def test_perturbations_that_transfer_better_leave_less() -> None:
+    series = [
+        radius_series(label, values)
+        for label, values in (("free-4", [0.3, 0.2]), ("vanilla-10", [0.5, 0.4]), ("fast", [0.1, 0.1]))
+    ]
+    rows = by_id(figure("figure-9", panel(*series, name="resnet18")))["free-transfers-better"]
+    assert verdicts(rows) == {
+        "cifar10 l2 resnet18 against vanilla-10": "confirmed",
+        "cifar10 l2 resnet18 against fast": "refuted",
+    }
+
+
+def test_a_faster_fall_in_n() -> None:
+    def series(label: str, gaps: list[float]) -> dict[str, Any]:
+        errors = {"std": [0.001] * 2, "image_error": [0.001] * 2, "seeds": 3}
+        return {"label": label, "n": [256, 1024], "gap": gaps} | errors
+
+    made = figure("figure-4", panel(series("vanilla-10", [0.8, 0.7]), series("free-4", [0.4, 0.2])))
+    rows = by_id(made)["gap-falls-faster-in-n"]
+    assert rows["cifar10 l2 free-4"]["verdict"] == "confirmed"
+    made = figure("figure-4", panel(series("vanilla-10", [0.8, 0.7]), series("free-4", [0.4, -0.1])))
+    assert by_id(made)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]["statistic"] is None
+
+
+def test_collapse_at_the_longer_step_only() -> None:
+    def series(label: str, left: list[float]) -> dict[str, Any]:
+        return {"label": label, "collapse": [{"left": value, "seen": value < 0.5} for value in left]}
+
+    long, short = series("fast-10/255", [0.05, 0.1, 0.02]), series("fast-7/255", [0.95, 1.0, 0.97])
+    rows = by_id(figure("figure-11", panel(long, short, norm="linf")))["fast-collapses"]
+    assert set(verdicts(rows).values()) == {"confirmed"}
+    swapped = [short | {"label": long["label"]}, long | {"label": short["label"]}]
+    rows = by_id(figure("figure-11", panel(*swapped, norm="linf")))["fast-collapses"]
+    assert set(verdicts(rows).values()) == {"refuted"}
+
+
+@pytest.mark.parametrize(
+    ("smallest", "verdict"),
+    [([1e-2, 2e-2, 1e-2], "confirmed"), ([1e-7, 0.0, 1e-6], "refuted"), ([1e-2], "undecided")],
+)
+def test_the_order_of_the_smallest_gradient(smallest: list[float], verdict: str) -> None:
+    series = {"label": "free-4", "smallest_of_seeds": smallest}
+    rows = by_id(figure("figure-12", panel(series)))["gradient-norm-bounded-below"]
+    assert rows["cifar10 l2 free-4"]["verdict"] == verdict
+
+
+def test_a_panel_that_two_figures_share_is_judged_once() -> None:
+    one = panel(curve("vanilla-10", [0.5], [100]), curve("free-4", [0.2], [100]))
+    document = {
+        "tables": [],
+        "figures": [{"name": name, "panels": [one]} for name in ("figure-1", "figure-5")],
+    }
+    claim = next(c for c in judge_claims(document) if c["id"] == "free-gap-smaller-throughout")
+    assert len(claim["measured"]) == 1
+
+
+def test_every_claim_says_who_where_and_what() -> None:
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 19
+    assert [claim.id for claim in CLAIMS if claim.ours] == ["gap-falls-with-m"]
+    for claim in CLAIMS:
+        assert claim.sentence
+        assert claim.where
+        assert claim.statistic

@@ -1,0 +1,102 @@
+"""A reproduction's document with every kind of table and figure in it, of invented numbers."""
+
+from typing import Any
+
+from freeat.experiments.paper.estimate import seed_cell
+from freeat.experiments.paper.ledger import judge_claims
+from freeat.experiments.paper.published import published_tables
+
+HELD = 0.3
+
+
+def cells(columns: list[str], seeds: int, shift: float = 0.0) -> dict[str, Any]:
+    values = {"train": 0.8 + shift, "test": HELD, "gap": 0.8 + shift - HELD}
+    return {
+        column: seed_cell([values[column.split("_")[1]] + 0.01 * k for k in range(seeds)], [0.01] * seeds)
+        for column in columns
+    }
+
+
+def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> dict[str, Any]:
+    """A table of the paper whose measured numbers are all alike; ``missing`` labels have none."""
+    published = published_tables()[name]
+    columns = list(published.columns)
+    rows = [
+        {
+            "data": row.data,
+            "norm": row.norm,
+            "label": row.label,
+            "at": published.at,
+            "measured": None if row.label in missing else cells(columns, seeds),
+            "plain": None if row.label in missing else cells(columns, seeds, 0.05),
+            "published": row.words(),
+            "above_chance": None if row.label in missing else True,
+            "collapsed": 0,
+            "runs": ["a", "b", "c"][:seeds],
+        }
+        for row in published.rows
+    ]
+    return {"name": name, "title": published.title, "columns": columns, "rows": rows}
+
+
+def errors(n: int) -> dict[str, Any]:
+    return {"low": [0.1] * n, "high": [0.6] * n, "std": [0.01] * n, "image_error": [0.01] * n, "seeds": 3}
+
+
+def curve(label: str) -> dict[str, Any]:
+    ends = {"updates": [100, 200, 400], "epochs": [50.0, 100.0, 200.0], "images": [128, 128, 1024]}
+    values = {"train": [0.6, 0.4, 0.2], "test": [0.7, 0.7, 0.75], "gap": [0.1, 0.3, 0.55]}
+    return {"label": label, **ends, **values, **errors(3), "collapse": [{"left": 1.0, "seen": False}] * 3}
+
+
+def against_radius(label: str) -> dict[str, Any]:
+    shown = {"eps": [64 / 255, 128 / 255], "accuracy": [0.5, 0.4], "n": 200, "attack": "square-300"}
+    return {"label": label, **shown, **errors(2)}
+
+
+def against_size(label: str, *, fitted: bool = True) -> dict[str, Any]:
+    exponent = {"value": 0.4, "low": 0.3, "high": 0.5} if fitted else None
+    return {"label": label, "n": [256, 512], "gap": [0.5, 0.4], **errors(2), "exponent": exponent}
+
+
+def norms(label: str) -> dict[str, Any]:
+    seen = {"updates": [100, 200], "bins": [-0.2, -0.1, 0.0, 0.1], "counts": [[0, 5, 7], [1, 2, 9]]}
+    return {"label": label, **seen, "smallest": [0.7, 0.0], "smallest_of_seeds": [0.0], "seeds": 1}
+
+
+def figure(
+    name: str, kind: str, *panels: tuple[str, str, str], series: list[dict[str, Any]]
+) -> dict[str, Any]:
+    places = [{"data": d, "norm": n, "panel": p, "series": series} for d, n, p in panels]
+    return {"name": name, "title": f"a figure of {kind}", "kind": kind, "panels": places}
+
+
+def figures() -> list[dict[str, Any]]:
+    both = (("cifar10", "l2", ""), ("cifar10", "linf", ""))
+    sources = [
+        ("cifar10", norm, f"from {source}") for norm in ("l2", "linf") for source in ("vanilla-10", "free-4")
+    ]
+    return [
+        figure("figure-1", "curves", *both, series=[curve("vanilla-10"), curve("free-4")]),
+        figure("figure-2", "radius", *both, series=[against_radius("vanilla-10"), against_radius("free-4")]),
+        figure(
+            "figure-3", "radius", *sources, series=[against_radius("vanilla-10"), against_radius("free-4")]
+        ),
+        figure(
+            "figure-4", "size", both[0], series=[against_size("free-4"), against_size("fast", fitted=False)]
+        ),
+        figure("figure-8", "radius", ("cifar100", "l2", "resnet18"), series=[against_radius("fast")]),
+        figure("figure-9", "radius", series=[]),
+        figure(
+            "figure-12", "norms", both[0], ("cifar100", "l2", ""), series=[norms("free-4"), norms("free-6")]
+        ),
+    ]
+
+
+def document() -> dict[str, Any]:
+    """All six tables, all kinds of figures, and the claims judged on them."""
+    made = {
+        "tables": [table(name, missing=("free-10",)) for name in published_tables()],
+        "figures": figures(),
+    }
+    return {"scale": "hour", "experiments": ["all"], **made, "claims": judge_claims(made)}

@@ -1,0 +1,109 @@
+"""The paper's tables as text: its layout, published beside measured, in four forms."""
+
+import csv
+import io
+import re
+from typing import Any
+
+import pytest
+
+from freeat.experiments.paper.published import published_tables
+from freeat.reports.paper_grid import grids, notes
+from freeat.reports.paper_tables import comma_separated, latex, markdown, print_tables
+from invented_reproduction import document, table
+
+TABLES = tuple(published_tables())
+
+
+def lines_of(made: dict[str, Any], start: str) -> list[list[str]]:
+    """The cells of the Markdown lines that begin with this word, and of the two below."""
+    lines = [line.strip("| ").split(" | ") for line in markdown(made).splitlines() if line.startswith("|")]
+    at = next(k for k, line in enumerate(lines) if line[0].strip() == start)
+    return [[word.strip() for word in line] for line in lines[at : at + 3]]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_published_number_is_printed(name: str) -> None:
+    text = markdown(table(name))
+    for row in published_tables()[name].rows:
+        for cell in row.cells.values():
+            assert f"{cell.value:.1f}" in text
+
+
+def test_published_measured_and_plain_below_each_other() -> None:
+    paper, ours, plain = lines_of(table("table-1", missing=("free-10",)), "CIFAR-10")
+    assert paper[:5] == ["CIFAR-10", "L2", "Robust Train Acc.", "paper", "100.0"]
+    assert ours[-9:-1] == ["measured", *["81.0 ± 1.0"] * 7]
+    assert plain[-9:-1] == ["measured, plain images", *["86.0 ± 1.0"] * 7]
+    assert ours[-1] == plain[-1] == "–", "what was not measured is not invented"
+    assert paper[-1] == "71.1"
+
+
+def test_test_accuracy_knows_no_views() -> None:
+    (grid,) = grids(table("table-4"))
+    sources = [line.words[-1] for line in grid.lines[:8]]
+    both, three = ["paper", "measured"], ["paper", "measured", "measured, plain images"]
+    assert sources == [*three, *both, *three]
+    assert [line.opens_block for line in grid.lines].count(True) == 4
+
+
+def test_norms_stand_side_by_side_where_the_paper_has_them_so() -> None:
+    first, second = grids(table("table-3"))
+    assert first.groups() == [("CIFAR-10, L2 attack", 2), ("CIFAR-10, Linf attack", 2)]
+    assert second.groups()[0] == ("CIFAR-100, L2 attack", 2)
+    assert [column.name for column in first.columns] == ["TRADES", "Free-TRADES"] * 2
+    (early,) = grids(table("table-6"))
+    assert [column.name for column in early.columns] == ["Vanilla-10", "Fast (10/255)", "Free-4"]
+
+
+def test_the_misprint_is_marked_and_explained() -> None:
+    text = markdown(table("table-3"))
+    assert "57.3 ± 0.6†" in text
+    assert "† CIFAR-100, Linf, TRADES: printed robust gen. gap 57.3, its columns give 58.2." in text
+    assert "†" not in markdown(table("table-1"))
+
+
+def test_one_seed_has_no_spread() -> None:
+    assert "| measured | 80.0 |" in markdown(table("table-6", seeds=1))
+
+
+def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
+    made = table("table-6")
+    made["rows"][1] |= {"above_chance": False, "collapsed": 2}
+    text = "\n".join(notes(made))
+    assert "CIFAR-10, Linf, Fast (10/255) did not get above chance" in text
+    assert "had collapsed in 2 of 3 runs" in text
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
+    text = latex(table(name, missing=("free-10",)))
+    assert text.isascii()
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == len(grids(table(name)))
+    assert text.count("{") == text.count("}")
+    assert text.count("$") % 2 == 0
+    for tabular in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
+        width, body = len(tabular[0]), tabular[1]
+        rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
+        assert rows
+        assert {len(re.findall(r"(?<!\\)&", row)) for row in rows} == {width - 1}
+        assert not re.search(r"(?<!\\)%", body), "a bare percent sign would hide the rest of its line"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_csv_lines_stand_for_themselves(name: str) -> None:
+    rows = list(csv.reader(io.StringIO(comma_separated(table(name)))))
+    made = grids(table(name))
+    assert len(rows) == sum(len(grid.lines) + 1 for grid in made)
+    assert {len(row) for row in rows} == {len(made[0].words) + len(made[0].columns)}
+    assert all(word for row in rows for word in row[: len(made[0].words)])
+
+
+def test_the_terminal_gets_every_table_uncut(capsys: pytest.CaptureFixture[str]) -> None:
+    print_tables(document())
+    out = capsys.readouterr().out
+    for k in range(1, 7):
+        assert f"Table {k}: " in out
+    assert "…" not in out
+    (first,) = [line for line in out.splitlines() if line.startswith("CIFAR-10 ") and "89.7" in line]
+    assert first.split()[-8:] == ["100.0", "100.0", "89.7", "89.5", "86.4", "78.9", "74.3", "71.1"]

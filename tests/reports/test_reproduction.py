@@ -1,0 +1,96 @@
+"""The files of a reproduction: figures that open, claims that read, one JSON of everything."""
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from PIL import Image
+
+from freeat.files import read_json
+from freeat.reports.claims import claims_markdown
+from freeat.reports.paper_figures import draw_figure
+from freeat.reports.reproduction import FORMAT, write_reproduction
+from invented_reproduction import document, figures
+
+FIGURES = {figure["name"]: figure for figure in figures()}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_drawn_as_png_and_pdf(name: str, tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    paths = draw_figure(FIGURES[name], tmp_path)
+    if not FIGURES[name]["panels"]:
+        assert paths == []
+        return
+    assert [path.name for path in paths] == [f"{name}.png", f"{name}.pdf"]
+    with Image.open(paths[0]) as picture:
+        assert min(picture.size) > 300
+        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    assert paths[1].read_bytes().startswith(b"%PDF")
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == []
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+    first, second = (draw_figure(FIGURES["figure-2"], tmp_path / name) for name in ("a", "b"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_everything_is_written(tmp_path: Path) -> None:
+    made = document()
+    paths = write_reproduction(made, tmp_path)
+    names = {str(path.relative_to(tmp_path)) for path in paths}
+    assert {
+        "reproduction.json",
+        "claims.md",
+        "tables/table-3.tex",
+        "tables/table-1.csv",
+        "figures/figure-1.pdf",
+    } <= names
+    assert "figures/figure-9.png" not in names, "nothing of it was measured"
+    assert all(path.is_file() for path in paths)
+    assert read_json(tmp_path / "reproduction.json", format=FORMAT) == {"format": FORMAT, **made}
+
+
+def claim(**more: Any) -> dict[str, Any]:
+    row = {"panel": "cifar10 l2", "statistic": 0.123, "low": 0.1, "high": 0.15, "seeds": 3, "detail": "gaps"}
+    return {
+        "id": "a-claim",
+        "sentence": "It is so",
+        "ours": False,
+        "where": ["table-1"],
+        "statistic": "a difference",
+        "unit": "points",
+        "published": [row | {"verdict": "not published", "statistic": None, "panel": ""}],
+        "measured": [row | {"verdict": "confirmed"}, row | {"verdict": "refuted", "statistic": -0.1}],
+    } | more
+
+
+def test_the_ledger_counts_and_quotes() -> None:
+    text = claims_markdown({"scale": "hour", "claims": [claim()]})
+    assert "at scale `hour`" in text
+    assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
+    assert "> “It is so”" in text
+    assert "Shown in table-1." in text
+    assert "| measured | cifar10 l2 | confirmed | 12.3 [10.0, 15.0] | 3 | gaps |" in text
+    assert "| published | – | not published | – | 3 | gaps |" in text
+
+
+def test_other_units_and_our_own_observation() -> None:
+    text = claims_markdown({"claims": [claim(unit="decades", ours=True, measured=[])]})
+    assert "Our observation, not the paper's." in text
+    assert "“" not in text
+    assert "in decades" in text
+    assert "| not measured |" in text
+
+
+def test_the_whole_ledger_is_written() -> None:
+    text = claims_markdown(document())
+    assert text.count("\n## ") == 19
+    assert "nan" not in text
+    for line in text.splitlines():
+        if line.startswith(("| measured", "| published")):
+            assert line.count("|") == 7, line
