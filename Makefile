@@ -5,7 +5,7 @@ DEVICE ?= cpu
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint types unit package clean
+.PHONY: demo test test-slow lint types unit docs package clean
 
 demo: $(STAMP)
 	$(BIN)/freeat compare --preset demo --out demo
@@ -25,6 +25,10 @@ unit: $(STAMP)
 test-slow: $(STAMP)
 	$(BIN)/pytest -m slow --device $(DEVICE)
 
+# The documentation site, in docs/_build; a warning fails it.
+docs: $(STAMP)
+	$(BIN)/sphinx-build -W --keep-going -q -b html -c docs . docs/_build
+
 # Builds wheel and sdist, installs the wheel in a clean environment and runs the command line there.
 package: $(STAMP)
 	rm -rf dist $(VENV)-wheel
@@ -42,4 +46,4 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel dist demo
+	rm -rf $(VENV) $(VENV)-wheel dist demo docs/_build

@@ -140,7 +140,7 @@ class L2(Ball):
 
 @dataclass(frozen=True)
 class Linf(Ball):
-    """{δ : max_i |δ_i| ≤ ε}."""
+    """{δ : −ε ≤ δ_i ≤ ε for every pixel i}."""
 
     norm: ClassVar[str] = "linf"
 

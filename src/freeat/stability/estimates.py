@@ -48,7 +48,7 @@ def uniform_stability(differences: Array) -> Estimate:
 
 
 def mean_largest(differences: Array) -> Estimate:
-    """The average over seeds of the largest |difference|: never below the uniform stability, and no expectation."""
+    """The average over seeds of the largest absolute difference: at least the uniform stability, and no expectation."""
     return mean_estimate(np.abs(_flattened(differences)).max(1))
 
 

@@ -1,0 +1,59 @@
+"""``public-names``: the reference of a package, made from its ``__all__``, so that no public name is left out.
+
+The names of ``freeat`` itself come in groups, one for each room they live in. In the reference of a room those
+that are public in ``freeat`` are not described a second time.
+"""
+
+import importlib
+import inspect
+from collections.abc import Iterable, Iterator
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
+import freeat
+
+
+class PublicNames(SphinxDirective):
+    """Describe every name in the ``__all__`` of a module; ``freeat``'s under a heading for each room."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        module = self.arguments[0]
+        names = importlib.import_module(module).__all__
+        if module == "freeat":
+            lines = by_room(names)
+        else:
+            lines = descriptions(module, [name for name in names if name not in freeat.__all__])
+        return self.parse_text_to_nodes("\n".join(lines), allow_section_headings=True)
+
+
+def by_room(names: Iterable[str]) -> Iterator[str]:
+    """The public names of ``freeat``, each under the first line of the docstring of the room it lives in."""
+    rooms: dict[str, list[str]] = {}
+    for name in names:
+        room = ".".join(getattr(freeat, name).__module__.split(".")[:2])
+        rooms.setdefault(room, []).append(name)
+    for room in sorted(rooms, key=lambda room: (room != "freeat.api", room)):
+        title = room.removeprefix("freeat.").capitalize()
+        about = inspect.getdoc(importlib.import_module(room)) or ""
+        yield from (title, "=" * len(title), "", about.splitlines()[0], "")
+        yield from descriptions("freeat", rooms[room])
+
+
+def descriptions(module: str, names: Iterable[str]) -> Iterator[str]:
+    """Directives of autodoc, one for each name."""
+    for name in names:
+        value = getattr(importlib.import_module(module), name)
+        kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
+        yield f".. auto{kind}:: {module}.{name}"
+        if kind == "class":
+            yield "   :members:"
+        yield ""
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_directive("public-names", PublicNames)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

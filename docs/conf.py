@@ -1,0 +1,56 @@
+"""The documentation site: ``make docs`` builds it from the repository's own Markdown.
+
+Sphinx reads from the root of the repository, not from this folder, so that one and the same relative link works in
+the repository and in the site, also where it leads to ``results/`` or to the changelog.
+"""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
+
+from freeat import __version__  # noqa: E402
+
+project = "freeat"
+author = "The freeat authors"
+copyright = "2026, the freeat authors"
+version = release = __version__
+
+root_doc = "docs/index"
+include_patterns = ["docs/**.md", "results/*/README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+exclude_patterns = ["docs/_build", "**/.*", "src", "tests", "demo", "runs"]
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_click",
+    "sphinx_copybutton",
+    "mathml",
+    "public_names",
+]
+
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 88
+viewcode_line_numbers = True
+
+html_theme = "furo"
+html_title = f"freeat {release}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+templates_path = ["_templates"]
+html_additional_pages = {"index": "redirect.html"}
+html_math_renderer = "mathml"
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_line_continuation_character = "\\"
