@@ -139,7 +139,7 @@ def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
         return data
     stand_in = stand_in_path(source, folder)
     if stand_in.is_file():
-        return _stand_in(_dataset(source.name, read_npz(stand_in), source), stand_in)
+        return _stand_in(_of_npz(source.name, stand_in, source), stand_in)
     raise InputError(
         f"{source.title} is not in {folder}: run `freeat data fetch {source.name}`, or name the folder that "
         "has it with --data-dir or $FREEAT_DATA"
@@ -169,7 +169,7 @@ def _load_npz(path: Path) -> DataSet:
         raise InputError(
             f"{path}: not a data set; give an .npz file, a folder or zip of images, or a known name"
         )
-    return _dataset(path.stem, read_npz(path))
+    return _of_npz(path.stem, path)
 
 
 def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
@@ -204,8 +204,15 @@ def _dataset(name: str, arrays: Arrays, source: Source | None = None) -> DataSet
         # Classes are those seen in training: a test label beyond them is out of range.
         classes = arrays.classes or tuple(str(c) for c in range(int(train.y.max()) + 1))
     augment = None if source is None else source.augment
-    notes = (*arrays.notes, *_unseen(name, classes, train, "training"), *_unseen(name, classes, test, "test"))
-    return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=notes)
+    return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=arrays.notes)
+
+
+def _of_npz(name: str, path: Path, source: Source | None = None) -> DataSet:
+    """The arrays of a file, with a note where they lack a class."""
+    data = _dataset(name, read_npz(path), source)
+    splits = ((data.train, "training"), (data.test, "test"))
+    unseen = [note for images, split in splits for note in _unseen(name, data.classes, images, split)]
+    return replace(data, notes=(*data.notes, *unseen))
 
 
 def _unseen(name: str, classes: tuple[str, ...], images: Images, split: str) -> list[str]:

@@ -147,7 +147,7 @@ def _bound(setting: Setting, name: str, constants: Constants | None) -> Row | No
     theorem, problem, run = covered
     return {
         **bound(theorem, problem, **run).row(),
-        "sharpest": sharpest_bound(theorem, problem, **run).row()["bound"],
+        "sharpest": sharpest_bound(theorem, problem, **run).value,
     }
 
 
