@@ -36,7 +36,7 @@ def record(
 ) -> dict[str, Any]:
     """An evaluation; ``train`` is on augmented images, ``plain`` on the images as they are."""
     return {
-        "kind": "final" if update == TOTAL else "evaluation",
+        "kind": "evaluation",
         "update": update,
         "equivalent_epoch": update / 2,
         "train": split(train if plain is None else plain, 0.95),

@@ -96,7 +96,7 @@ def _curves(figure: Figure) -> Any:
         for axis, text in zip(
             row, ("robust train error (%)", "robust test error (%)", "gap (points)"), strict=True
         ):
-            axis.set(title=f"{_title(panel)}", ylabel=text, xlabel="epochs (Free's × m)")
+            axis.set(title=f"{_title(panel)}: {text}", xlabel="epochs (Free's × m)")
     _legend(drawn, list(axes[:, 0]))
     return drawn
 
@@ -161,13 +161,13 @@ def _size(figure: Figure) -> Any:
         for series in panel["series"]:
             _band(axes[place], series["n"], series, "gap")
         fitted = [
-            f"{label_name(s['label'])}: n^({-s['exponent']['value']:.2f})"
+            f"{label_name(s['label'])}: n^{-s['exponent']['value']:.2f}"
             for s in panel["series"]
             if s["exponent"]
         ]
         axes[place].set(xlabel="training images n (equal updates)", ylabel="robust gap (points)")
-        axes[place].text(
-            0.03, 0.04, "\n".join(fitted), transform=axes[place].transAxes, fontsize=7.5, alpha=0.8
+        axes[place].annotate(
+            "\n".join(fitted), (0.97, 0.96), xycoords="axes fraction", ha="right", va="top", fontsize=7.5
         )
     _legend(drawn, list(axes.values()))
     return drawn

@@ -219,3 +219,12 @@ def test_a_run_that_never_fitted_anything_has_lost_nothing(tmp_path: Path) -> No
     series = only_series(document("curves", entry("figure-11", "fast-7/255", [run])))
     assert series["collapse"] == [{"left": 1.0, "seen": False}]
     assert all(math.isfinite(value) for value in series["low"])
+
+
+def test_free_may_come_to_its_point_up_to_m_updates_late(tmp_path: Path) -> None:
+    runs = {name: training(tmp_path, name, updates=40) for name in ("free-8", "vanilla-10")}
+    for run in runs.values():
+        finish(run, record(0.5, 0.3, update=40), [record(0.4, 0.3, update=16)])
+    for name, expected in (("free-8", 0.1), ("vanilla-10", None)):
+        (row,) = document("table", entry("table-6", name, [runs[name]], at=0.25))["tables"][0]["rows"]
+        assert (row["measured"] and row["measured"]["robust_gap"]["mean"]) == pytest.approx(expected)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from freeat.algorithms.names import parse_algorithm
 from freeat.experiments.paper.estimate import Cell, proportion_error, seed_cell
 from freeat.experiments.tasks import Training
 from freeat.intervals import wilson
@@ -36,13 +37,18 @@ def evaluations(run: Training) -> list[Record]:
 
 
 def record_at(run: Training, at: float) -> Record | None:
-    """The evaluation after this part of the training; None where none was made close to it."""
+    """The evaluation after this part of the training; None where none was made close to it.
+
+    Evaluations fall on the end of a batch, which Free holds for m updates.
+    """
     if at >= 1:
         return run.result()
     records = evaluations(run)
     total = records[-1]["update"] if records else 0
     best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
-    return best if best is not None and abs(best["update"] / total - at) <= NEAR else None
+    name = parse_algorithm(run.spec.algorithm)
+    held = name.m or 1 if name.family == "free" else 1
+    return best if best is not None and abs(best["update"] - at * total) <= max(NEAR * total, held) else None
 
 
 def reading(record: Record, column: str, view: View) -> Reading:
