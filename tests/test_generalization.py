@@ -133,7 +133,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"train": (torch.zeros(4, 3, 8, 8), torch.zeros(4).long())}, "fails on images of shape"),
     "size": ({"size": 0}, "at least 1 image"),
     "size of a stream": ({"train": (pair for pair in ()), "size": 3}, "does not say how many"),
-    "attack": ({"attack": "pgb"}, "did you mean 'pgd-10'"),
+    "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
     "radius": ({"ball": freeat.L2(9.0)}, "diagonal of the box"),
 }
 

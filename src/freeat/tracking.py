@@ -13,8 +13,8 @@ from typing import Any, Protocol, Self
 from freeat.errors import unknown_name
 from freeat.extras import need
 from freeat.files import read_json, write_json
-from freeat.fitting import Watcher
 from freeat.store import Record, RunFolder
+from freeat.watching import Watcher
 
 FORMAT = 1
 SPLITS = ("train", "train_augmented", "test", "validation")
@@ -165,7 +165,7 @@ def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str,
 
 
 def _accuracies(judged: dict[str, Any]) -> dict[str, float]:
-    found = {name: judged[name]["value"] for name in ("gap", "clean_gap") if name in judged}
+    found: dict[str, float] = {name: judged[name]["value"] for name in ("gap", "clean_gap") if name in judged}
     for split in SPLITS:
         if split in judged:
             for kind in ("robust", "clean"):
