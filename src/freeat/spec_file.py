@@ -41,7 +41,7 @@ def _construct(path: Path, loader: yaml.SafeLoader) -> Any:
         _refuse_twice(path, root)
         return loader.construct_document(root)
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
 
 
 def _refuse_twice(path: Path, node: yaml.Node) -> None:

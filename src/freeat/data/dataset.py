@@ -217,7 +217,7 @@ def _of_npz(name: str, path: Path, source: Source | None = None) -> DataSet:
 
 def _unseen(name: str, classes: tuple[str, ...], images: Images, split: str) -> list[str]:
     """A note where classes have no image."""
-    seen = set(images.y.unique().tolist())
+    seen = set(images.y.tolist())
     missing = [label for k, label in enumerate(classes) if k not in seen]
     if not missing:
         return []

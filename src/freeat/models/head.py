@@ -61,7 +61,7 @@ def check_logits(
             "the model returns probabilities (rows between 0 and 1 that sum to 1), but logits are needed: "
             "remove its last softmax"
         )
-    return output.shape[1]
+    return output.size(1)
 
 
 def _are_probabilities(output: Tensor) -> bool:

@@ -56,7 +56,11 @@ class CellRecorder:
         if record.g_norms is not None:
             self._norms.add(record.g_norms[:, 0].cpu())
         if batch in self._due:
-            row = {"update": update, "d_w": weight_distances(runs), "d_delta": delta_distances(record)}
+            row: dict[str, Any] = {
+                "update": update,
+                "d_w": weight_distances(runs),
+                "d_delta": delta_distances(record),
+            }
             if not all(math.isfinite(d) for key in ("d_w", "d_delta") for d in row[key]):
                 self.diverged = update
                 return

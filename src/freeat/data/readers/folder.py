@@ -10,7 +10,7 @@ from freeat.data.order import stratified_rows
 from freeat.data.readers.arrays import Arrays
 from freeat.data.readers.decoding import SUFFIXES, Frame, Header, is_image, read_header
 from freeat.data.readers.pixels import PixelStore
-from freeat.data.readers.trees import Tree
+from freeat.data.readers.trees import NestedTree, Tree
 from freeat.errors import InputError
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -33,7 +33,7 @@ class Listing:
 
 
 def read_folder(
-    tree: Tree, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
+    tree: NestedTree, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
     """Both splits; without a test folder a stratified test split is made, and said so in the notes."""
     listing = list_images(tree, seed=seed, test_fraction=test_fraction)
@@ -62,7 +62,7 @@ def read_listing(tree: Tree, listing: Listing, frame: Frame, store: PixelStore) 
     )
 
 
-def list_images(tree: Tree, *, seed: int, test_fraction: float) -> Listing:
+def list_images(tree: NestedTree, *, seed: int, test_fraction: float) -> Listing:
     """Find the classes and the split of a folder."""
     images = [name for name in tree.files if is_image(name)]
     tops = {name.split("/", 1)[0] for name in images if "/" in name}
@@ -82,7 +82,7 @@ def list_images(tree: Tree, *, seed: int, test_fraction: float) -> Listing:
     return replace(made, notes=(*_without_images(tree, images, prefix), *made.notes))
 
 
-def _without_images(tree: Tree, images: Iterable[str], prefix: str) -> Iterator[str]:
+def _without_images(tree: NestedTree, images: Iterable[str], prefix: str) -> Iterator[str]:
     """Refuse an empty class folder; a note for one that holds other files only, which is no class."""
 
     def tops(names: Iterable[str]) -> set[str]:

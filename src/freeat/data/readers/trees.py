@@ -28,12 +28,16 @@ class Tree(Protocol):
         """Name to (size, time of change), sorted by name."""
         ...
 
+    def read(self, name: str) -> bytes: ...
+
+
+class NestedTree(Tree, Protocol):
+    """A tree whose folders are known too."""
+
     @property
     def folders(self) -> frozenset[str]:
         """The folders by name, also those that hold nothing."""
         ...
-
-    def read(self, name: str) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class ZipTree:
             raise InputError(f"{self.path}: {name} cannot be read ({error}); fetch it again") from None
 
 
-def open_tree(path: Path) -> Tree:
+def open_tree(path: Path) -> NestedTree:
     """The tree of a folder or of a zip archive."""
     return FolderTree(path) if path.is_dir() else ZipTree(path)
 
