@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
+from scipy.stats import binomtest, multinomial
 
 from freeat.evaluation import gap
-from freeat.intervals import difference, mean_std, sampled, wilson
+from freeat.intervals import difference, mean_std, paired, sampled, wilson
 
 Z = 1.959963984540054
 
@@ -38,6 +38,26 @@ def test_newcombes_own_example() -> None:
     """Newcombe (1998), Statistics in Medicine 17, Table II (a), method 10: 56/70 − 48/80."""
     low, high = difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
     assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+@given(n=st.integers(1, 1000), data=st.data())
+def test_pairs_turn_with_their_order_and_hold_the_difference(n: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, n))
+    second = data.draw(st.integers(0, n - first))
+    low, high = paired(first, second, n)
+    assert paired(second, first, n) == pytest.approx((-high, -low))
+    assert -1 <= low <= (first - second) / n + 1e-12
+    assert (first - second) / n - 1e-12 <= high <= 1
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.05, 0.05), (0.2, 0.05), (0.4, 0.1), (0.02, 0.3)])
+def test_pairs_cover_the_truth_as_often_as_they_say(p: float, q: float) -> None:
+    """Exactly, over every outcome of 40 pairs."""
+    n = 40
+    outcomes = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
+    chance = multinomial.pmf([(a, b, n - a - b) for a, b in outcomes], n, (p, q, 1 - p - q))
+    covered = [low <= p - q <= high for low, high in (paired(a, b, n) for a, b in outcomes)]
+    assert 0.94 <= float(np.dot(chance, covered)) <= 0.99
 
 
 @given(population=st.integers(2, 1000), data=st.data())

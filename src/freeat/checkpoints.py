@@ -70,6 +70,12 @@ class Checkpoints:
                 log.warning("damaged checkpoint skipped: %s; the one before it is used", error)
         return None
 
+    @property
+    def latest_update(self) -> int | None:
+        """How far the newest checkpoint is, by its name: nothing is read."""
+        published = self._published()
+        return int(published[-1].stem.removeprefix("update-")) if published else None
+
     def clear(self) -> None:
         """Remove all: the run is finished and its model stands beside them."""
         self._keep([])

@@ -25,6 +25,14 @@ def difference(p: float, of_p: Interval, q: float, of_q: Interval) -> Interval:
     return low, high
 
 
+def paired(only_first: int, only_second: int, n: int, level: float = 0.95) -> Interval:
+    """Bonett and Price's interval of p − q from n pairs: in so many only the first succeeded, or only the second."""
+    z = NormalDist().inv_cdf(0.5 + level / 2)
+    p, q = (only_first + 1) / (n + 2), (only_second + 1) / (n + 2)
+    half = z * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
+    return max(-1.0, p - q - half), min(1.0, p - q + half)
+
+
 def sampled(successes: float, n: int, population: int, level: float = 0.95) -> Interval:
     """The interval of a finite population's proportion from n of its members; a point when all were seen."""
     p = successes / n
