@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "freeat.commands.reproduce",
         "The paper's tables and figures, ours beside the published ones.",
     ),
+    "runs": ("freeat.commands.runs", "List, show, delete and compare stored runs."),
     "attack": ("freeat.commands.attack", "Measure how robust models are against an attack, over radii."),
     "transfer": ("freeat.commands.transfer", "Attack models with perturbations made on other models."),
     "stability": (
