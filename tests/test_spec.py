@@ -36,9 +36,9 @@ def test_numbers_written_as_text_mean_the_same(words: dict[str, Any]) -> None:
 
 
 def test_the_canonical_form_holds_only_what_differs_from_the_defaults() -> None:
-    assert TrainSpec().canonical == '{"semantics": 1}'
+    assert TrainSpec().canonical == '{"semantics": 2}'
     spec = TrainSpec(eps=0.1 + 0.2, algorithm="trades", norm="L2")
-    expected = {"semantics": 1, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
+    expected = {"semantics": 2, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
     assert json.loads(spec.canonical) == expected
 
 

@@ -10,7 +10,7 @@ from freeat.arguments import check_attack, check_ball
 from freeat.attacks.verdict import Attack
 from freeat.data import Augmentation, Images
 from freeat.errors import wrong_type
-from freeat.freezing import frozen
+from freeat.freezing import lent
 from freeat.intervals import difference, sampled, wilson
 from freeat.learner import Passes
 from freeat.objectives import cross_entropy
@@ -95,7 +95,7 @@ def evaluate(
     columns: list[list[Tensor]] = [[], [], [], []]
     passes = Passes()
     weight = next(model.parameters())
-    with frozen(model, "eval"):
+    with lent(model):
         for part in torch.split(rows, batch_size):
             coins = ImageCoins(seed, images.index[part.to(images.index.device)].tolist())
             x, y = images.batch(part, augment, coins)

@@ -6,6 +6,8 @@ from typing import Literal
 
 from torch import nn
 
+from freeat.folding import folded
+
 Mode = Literal["eval", "train"]
 
 
@@ -25,3 +27,10 @@ def frozen(model: nn.Module, mode: Mode) -> Iterator[None]:
             module.training = mode != "train"
         for p in weights:
             p.requires_grad_(True)
+
+
+@contextmanager
+def lent(model: nn.Module) -> Iterator[None]:
+    """The model as an attack wants it: frozen, in evaluation mode, its batch norms folded away."""
+    with frozen(model, "eval"), folded(model):
+        yield

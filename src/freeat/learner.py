@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from freeat.arguments import check_batch, check_model, check_optimizer
 from freeat.averaging import WeightAverage
 from freeat.errors import InputError
-from freeat.freezing import Mode, frozen
+from freeat.freezing import Mode, frozen, lent
 from freeat.precision import Precision
 from freeat.schedules import Clock, Schedule
 from freeat.streams import StepCoins
@@ -132,7 +132,8 @@ class Learner:
 
     def attacking(self, mode: Mode) -> AbstractContextManager[None]:
         """w is frozen, so that gradients are computed for δ only, and the network is in ``mode``."""
-        return frozen(self.model, mode)
+        own = self._forward is self.model  # what a compiled network has seen of the layers must not change
+        return lent(self.model) if own and mode == "eval" else frozen(self.model, mode)
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""

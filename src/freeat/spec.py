@@ -17,7 +17,7 @@ from typing import Any, Self
 from freeat.errors import InputError, unknown_name
 from freeat.units import parse_finite, parse_radius, parse_whole
 
-SEMANTICS = 1
+SEMANTICS = 2
 """Raised whenever the same spec would give other numbers."""
 
 DEFAULT_EPOCHS = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 from freeat.files import read_json, write_json
 
 FORMAT = 1
-SEMANTICS = 1
+SEMANTICS = 2
 """Raised whenever the same cell would be measured otherwise."""
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from freeat.attacks.verdict import Attack
 from freeat.data import Images
-from freeat.freezing import frozen
+from freeat.freezing import lent
 from freeat.intervals import wilson
 from freeat.learner import Passes
 from freeat.streams import ImageCoins
@@ -116,7 +116,7 @@ def measure(
     passes = Passes()
     notes: dict[str, None] = {}
     began = time.perf_counter()
-    with frozen(model, "eval"):
+    with lent(model):
         for rows in torch.split(torch.arange(len(images)), batch_size):
             coins = ImageCoins(seed, images.index[rows.to(device)].tolist())
             x, y = images.batch(rows)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from freeat.attacks.measurement import BATCH, Measurement, Progress, home, labels, measure
 from freeat.attacks.verdict import Attack
 from freeat.data import Images
-from freeat.freezing import frozen
+from freeat.freezing import lent
 from freeat.learner import Passes
 from freeat.threat import Ball
 
@@ -29,7 +29,7 @@ def apply_to(
     images = images.to(device)
     clean, predicted = [], []
     began = time.perf_counter()
-    with frozen(target, "eval"):
+    with lent(target):
         for rows in torch.split(torch.arange(len(images)), batch_size):
             x, _ = images.batch(rows)
             x = x.to(dtype)
