@@ -16,6 +16,9 @@ RUN_SIDE = {
     "spec", "store", "run", "assembly", "fitting", "judgement", "checkpoints", "snapshot", "initial", "machine",
     "opening", "api", "experiments", "reports", "watching",
 }  # fmt: skip
+JUDGED_BEFORE = {"store", "run", "experiments.tasks", "experiments.engine", "reports"}
+"""Claims are judged on a document; where its numbers came from is behind them."""
+
 FORBIDDEN: dict[str, set[str]] = {
     "learner": RUN_SIDE,
     "averaging": RUN_SIDE,
@@ -48,6 +51,13 @@ FORBIDDEN: dict[str, set[str]] = {
     "assembly": {"run", "experiments", "reports"},
     "run": {"experiments", "reports"},
     "reports": {"training", "fitting", "run", "assembly", "learner", "experiments"},
+    "experiments.paper.published": RUN_SIDE,
+    "experiments.paper.estimate": RUN_SIDE,
+    "experiments.paper.evidence": JUDGED_BEFORE,
+    "experiments.paper.findings": JUDGED_BEFORE,
+    "experiments.paper.table_claims": JUDGED_BEFORE,
+    "experiments.paper.figure_claims": JUDGED_BEFORE,
+    "experiments.paper.ledger": JUDGED_BEFORE,
 }
 """What a room must not import. Nothing but the command line imports the command line."""
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from freeat.chance import chance_remark
 from freeat.reports.paper_names import COLUMNS, data_name, label_name, norm_name
 from freeat.reports.table import spread
 
@@ -136,7 +137,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
                     f"its columns give {cell['recomputed']:.1f}."
                 )
         if row.get("above_chance") is False:
-            lines.append(f"{name} did not get above chance: its gap says nothing.")
+            lines.append(chance_remark(name))
         if row.get("collapsed"):
             lines.append(f"{name} had collapsed in {row['collapsed']} of {len(row['runs'])} runs.")
     return lines
