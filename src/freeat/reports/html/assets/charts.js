@@ -1,0 +1,274 @@
+/* The charts: lines in panels with a switch for the x-axis and one for every series, and heat maps of counts. */
+freeat.charts = (() => {
+  "use strict";
+
+  const { looks } = freeat;
+  const escaped = (text) => echarts.format.encodeHTML(String(text));
+  const drawn = [];
+
+  /* An ECharts instance in an element that follows its size; `option` is asked anew at every redraw. */
+  function plot(element, option, renderer = "svg") {
+    const chart = echarts.init(element, null, { renderer });
+    const redraw = () => chart.setOption(option(), { notMerge: true });
+    redraw();
+    new ResizeObserver(() => chart.resize()).observe(element);
+    drawn.push({ chart, redraw });
+    return { chart, redraw };
+  }
+
+  function redrawAll() {
+    document.querySelectorAll("[data-swatch]").forEach((holder) => {
+      holder.replaceChildren(looks.swatch(Number(holder.dataset.swatch)));
+    });
+    drawn.forEach(({ chart, redraw }) => {
+      chart.resize();
+      redraw();
+    });
+  }
+
+  /* What all charts have in common. */
+  function frame(theme) {
+    const tick = { color: theme.muted, fontSize: 11.5, fontFamily: theme.font };
+    const axis = {
+      axisLine: { show: true, lineStyle: { color: theme.line } },
+      axisTick: { show: false },
+      axisLabel: { ...tick, hideOverlap: true },
+      nameTextStyle: { ...tick, fontSize: 12 },
+      splitLine: { lineStyle: { color: theme.line, width: 0.7, opacity: 0.7 } },
+      minorTick: { show: false },
+    };
+    return {
+      axis,
+      base: {
+        animation: !matchMedia("(prefers-reduced-motion: reduce)").matches,
+        animationDuration: 250,
+        animationDurationUpdate: 250,
+        textStyle: { fontFamily: theme.font },
+        grid: { left: 6, right: 18, top: 14, bottom: 34, containLabel: true },
+      },
+      tooltip: {
+        confine: true,
+        backgroundColor: theme.surface,
+        borderColor: theme.line,
+        textStyle: { color: theme.ink, fontSize: 12.5, fontFamily: theme.font },
+      },
+    };
+  }
+
+  const powers = (value) => looks.power(Math.log10(value));
+
+  function xAxis(axis, common) {
+    const kind = axis.log ? { type: "log", axisLabel: { ...common.axisLabel, formatter: looks.number } } : { type: "value" };
+    return {
+      ...common, ...kind,
+      name: axis.label, nameLocation: "middle", nameGap: 30,
+      min: axis.log ? "dataMin" : undefined, max: "dataMax",
+      splitLine: { show: false },
+    };
+  }
+
+  /* The band between the lowest and the highest, as one polygon. */
+  function band(curve, axis, place) {
+    const points = curve.x[axis.key]
+      .map((x, k) => [x, curve.low[k], curve.high[k]])
+      .filter(([, low, high]) => low !== null && high !== null);
+    return {
+      type: "custom", silent: true, clip: true, z: 1, data: points,
+      dimensions: ["x", "low", "high"], encode: { x: 0, y: [1, 2] }, tooltip: { show: false },
+      renderItem: (params, api) => {
+        if (params.dataIndex > 0) return null;
+        const up = points.map(([x, , high]) => api.coord([x, high]));
+        const down = points.map(([x, low]) => api.coord([x, low])).reverse();
+        return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: looks.colour(place), opacity: 0.14 } };
+      },
+    };
+  }
+
+  function line(name, curve, axis, place) {
+    const colour = looks.colour(place);
+    const every = Math.max(1, Math.floor(curve.y.length / 8));
+    const plain = { type: "line", name, z: 2, data: curve.x[axis.key].map((x, k) => [x, curve.y[k]]), color: colour };
+    if (curve.apart) {
+      return {
+        ...plain, type: "scatter", symbol: looks.mark(place), symbolSize: 11,
+        itemStyle: { color: "transparent", borderColor: colour, borderWidth: 1.8 },
+      };
+    }
+    if (curve.limit) {
+      return { ...plain, name: `bound, ${name}`, symbol: "none", lineStyle: { color: colour, width: 1, opacity: 0.9 } };
+    }
+    return {
+      ...plain, symbol: looks.mark(place), showAllSymbol: true,
+      symbolSize: (value, { dataIndex }) => (dataIndex % every === 0 ? 7 : 0),
+      lineStyle: { color: colour, width: 2, type: looks.dash(place).length ? looks.dash(place) : "solid" },
+      emphasis: { focus: "series" },
+    };
+  }
+
+  /* A height that means something, as a quiet line across. */
+  function level(panel, theme) {
+    return {
+      type: "line", silent: true, data: [], z: 0,
+      markLine: {
+        silent: true, symbol: "none", animation: false, data: [{ yAxis: panel.level }],
+        lineStyle: { color: theme.muted, type: "solid", width: 1, opacity: 0.6 },
+        label: { formatter: panel.meaning, position: "insideEndTop", color: theme.muted, fontSize: 11 },
+      },
+    };
+  }
+
+  function tooltipOf(axis, panel) {
+    return (points) => {
+      const shown = [points].flat().filter((point) => point.seriesType !== "custom" && point.value[1] !== null);
+      if (!shown.length) return "";
+      const rows = shown.map(
+        ({ marker, seriesName, value }) =>
+          `<div>${marker}${escaped(seriesName)} <b>${looks.number(value[1])}</b> ${escaped(panel.unit)}</div>`,
+      );
+      return `<div>${escaped(axis.label)}: <b>${looks.number(shown[0].value[0])}</b></div>${rows.join("")}`;
+    };
+  }
+
+  function linesOption(spec, place, state) {
+    const theme = looks.theme();
+    const panel = spec.panels[place];
+    const axis = spec.axes[state.axis];
+    const { axis: common, base, tooltip } = frame(theme);
+    const series = panel.level === null ? [] : [level(panel, theme)];
+    spec.series.forEach((one, k) => {
+      if (state.off.has(k)) return;
+      for (const curve of one.curves.filter((c) => c.panel === place)) {
+        if (curve.low && curve.high) series.push(band(curve, axis, k));
+        series.push(line(one.name, curve, axis, k));
+      }
+    });
+    return {
+      ...base,
+      tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: theme.muted } }, formatter: tooltipOf(axis, panel) },
+      xAxis: xAxis(axis, common),
+      yAxis: panel.log
+        ? { ...common, type: "log", axisLabel: { ...common.axisLabel, formatter: powers } }
+        : { ...common, type: "value", scale: true },
+      series,
+    };
+  }
+
+  /* A radio button for every x-axis there is. */
+  function axisSwitch(spec, id, state, redraw) {
+    const group = document.createElement("fieldset");
+    group.className = "switch";
+    const legend = document.createElement("legend");
+    legend.textContent = "x-axis";
+    group.append(legend);
+    spec.axes.forEach((axis, k) => {
+      const label = document.createElement("label");
+      const input = document.createElement("input");
+      Object.assign(input, { type: "radio", name: `${id}-axis`, value: axis.key, checked: k === state.axis });
+      input.addEventListener("change", () => {
+        state.axis = k;
+        redraw();
+      });
+      const text = document.createElement("span");
+      text.textContent = axis.label.split(" (")[0];
+      label.append(input, text);
+      group.append(label);
+    });
+    return group;
+  }
+
+  /* A button for every series, pressed while it is shown. */
+  function legend(spec, state, redraw) {
+    const group = document.createElement("div");
+    group.className = "legend";
+    group.setAttribute("role", "group");
+    group.setAttribute("aria-label", "Series shown");
+    spec.series.forEach((one, k) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.setAttribute("aria-pressed", "true");
+      const holder = document.createElement("span");
+      holder.dataset.swatch = k;
+      holder.append(looks.swatch(k));
+      const text = document.createElement("span");
+      text.textContent = one.name;
+      button.append(holder, text);
+      button.addEventListener("click", () => {
+        const shown = state.off.delete(k);
+        if (!shown) state.off.add(k);
+        button.setAttribute("aria-pressed", String(shown));
+        redraw();
+      });
+      group.append(button);
+    });
+    return group;
+  }
+
+  function lines(figure, spec, id) {
+    const state = { axis: 0, off: new Set() };
+    const plots = [...figure.querySelectorAll(".plot")].map((element, place) =>
+      plot(element, () => linesOption(spec, place, state)),
+    );
+    const redraw = () => plots.forEach((one) => one.redraw());
+    const controls = figure.querySelector(".controls");
+    controls.append(legend(spec, state, redraw));
+    if (spec.axes.length > 1) controls.append(axisSwitch(spec, id, state, redraw));
+  }
+
+  const tenth = (bin) => 10 ** (bin / 10);
+
+  function densityOption(spec, panel) {
+    const theme = looks.theme();
+    const { axis: common, base, tooltip } = frame(theme);
+    const most = Math.log1p(Math.max(...panel.counts.map(([, , images]) => images)));
+    const boxes = panel.counts.map(([column, bin, images]) => [
+      panel.updates[column], panel.updates[column + 1], tenth(bin), tenth(bin + 1), images,
+    ]);
+    return {
+      ...base,
+      animation: false,
+      tooltip: {
+        ...tooltip,
+        formatter: ({ value }) =>
+          value.length === 5
+            ? `updates ${value[0]}–${value[1]}<br>norm ${looks.number(value[2])}–${looks.number(value[3])}<br><b>${value[4]}</b> images`
+            : `update ${value[0]}<br>smallest so far <b>${looks.number(value[1])}</b>`,
+      },
+      xAxis: { ...xAxis({ label: spec.x_label }, common), min: 0 },
+      yAxis: {
+        ...common, type: "log", name: spec.y_label, nameLocation: "end", nameGap: 4,
+        min: Math.min(...boxes.map((box) => box[2])), max: Math.max(...boxes.map((box) => box[3])),
+        axisLabel: { ...common.axisLabel, formatter: powers, showMinLabel: false, showMaxLabel: false },
+        nameTextStyle: { ...common.nameTextStyle, align: "left" },
+        splitLine: { show: false },
+      },
+      grid: { ...base.grid, top: 26 },
+      series: [
+        {
+          type: "custom", data: boxes, encode: { x: [0, 1], y: [2, 3] }, clip: true,
+          renderItem: (params, api) => {
+            const [left, top] = api.coord([api.value(0), api.value(3)]);
+            const [right, bottom] = api.coord([api.value(1), api.value(2)]);
+            const share = Math.log1p(api.value(4)) / most;
+            return {
+              type: "rect",
+              shape: { x: left, y: top, width: Math.max(right - left, 1), height: Math.max(bottom - top, 1) },
+              style: { fill: theme.heat, opacity: 0.08 + 0.92 * share },
+            };
+          },
+        },
+        {
+          type: "line", symbol: "none", color: theme.over, lineStyle: { width: 2, color: theme.over },
+          data: panel.smallest.map((least, k) => [panel.updates[k + 1], least > 0 ? least : null]),
+        },
+      ],
+    };
+  }
+
+  function density(figure, spec) {
+    figure.querySelectorAll(".plot").forEach((element, place) => {
+      plot(element, () => densityOption(spec, spec.panels[place]), "canvas");
+    });
+  }
+
+  return { lines, density, plot, frame, xAxis, redrawAll };
+})();

@@ -1,0 +1,135 @@
+/* The bound explorer: a slider and a number for every parameter; three bounds that follow at once. */
+freeat.explorer = (() => {
+  "use strict";
+
+  const { bounds, charts, looks } = freeat;
+  const STEPS = 1000;
+  const POINTS = 120;
+
+  /* Sliders are logarithmic: equal ways are equal factors. */
+  const valueAt = (slider, position) => {
+    const value = slider.low * (slider.high / slider.low) ** (position / STEPS);
+    return slider.whole ? Math.round(value) : Number(value.toPrecision(3));
+  };
+  const positionOf = (slider, value) =>
+    Math.round((STEPS * Math.log(Math.max(value, slider.low) / slider.low)) / Math.log(slider.high / slider.low));
+
+  /* Values of a parameter from one end of its slider to the other. */
+  function along(slider) {
+    const values = Array.from({ length: POINTS + 1 }, (_, k) => {
+      const value = slider.low * (slider.high / slider.low) ** (k / POINTS);
+      return slider.whole ? Math.round(value) : value;
+    });
+    return [...new Set(values)];
+  }
+
+  function option(spec, parameters, name) {
+    const theme = looks.theme();
+    const { axis: common, base, tooltip } = charts.frame(theme);
+    const slider = spec.sliders.find((one) => one.name === name);
+    const values = along(slider).filter((value) => !bounds.problem({ ...parameters, [name]: value }));
+    const here = parameters[name];
+    const series = spec.algorithms.map(([algorithm], place) => ({
+      type: "line", name: algorithm, symbol: "none", color: looks.colour(place),
+      data: values.map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }).logBound / Math.LN10]),
+      lineStyle: { width: 2.2, color: looks.colour(place), type: looks.dash(place).length ? looks.dash(place) : "solid" },
+      endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
+      labelLayout: { moveOverlap: "shiftY" },
+    }));
+    const quiet = { color: theme.muted, width: 1, opacity: 0.7 };
+    series.push({
+      type: "line", data: [], silent: true,
+      markLine: {
+        silent: true, symbol: "none", animation: false,
+        data: [
+          { yAxis: 0, lineStyle: { ...quiet, type: "dashed" }, label: { formatter: "1: vacuous above", position: "insideStartTop", color: theme.muted } },
+          { xAxis: here, lineStyle: { ...quiet, type: "solid" }, label: { show: false } },
+        ],
+      },
+    });
+    return {
+      ...base,
+      animation: false,
+      grid: { ...base.grid, right: 64 },
+      tooltip: {
+        ...tooltip, trigger: "axis",
+        formatter: (points) =>
+          [`${slider.symbol} = <b>${looks.number(points[0].value[0])}</b>`]
+            .concat(points.map(({ marker, seriesName, value }) => `${marker}${seriesName} <b>${looks.fromLog(value[1] * Math.LN10)}</b>`))
+            .join("<br>"),
+      },
+      xAxis: { ...charts.xAxis({ label: slider.symbol, log: true }, common), axisLabel: { ...common.axisLabel, formatter: (v) => looks.power(Math.log10(v)) } },
+      yAxis: { ...common, type: "value", scale: true, minInterval: 1, axisLabel: { ...common.axisLabel, formatter: looks.power } },
+      series,
+    };
+  }
+
+  function fill(root, parameters) {
+    root.querySelectorAll("[data-algorithm]").forEach((row) => {
+      const found = bounds.bound(row.dataset.algorithm, parameters);
+      const cell = row.querySelector(".bound");
+      cell.textContent = looks.fromLog(found.logBound);
+      cell.dataset.log = found.logBound;
+      if (found.vacuous) cell.append(Object.assign(document.createElement("small"), { textContent: "vacuous" }));
+      row.querySelector(".lambda").textContent = looks.fromLog(found.logLambda);
+      row.querySelector(".lambda").dataset.log = found.logLambda;
+      row.querySelector(".t0").textContent = looks.fromLog(found.logT0);
+      row.querySelector(".t0").dataset.log = found.logT0;
+    });
+  }
+
+  function start(root, spec) {
+    const parameters = Object.fromEntries(spec.sliders.map((slider) => [slider.name, slider.value]));
+    const chosen = root.querySelector(".along select");
+    let good = { ...parameters };
+    const picture = charts.plot(root.querySelector(".plot"), () => option(spec, good, chosen.value));
+
+    function changed() {
+      const wrong = bounds.problem(parameters);
+      root.querySelector(".problem").textContent = wrong;
+      if (wrong) return;
+      good = { ...parameters };
+      fill(root, good);
+      picture.redraw();
+    }
+
+    const places = spec.sliders.map((slider) => {
+      const holder = [...root.querySelectorAll(".slider")].find((one) => one.dataset.name === slider.name);
+      const [range, number] = holder.querySelectorAll("input");
+      const show = () => {
+        range.value = positionOf(slider, parameters[slider.name]);
+        range.setAttribute("aria-valuetext", looks.number(parameters[slider.name]));
+        number.value = parameters[slider.name];
+      };
+      range.addEventListener("input", () => {
+        parameters[slider.name] = valueAt(slider, Number(range.value));
+        range.setAttribute("aria-valuetext", looks.number(parameters[slider.name]));
+        number.value = parameters[slider.name];
+        changed();
+      });
+      number.addEventListener("input", () => {
+        parameters[slider.name] = number.value === "" ? NaN : Number(number.value);
+        range.value = positionOf(slider, parameters[slider.name] || slider.low);
+        changed();
+      });
+      return show;
+    });
+
+    const preset = root.querySelector(".preset select");
+    if (preset) {
+      preset.addEventListener("change", () => {
+        const values = preset.value === "" ? {} : spec.presets[Number(preset.value)][1];
+        spec.sliders.forEach((slider) => {
+          parameters[slider.name] = values[slider.name] ?? slider.value;
+        });
+        places.forEach((show) => show());
+        changed();
+      });
+    }
+    chosen.addEventListener("change", () => picture.redraw());
+    places.forEach((show) => show());
+    changed();
+  }
+
+  return { start };
+})();

@@ -1,0 +1,227 @@
+"""Folders read into plain values: runs, comparisons, studies, attacks, examples, reproductions. Reads only."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from freeat.attacks import cells as attack_cells
+from freeat.errors import InputError
+from freeat.files import read_json
+from freeat.spec import EvalSpec, TrainSpec
+from freeat.stability import study as stability_study
+from freeat.stability.exponents import converged
+from freeat.store import FORMAT, RunFolder
+
+Json = dict[str, Any]
+DEPTH = 8
+"""How many folders below those given are looked into."""
+INSIDE_RUNS = ("checkpoints", "evaluations", "cells", "examples")
+"""Folders whose content belongs to the one that holds them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A training run as its folder tells it; ``last`` is its result, or the newest record of an unfinished one."""
+
+    name: str
+    description: Json
+    history: list[Json]
+    result: Json | None
+    evaluations: list[Json]
+
+    @cached_property
+    def spec(self) -> TrainSpec:
+        return TrainSpec.of(self.description["spec"])
+
+    @cached_property
+    def evaluation(self) -> EvalSpec:
+        return EvalSpec.of(self.description["evaluation"])
+
+    @property
+    def last(self) -> Json | None:
+        return self.result or (self.history[-1] if self.history else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A stability study: its setting and summary, where they are there, and the cells whose runs stayed finite."""
+
+    name: str
+    setting: Json | None
+    summary: Json | None
+    cells: list[Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """The honesty checks of one model in one ball."""
+
+    model: str
+    ball: str
+    checks: list[Json]
+
+
+@dataclass
+class Gathered:
+    """Everything found, in the order of the folders, and what could not be read."""
+
+    runs: list[Run] = field(default_factory=list)
+    comparisons: list[tuple[str, Json]] = field(default_factory=list)
+    studies: list[Study] = field(default_factory=list)
+    measurements: list[Json] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
+    examples: list[tuple[str, Path]] = field(default_factory=list)
+    reproductions: list[tuple[str, Json]] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """How many things were found, of every kind."""
+        found: list[list[Any]] = [self.runs, self.comparisons, self.studies, self.measurements, self.probes]
+        return sum(len(one) for one in (*found, self.examples, self.reproductions))
+
+
+def gather(folders: Sequence[Path]) -> Gathered:
+    """All that lies in the folders; what is damaged is named in ``left_out``, a folder with nothing refused."""
+    found = Gathered()
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            what = "is not a folder" if folder.exists() else "does not exist"
+            raise InputError(
+                f"{folder} {what}: give the folder of a run, comparison, study or reproduction, or one that holds some"
+            )
+        root = folder.resolve()
+        if root in seen:
+            continue
+        before = found.count
+        _Walk(found=found, root=root, several=len(folders) > 1, seen=seen).visit(root, DEPTH)
+        if found.count == before:
+            reasons = f" ({'; '.join(found.left_out)})" if found.left_out else ""
+            raise InputError(
+                f"{folder} holds nothing to report{reasons}: a run has run.json, a comparison comparison.json, a study "
+                "study.json; make one with `freeat train`, `compare`, `attack` or `stability`"
+            )
+    _name_probes(found)
+    return found
+
+
+@dataclass
+class _Walk:
+    """One of the folders given, looked through."""
+
+    found: Gathered
+    root: Path
+    several: bool
+    seen: set[Path]
+
+    def visit(self, folder: Path, depth: int) -> None:
+        """Take what this folder holds, then look into those below."""
+        if folder in self.seen or depth < 0:
+            return
+        self.seen.add(folder)
+        found = self.found
+        if (folder / "reproduction.json").is_file():  # it speaks for the runs below it
+            self._take(found.reproductions, lambda: (self.name(folder), _read(folder / "reproduction.json")))
+            return
+        if (folder / "run.json").is_file():
+            self._take(found.runs, lambda: self._run(folder))
+        if (folder / "comparison.json").is_file():
+            self._take(found.comparisons, lambda: (self.name(folder), _read(folder / "comparison.json")))
+        if is_study(folder):
+            self._take(found.studies, lambda: self._study(folder))
+        elif (folder / "cells").is_dir():
+            self._measurements(folder)
+        for path in sorted((folder / "examples").glob("*.npz")):
+            found.examples.append((path.stem, path))
+        for below in self._below(folder):
+            self.visit(below, depth - 1)
+
+    def name(self, folder: Path) -> str:
+        """A folder as a reader knows it: relative to the one given, without words that all have."""
+        below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "attacks")]
+        return "/".join([self.root.name, *below] if self.several or not below else below)
+
+    def _take(self, into: list[Any], read: Callable[[], Any]) -> None:
+        try:
+            into.append(read())
+        except InputError as error:
+            self.found.left_out.append(str(error))
+
+    def _documents(self, folder: Path, format: int) -> list[Json]:
+        documents: list[Json] = []
+        for path in sorted(folder.glob("*.json")):
+            self._take(documents, partial(read_json, path, format=format))
+        return documents
+
+    def _below(self, folder: Path) -> Iterator[Path]:
+        try:
+            below = sorted(folder.iterdir())
+        except OSError as error:
+            self.found.left_out.append(f"cannot read {folder}: {error.strerror or error}")
+            return
+        for path in below:
+            ours = not path.name.startswith(".") and path.name not in INSIDE_RUNS
+            if ours and path.is_dir() and not path.is_symlink():
+                yield path
+
+    def _run(self, path: Path) -> Run:
+        folder = RunFolder(path)
+        try:
+            history = list(folder.history())
+        except ValueError as error:
+            raise InputError(f"{folder.history_path} is damaged: {error}") from None
+        run = Run(
+            name=self.name(path),
+            description=folder.description,
+            history=history,
+            result=folder.result,
+            evaluations=self._documents(path / "evaluations", FORMAT),
+        )
+        _ = run.spec, run.evaluation  # read now, so that a spec of another version is told here
+        return run
+
+    def _study(self, folder: Path) -> Study:
+        stored = {
+            name: read_json(folder / f"{name}.json", format=stability_study.FORMAT)
+            for name in ("study", "summary")
+            if (folder / f"{name}.json").is_file()
+        }
+        cells = converged(self._documents(folder / "cells", stability_study.FORMAT))
+        setting = stored["study"]["setting"] if "study" in stored else None
+        return Study(name=self.name(folder), setting=setting, summary=stored.get("summary"), cells=cells)
+
+    def _measurements(self, folder: Path) -> None:
+        """The cells of a campaign; in a run's folder the judged model is that run."""
+        own = self.name(folder) if (folder.parent / "run.json").is_file() else None
+        for cell in self._documents(folder / "cells", attack_cells.FORMAT):
+            identity = cell.get("identity", {})
+            model = own or cell.get("model") or f"weights {identity.get('weights', '')[:8]}"
+            if "checks" in cell:
+                probe = Probe(model=model, ball=identity["ball"], checks=cell["checks"])
+                self.found.probes.append(probe)
+            elif "robust_accuracy" in cell:
+                self.found.measurements.append(cell | {"model": model})
+
+
+def is_study(folder: Path) -> bool:
+    """Whether a stability study was made here; its summary alone will do."""
+    if (folder / "study.json").is_file():
+        return True
+    path = folder / "summary.json"
+    return path.is_file() and (folder / "engines.json").is_file()
+
+
+def _read(path: Path) -> Json:
+    return read_json(path, format=1)
+
+
+def _name_probes(found: Gathered) -> None:
+    """Checks are stored by the weights they judged; a measurement of the same weights knows the model's name."""
+    names = {f"weights {cell['weights'][:8]}": cell["model"] for cell in found.measurements}
+    found.probes = [
+        Probe(model=names.get(probe.model, probe.model), ball=probe.ball, checks=probe.checks)
+        for probe in found.probes
+    ]

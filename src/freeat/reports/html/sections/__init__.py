@@ -1,0 +1,1 @@
+"""The sections of the report: what was gathered, turned into tables, charts and sentences."""

@@ -1,0 +1,188 @@
+"""The answer on top: who is the most robust on new images, with what gap, at what cost."""
+
+from collections.abc import Sequence
+
+from freeat.attacks.radii import radius_text
+from freeat.intervals import wilson
+from freeat.reports.html.blocks import Cell, Table
+from freeat.reports.html.gather import Gathered, Json
+from freeat.reports.html.tasks import NORMS, Group, Task
+from freeat.reports.html.texts import count, in_percent, seconds, times
+from freeat.reports.table import percent
+
+NEAR = 0.05
+"""Algorithms this close to the best robust test accuracy are compared by their gap."""
+
+COLUMNS = (
+    "algorithm",
+    "robust test %",
+    "robust train %",
+    "test → train",
+    "robust gap",
+    "clean test %",
+    "updates",
+    "gradient passes",
+    "time",
+)
+
+
+def answers(tasks: Sequence[Task], found: Gathered) -> list[str]:
+    """A sentence for every task; without one, for what else was found."""
+    sentences = [_sentence(task) for task in tasks if task.finished]
+    if not sentences:
+        sentences = [*_of_reproductions(found), *_of_studies(found), *_of_measurements(found)]
+    return sentences or ["Nothing here is finished yet: the same command goes on where it stopped."]
+
+
+def _sentence(task: Task) -> str:
+    groups = task.finished
+    best = max(groups, key=lambda group: group.accuracy("test", "robust").mean)
+    attack = best.finished[0]["attack"].upper()
+    test, gap = best.accuracy("test", "robust"), best.gap()
+    under = f"{attack} at {NORMS.get(task.norm, task.norm)} ε = {radius_text(task.eps)}"
+    start = (
+        f"On {task.data}, {best.label} keeps {percent(test.mean)} % of new images right under {under}, "
+        f"with a robust generalization gap of {percent(gap.mean)} points"
+    )
+    if len(groups) == 1:
+        return f"{start} (95 % interval {percent(gap.low)} to {percent(gap.high)})."
+    near = [group for group in groups if group.accuracy("test", "robust").mean >= test.mean - NEAR]
+    calm = min(near, key=lambda group: group.gap().mean)
+    if calm is best:
+        return f"{start}, and none that comes within {NEAR:.0%} of it has a smaller one."
+    return f"{start}; {_alternative(calm, best)}."
+
+
+def _alternative(calm: Group, best: Group) -> str:
+    test, gap = calm.accuracy("test", "robust"), calm.gap()
+    said = (
+        f"{calm.label} comes within {percent(best.accuracy('test', 'robust').mean - test.mean)} points of it with a "
+        f"gap of only {percent(gap.mean)}"
+    )
+    dearer = best.mean("gradient_passes") / calm.mean("gradient_passes")
+    if dearer >= 1.5:
+        return f"{said} and {times(dearer)} times fewer gradient passes"
+    return said
+
+
+def _of_reproductions(found: Gathered) -> list[str]:
+    sentences = []
+    for _, document in found.reproductions:
+        verdicts = [one["verdict"] for claim in document["claims"] for one in claim["measured"]]
+        decided = [verdict for verdict in verdicts if verdict in ("confirmed", "refuted")]
+        sentences.append(
+            f"Of {len(verdicts)} comparisons of the paper measured here at scale “{document['scale']}”, "
+            f"{verdicts.count('confirmed')} are confirmed, {verdicts.count('refuted')} refuted and "
+            f"{len(verdicts) - len(decided)} left undecided."
+        )
+    return sentences
+
+
+def _of_studies(found: Gathered) -> list[str]:
+    sentences = []
+    for study in found.studies:
+        rows = [row for row in (study.summary or {}).get("rows", ()) if row["trained"]]
+        if not rows:
+            sentences.append(f"{study.name}: nothing trained, so that its stability says nothing.")
+        else:
+            largest = max(row["n"] for row in rows)
+            calm = min(
+                (row for row in rows if row["n"] == largest),
+                key=lambda row: float(row["mean_largest"]["value"]),
+            )
+            sentences.append(
+                f"When one of {largest} training examples is replaced, the robust loss changes least under "
+                f"{calm['algorithm']}: by {calm['mean_largest']['value']:.2g} at the worst image, on average over "
+                f"neighbours; its gap of the robust risk is {calm['risk_gap']['value']:.2g}."
+            )
+    return sentences
+
+
+def _of_measurements(found: Gathered) -> list[str]:
+    judged: dict[str, Json] = {}
+    for cell in found.measurements:
+        if cell["split"] == "test" and cell["eps"] > 0:
+            worst = judged.setdefault(cell["model"], cell)
+            if cell["robust_accuracy"] < worst["robust_accuracy"]:
+                judged[cell["model"]] = cell
+    return [_hardest(cell) for cell in judged.values()]
+
+
+def _hardest(cell: Json) -> str:
+    ball = f"{NORMS.get(cell['norm'], cell['norm'])} ε = {radius_text(cell['eps'])}"
+    return (
+        f"{cell['model']} keeps {percent(cell['robust_accuracy'])} % of {cell['n']} test images right under "
+        f"{cell['attack']} at {ball}, the hardest it was put through."
+    )
+
+
+def answer_table(tasks: Sequence[Task]) -> Table | None:
+    """Everyone's accuracies, gap and cost; tasks are named where there are several."""
+    rows = [
+        [*([task.title] if len(tasks) > 1 else []), *_row(group)] for task in tasks for group in task.finished
+    ]
+    if not rows:
+        return None
+    columns = [*(["task"] if len(tasks) > 1 else []), *COLUMNS]
+    several = any(len(group.finished) > 1 for task in tasks for group in task.groups)
+    caption = (
+        "Mean ± standard deviation over the seeds, and in brackets the 95 % interval of that mean (Student's t)"
+        if several
+        else "In brackets 95 % intervals over the images (Wilson's; for the gap Newcombe's)"
+    )
+    return Table(caption=caption, columns=columns, rows=rows, words=len(columns) - len(COLUMNS) + 1)
+
+
+def _row(group: Group) -> list[str | Cell]:
+    test, train = group.accuracy("test", "robust"), group.accuracy("train", "robust")
+    seeds = len(group.finished)
+    return [
+        Cell(text=group.label, detail=f"{seeds} seeds" if seeds > 1 else f"seed {group.runs[0].spec.seed}"),
+        in_percent(test),
+        in_percent(train),
+        Cell(span=(test.mean, train.mean)),
+        in_percent(group.gap()),
+        in_percent(group.accuracy("test", "clean")),
+        count(group.mean("update")),
+        count(group.mean("gradient_passes")),
+        seconds(group.mean("seconds")),
+    ]
+
+
+def remarks(tasks: Sequence[Task], found: Gathered) -> list[str]:
+    """What a reader of the table must know before believing it."""
+    lines = []
+    for task in tasks:
+        for group in task.groups:
+            lines += _about(group)
+    for name, comparison in found.comparisons:
+        lines += [
+            f"{name}: {failure['run']} failed: {failure['reason']}" for failure in comparison["failures"]
+        ]
+    notes = [note for run in found.runs for note in run.description.get("data", {}).get("notes", ())]
+    return list(dict.fromkeys([*lines, *notes]))
+
+
+def _about(group: Group) -> list[str]:
+    lines = []
+    unfinished = [run for run in group.runs if run.result is None]
+    if unfinished:
+        lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
+    if collapsed := sum(bool(result.get("collapsed")) for result in group.finished):
+        lines.append(f"{group.label} collapsed in {collapsed} of {len(group.finished)} runs.")
+    if any(_at_chance(result) for result in group.finished):
+        lines.append(f"{group.label} did not get above chance: its gap says nothing.")
+    some = [result for result in group.finished if result["train"]["n"] < result["train"]["population"]]
+    if some:
+        train, test = some[0]["train"], some[0]["test"]
+        lines.append(
+            f"{group.label} is judged on {train['n']} of {train['population']} training and {test['n']} of "
+            f"{test['population']} test images."
+        )
+    return lines
+
+
+def _at_chance(result: Json) -> bool:
+    train = result["train"]
+    low, _ = wilson(train["robust_accuracy"] * train["n"], train["n"])
+    return low <= 1 / len(train["per_class"])

@@ -1,0 +1,74 @@
+"""Honesty checks in plain words: what must hold for the figures to be believed."""
+
+from collections.abc import Sequence
+
+from freeat.attacks.honesty import compare_cells
+from freeat.reports.html.blocks import Section, Verdict, Verdicts
+from freeat.reports.html.gather import Json, Probe
+from freeat.reports.html.tasks import Group, Task
+from freeat.reports.table import percent
+
+
+def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequence[Probe]) -> Section | None:
+    """The checks of the training runs, of attacks among each other, and of the models themselves."""
+    blocks = [
+        Verdicts(caption=caption, verdicts=_failed_first(verdicts))
+        for caption, verdicts in (
+            (
+                "Training runs",
+                [verdict for task in tasks for group in task.groups for verdict in _of_group(group)],
+            ),
+            ("Attacks among each other", _of_cells(cells)),
+            *((f"{probe.model}, {probe.ball}", _of_checks(probe.checks)) for probe in probes),
+        )
+        if verdicts
+    ]
+    if not blocks:
+        return None
+    failed = sum(verdict.passed is False for block in blocks for verdict in block.verdicts)
+    total = sum(len(block.verdicts) for block in blocks)
+    lead = (
+        f"{failed} of {total} checks failed: do not trust the figures they speak of before you know why."
+        if failed
+        else f"All {total} checks passed."
+    )
+    return Section(key="checks", title="Honesty checks", lead=lead, blocks=blocks)
+
+
+def _failed_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=lambda verdict: verdict.passed is not False)
+
+
+def _of_group(group: Group) -> list[Verdict]:
+    """Whether a one-step attack was fooled where PGD was not, which is what a collapse looks like."""
+    judged = [result for result in group.finished if "one_step" in result]
+    if not judged:
+        return []
+    collapsed = [result for result in judged if result.get("collapsed")]
+    if collapsed:
+        said = f"{group.label}: {collapsed[0]['collapse']}"
+        return [Verdict(passed=False, sentence=f"{said} ({len(collapsed)} of {len(judged)} runs).")]
+    widest = max(judged, key=lambda result: _one_step(result) - _pgd(result))
+    return [
+        Verdict(
+            passed=True,
+            sentence=f"{group.label}: no collapse; {percent(_one_step(widest))} % of the training images stay right "
+            f"against one full step, {percent(_pgd(widest))} % against {widest['attack']}.",
+        )
+    ]
+
+
+def _one_step(result: Json) -> float:
+    return float(result["one_step"]["robust_accuracy"])
+
+
+def _pgd(result: Json) -> float:
+    return float(result["train"]["robust_accuracy"])
+
+
+def _of_cells(cells: Sequence[Json]) -> list[Verdict]:
+    return [Verdict(passed=check.passed, sentence=check.sentence) for check in compare_cells(cells)]
+
+
+def _of_checks(checks: Sequence[Json]) -> list[Verdict]:
+    return [Verdict(passed=check["passed"], sentence=check["sentence"]) for check in checks]

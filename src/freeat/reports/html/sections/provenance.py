@@ -1,0 +1,79 @@
+"""Where every number comes from: spec, seed, versions, commit, machine and command."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from freeat.reports.html.blocks import Block, Facts, Section, Table
+from freeat.reports.html.gather import Gathered, Json, Run
+from freeat.reports.html.texts import count
+
+
+def provenance_section(found: Gathered) -> Section | None:
+    """A line for every run, and all that is known of each under it."""
+    blocks: list[Block] = []
+    if found.runs:
+        blocks.append(_table(found.runs))
+        blocks += [Facts(title=run.name, facts=_of_run(run)) for run in found.runs]
+    for study in found.studies:
+        document = {"setting": study.setting} if study.setting else {}
+        blocks.append(Facts(title=study.name, facts=_facts({**document, **_origin(study.summary or {})})))
+    for name, document in found.reproductions:
+        blocks.append(Facts(title=name, facts=_facts({"scale": document.get("scale"), **_origin(document)})))
+    if found.measurements:
+        facts = {_measured(cell): cell["identity"] for cell in found.measurements}
+        blocks.append(Facts(title="Attacks: what each measurement depends on", facts=_facts(facts)))
+    if not blocks:
+        return None
+    return Section(
+        key="provenance",
+        title="Provenance",
+        lead="Every random draw is a function of the seed: the same spec on the same machine gives the same "
+        "bits. What each figure was made from:",
+        blocks=blocks,
+    )
+
+
+def _measured(cell: Json) -> str:
+    return f"{cell['model']}: {cell['attack']}, {cell['norm']} ε = {cell['eps']:.4g}, {cell['split']}"
+
+
+def _table(runs: Sequence[Run]) -> Table:
+    columns = ("run", "algorithm", "commit", "identity", "seed", "parameters", "updates")
+    return Table(caption="Runs", columns=columns, rows=[_row(run) for run in runs], words=4)
+
+
+def _row(run: Run) -> list[str]:
+    about = run.description
+    updates = run.last["update"] if run.last else 0
+    return [
+        run.name,
+        run.spec.algorithm,
+        about.get("commit") or "–",
+        about["identity"],
+        str(run.spec.seed),
+        count(about.get("parameters", 0)),
+        count(updates),
+    ]
+
+
+def _of_run(run: Run) -> list[tuple[str, str]]:
+    about = run.description
+    keys = ("identity", "spec", "evaluation", "resolved", "chosen", "data", "initial_weights")
+    facts = {key: about[key] for key in keys if key in about}
+    return _facts({"seed": run.spec.seed, **facts, **_origin(about)})
+
+
+def _origin(document: Json) -> dict[str, Any]:
+    return {key: document[key] for key in ("command", "versions", "commit", "machine") if key in document}
+
+
+def _facts(values: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name.replace("_", " "), _text(value)) for name, value in values.items() if value is not None]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        pairs = ((k, v) for k, v in value.items() if v is not None)
+        return "\n".join(f"{key}: {_text(v)}" for key, v in pairs)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

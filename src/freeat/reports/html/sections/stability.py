@@ -1,0 +1,185 @@
+"""Stability: how far runs part when one training example is replaced, beside the bounds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from freeat.reports.html.blocks import Axis, Block, Cell, Curve, Lines, Panel, Section, Series, Table
+from freeat.reports.html.gather import Json, Study
+from freeat.reports.html.sections.sizes import positive
+from freeat.reports.html.texts import with_interval
+from freeat.reports.stability import ROOM
+from freeat.reports.table import percent
+from freeat.stability.setting import Setting
+from freeat.stability.summary import bound_curve, constants_of
+
+UPDATES = Axis(key="updates", label="weight updates")
+ESTIMATES = {
+    "distance": "‖w − w′‖",
+    "uniform_stability": "uniform stability",
+    "mean_largest": "mean largest difference",
+    "risk_gap": "gap of the robust risk",
+}
+
+
+def stability_section(studies: Sequence[Study]) -> Section | None:
+    """The table, the distances with their bounds, and the loss differences of every study."""
+    blocks: list[Block] = []
+    for study in studies:
+        if study.summary and study.summary["rows"]:
+            blocks.append(_table(study, study.summary["rows"]))
+        if study.cells:
+            by_name = cells_by_algorithm(study)
+            blocks += [_distances(study, by_name), _differences(study, by_name)]
+    if not blocks:
+        return None
+    return Section(
+        key="stability",
+        title="Stability: twin runs",
+        lead="Pairs of runs share initial weights, batches and random starts, and differ in one training "
+        "example. How far their weights and losses part is what the theorems bound. Lines are means over "
+        "the seeds, bands reach from the lowest to the highest.",
+        blocks=blocks,
+    )
+
+
+def cells_by_algorithm(study: Study) -> dict[str, list[Json]]:
+    """The cells at the largest n, by algorithm."""
+    largest = max(cell["n"] for cell in study.cells)
+    shown = [cell for cell in study.cells if cell["n"] == largest]
+    names = dict.fromkeys(cell["algorithm"] for cell in shown)
+    return {name: [cell for cell in shown if cell["algorithm"] == name] for name in names}
+
+
+def _size(by_name: Mapping[str, list[Json]]) -> int:
+    return int(next(iter(by_name.values()))[0]["n"])
+
+
+def _table(study: Study, rows: Sequence[Json]) -> Table:
+    first = next((row for row in rows if row["seeds"]), rows[0])
+    return Table(
+        caption=f"{study.name}: means over {first['seeds']} seeds and {first['neighbours']} neighbours, 95 % "
+        "intervals over the seeds; losses are 1 − p_y",
+        columns=("algorithm", "n", *ESTIMATES.values(), "bound", "robust train %", "robust test %"),
+        rows=[_row(row) for row in rows],
+        notes=list(dict.fromkeys(note for row in rows for note in _notes(row))),
+    )
+
+
+def _notes(row: Json) -> list[str]:
+    who = f"{row['algorithm']} (n = {row['n']})"
+    constants = row["constants"] or {}
+    notes = [f"{who}: {row['reason']}" if row.get("reason") else ""]
+    if row["seeds"] and not row["trained"]:
+        notes.append(f"{who} did not train: its stability is no merit.")
+    if row["bound"]:
+        notes.append(f"The bounds use estimated constants: {constants['caveat']}.")
+    return [note for note in (*notes, constants.get("no_beta")) if note]
+
+
+def _row(row: Json) -> list[str | Cell]:
+    limit = row["bound"]
+    bound = (
+        Cell(text="–")
+        if limit is None
+        else Cell(text=f"10^{limit['log10_bound']:.2g}", detail="vacuous" if limit["vacuous"] else "")
+    )
+    accuracies = [
+        "–" if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
+    ]
+    return [
+        row["algorithm"],
+        str(row["n"]),
+        *(with_interval(row[key]) for key in ESTIMATES),
+        bound,
+        *accuracies,
+    ]
+
+
+def _over_seeds(panel: int, x: Sequence[float], values: Any, *, log: bool) -> Curve:
+    """Mean, lowest and highest over seeds of values (seeds, points)."""
+    mean, low, high = values.mean(0), values.min(0), values.max(0)
+    show = positive if log else list[float]
+    several = len(values) > 1
+    return Curve(
+        panel=panel,
+        x={"updates": list(x)},
+        y=show(mean.tolist()),
+        low=show(low.tolist()) if several else None,
+        high=show(high.tolist()) if several else None,
+    )
+
+
+def _distances(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
+    limits = _limits(study, by_name)
+    log = bool(limits)
+    series = []
+    for name, cells in by_name.items():
+        x = [row["update"] for row in cells[0]["distances"]]
+        curves = []
+        for place, key in enumerate(("d_w", "d_delta")):
+            values = np.array([[np.mean(row[key]) for row in cell["distances"]] for cell in cells])
+            curves.append(_over_seeds(place, x, values, log=log and place == 0))
+        series.append(Series(name=name, curves=[*curves, *limits.get(name, [])]))
+    return Lines(
+        title=f"{study.name}: distances, n = {_size(by_name)}",
+        description=f"Distance of twin runs' weights and perturbations against updates of {', '.join(by_name)}"
+        + (", with the bounds dashed" if log else ""),
+        axes=[UPDATES],
+        panels=[
+            Panel(title="distance of the weights ‖w − w′‖" + (" (dashed: bound)" if log else ""), log=log),
+            Panel(title="distance of the perturbations ‖δ − δ′‖"),
+        ],
+        series=series,
+        numbers=_numbers("Distances", ("‖w − w′‖", "‖δ − δ′‖"), series),
+    )
+
+
+def _limits(study: Study, by_name: Mapping[str, list[Json]]) -> dict[str, list[Curve]]:
+    """The solved recursion's bound on the distance, where a theorem covers the setting; what is vacuous is cut off."""
+    if study.setting is None:
+        return {}
+    known = {f.name for f in fields(Setting)}
+    words = {name: value for name, value in study.setting.items() if name in known}
+    found = {}
+    for name, cells in by_name.items():
+        setting = Setting(**words | {"n": cells[0]["n"]})
+        if (curve := bound_curve(setting, name, constants_of(cells))) is not None:
+            highest = ROOM * max(np.max(row["d_w"]) for cell in cells for row in cell["distances"])
+            y = [value if 0 < value <= highest else None for value in curve[1]]
+            found[name] = [Curve(panel=0, x={"updates": curve[0]}, y=y, limit=True)]
+    return found
+
+
+def _differences(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
+    keys = ("largest_difference", "mean_difference")
+    series = []
+    for name, cells in by_name.items():
+        x = [probe["update"] for probe in cells[0]["probes"]]
+        values = [np.array([[probe[key] for probe in cell["probes"]] for cell in cells]) for key in keys]
+        curves = [_over_seeds(place, x, one, log=False) for place, one in enumerate(values)]
+        series.append(Series(name=name, curves=curves))
+    return Lines(
+        title=f"{study.name}: differences of the robust loss, n = {_size(by_name)}",
+        description=f"Largest and mean difference of the robust loss of twin runs of {', '.join(by_name)}",
+        axes=[UPDATES],
+        panels=[
+            Panel(title="largest over images and neighbours"),
+            Panel(title="mean over images and neighbours"),
+        ],
+        series=series,
+        numbers=_numbers("Loss differences", ("largest", "mean"), series),
+    )
+
+
+def _numbers(caption: str, heads: tuple[str, str], series: Sequence[Series]) -> Table:
+    rows = []
+    for one in series:
+        first, second = (curve for curve in one.curves if not curve.limit)
+        points = zip(first.x["updates"], first.y, second.y, strict=True)
+        rows += [[one.name, *("–" if v is None else f"{v:.4g}" for v in values)] for values in points]
+    return Table(
+        caption=f"{caption}, means over the seeds", columns=("algorithm", "update", *heads), rows=rows
+    )

@@ -1,0 +1,139 @@
+"""Runs put in order: those that solve one task side by side, those that differ in the seed only as one."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.special import stdtrit
+
+from freeat.attacks.radii import radius_text
+from freeat.intervals import Interval, mean_std, wilson
+from freeat.reports.html.gather import Json, Run
+
+NORMS = {"l2": "L2", "linf": "L∞"}
+NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
+WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
+"""Settings by which the groups of a task are not told apart: named elsewhere, or how the same was computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """A mean over seeds, its standard deviation, and a 95 % interval."""
+
+    mean: float
+    std: float | None
+    low: float
+    high: float
+
+
+def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> Estimate:
+    """Over several seeds Student's interval of the mean; a single run keeps its ``own``, that over its images."""
+    mean, std = mean_std(list(values))
+    if std is None:
+        return Estimate(mean=mean, std=None, low=own[0], high=own[1])
+    half = float(stdtrit(len(values) - 1, 0.975)) * std / math.sqrt(len(values))
+    return Estimate(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that differ in nothing but their seed."""
+
+    label: str
+    runs: Sequence[Run]
+
+    @property
+    def finished(self) -> list[Json]:
+        """The results; of unfinished runs there are none."""
+        return [run.result for run in self.runs if run.result is not None]
+
+    @property
+    def algorithm(self) -> str:
+        return self.runs[0].spec.algorithm
+
+    def accuracy(self, split: str, kind: str) -> Estimate:
+        """Clean or robust accuracy on a split."""
+        shares = [result[split][f"{kind}_accuracy"] for result in self.finished]
+        n = self.finished[0][split]["n"]
+        return over_seeds(shares, wilson(shares[0] * n, n), least=0.0)
+
+    def gap(self, key: str = "gap") -> Estimate:
+        """The generalization gap: ``gap`` (robust) or ``clean_gap``."""
+        gaps = [result[key] for result in self.finished]
+        return over_seeds([gap["value"] for gap in gaps], (gaps[0]["low"], gaps[0]["high"]), least=-1.0)
+
+    def mean(self, key: str) -> float:
+        return mean_std([float(result[key]) for result in self.finished])[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What was to be learnt and how it is judged, and all who tried."""
+
+    data: str
+    model: str
+    norm: str
+    eps: float
+    groups: Sequence[Group]
+
+    @property
+    def title(self) -> str:
+        return f"{self.data}, {self.model}, {NORMS.get(self.norm, self.norm)} ε = {radius_text(self.eps)}"
+
+    @property
+    def finished(self) -> list[Group]:
+        return [group for group in self.groups if group.finished]
+
+
+def tasks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Task]:
+    """The runs by task, and in a task by everything but the seed; algorithms in ``order``, then as they come."""
+    by_task: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        by_task.setdefault(_task_key(run), []).append(run)
+    return [
+        Task(data=key[0], model=key[1], norm=key[2], eps=key[3], groups=_groups(own, order))
+        for key, own in by_task.items()
+    ]
+
+
+def _task_key(run: Run) -> tuple[Any, ...]:
+    spec, evaluation = run.spec, run.evaluation
+    eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
+    return run.description.get("data", {}).get("name", spec.data), spec.model, spec.norm, eps
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """What may tell two groups apart: settings of the training, and the attack they are judged by."""
+    spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
+    settings = {name: getattr(spec, name) for name in spec.settings() if name not in left_out}
+    trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
+    judged = {"attack": evaluation.attack, "verdict": evaluation.verdict}
+    return settings | trained_at | judged
+
+
+def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:
+    grouped: dict[str, list[Run]] = {}
+    for run in runs:
+        grouped.setdefault(repr((run.spec.algorithm, _settings(run))), []).append(run)
+    groups = list(grouped.values())
+    varied = _varied([_settings(own[0]) for own in groups])
+    rank = {name: place for place, name in enumerate(order)}
+    groups.sort(key=lambda own: rank.get(own[0].spec.algorithm, len(rank)))
+    return [
+        Group(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed)) for own in groups
+    ]
+
+
+def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
+    """The settings in which any two groups differ."""
+    names = dict.fromkeys(name for one in settings for name in one)
+    return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
+
+
+def _label(run: Run, varied: Sequence[str]) -> str:
+    settings = _settings(run)
+    extra = [
+        f"{name.replace('_', ' ')} {settings[name]}" for name in varied if settings.get(name) is not None
+    ]
+    return ", ".join([run.spec.algorithm, *extra])

@@ -1,0 +1,297 @@
+"""The page in a real browser: it opens from disk, its controls work, its bounds are Python's, and all can use it."""
+
+import math
+import os
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from report_store import HOSTILE
+
+from freeat.reports.html.sections.explorer import RANGES
+from freeat.reports.html.writing import write_report
+from freeat.theory import Problem, bound
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+pytestmark = pytest.mark.browser
+
+AXE = Path(__file__).parents[2] / "assets" / "axe.min.js"
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OF_PROBLEM = ("beta", "c", "L", "L_w", "eps", "b", "n", "psi")
+
+
+def chromium() -> str | None:
+    return os.environ.get("FREEAT_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    sync_api = pytest.importorskip("playwright.sync_api", reason="the browser tests need playwright (pip)")
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium on the PATH: `apt-get install chromium`, or name one in $FREEAT_CHROMIUM")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def address(store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp("browser") / "report.html"
+    write_report(path, [store], title="Tiny")
+    return path.as_uri()
+
+
+@pytest.fixture
+def page(browser: "Browser", address: str) -> "Iterator[Page]":
+    yield from opened(browser, address)
+
+
+def opened(browser: "Browser", address: str, **settings: Any) -> "Iterator[Page]":
+    """The page, opened; at the end it must have said nothing on the console and asked nothing of any network."""
+    context = browser.new_context(reduced_motion="reduce", **settings)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    yield page
+    context.close()
+    assert complaints == []
+    assert [url for url in asked if url != address and not url.startswith("data:")] == []
+
+
+def series(page: "Page", chart: str, panel: int = 0) -> list[dict[str, Any]]:
+    """What a chart draws in one of its panels: names and points."""
+    found: list[dict[str, Any]] = page.evaluate(
+        """([id, panel]) => {
+            const plot = document.querySelectorAll(`[data-chart="${id}"] .plot`)[panel];
+            const option = echarts.getInstanceByDom(plot).getOption();
+            return option.series.map(({ name, type, data }) => ({ name, type, data }));
+        }""",
+        [chart, panel],
+    )
+    return found
+
+
+def test_it_opens_and_draws_every_chart(page: "Page") -> None:
+    assert page.title() == "Tiny · freeat report"
+    plots = page.locator(".plot")
+    assert plots.count() > 10
+    for k in range(plots.count()):
+        assert plots.nth(k).locator("svg, canvas").count() == 1
+        box = plots.nth(k).bounding_box()
+        assert box is not None
+        assert min(box["width"], box["height"]) > 100
+
+
+def test_series_are_switched_off_and_on(page: "Page") -> None:
+    shown = {one["name"] for one in series(page, "curves-0")}
+    button = page.locator('[data-chart="curves-0"] .legend button').first
+    name = button.inner_text()
+    assert name in shown
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-pressed") == "false"
+    for panel in range(3):
+        assert name not in {one["name"] for one in series(page, "curves-0", panel)}
+    page.keyboard.press("Space")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert {one["name"] for one in series(page, "curves-0")} == shown
+
+
+def test_the_axis_is_switched(page: "Page") -> None:
+    def last() -> float:
+        drawn = [one for one in series(page, "curves-0") if one["type"] == "line" and one["data"]]
+        return float(drawn[0]["data"][-1][0])
+
+    places = {}
+    for key in ("epochs", "updates", "passes", "seconds"):
+        page.locator(f'[data-chart="curves-0"] input[value="{key}"]').check(force=True)
+        places[key] = last()
+    assert places["updates"] > places["epochs"] > 0
+    assert places["passes"] > places["updates"]
+    assert len(set(places.values())) == 4
+
+
+def test_a_pointer_sees_values(page: "Page") -> None:
+    plot = page.locator('[data-chart="curves-0"] .plot').first
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+    plot.get_by_text("free-4, train size 60").first.wait_for()
+
+
+def parameters(seed: int) -> dict[str, float]:
+    """Parameters anywhere on the sliders, and beyond them."""
+    rng = random.Random(seed)
+    drawn = {}
+    for name, (_, low, high) in RANGES.items():
+        low, high = (low, high) if seed % 2 else (max(low / 100, 1) if low >= 1 else low / 100, 100 * high)
+        value = low * (high / low) ** rng.random()
+        drawn[name] = round(value) if name in ("m", "b", "n", "T") else value
+    drawn["b"] = min(drawn["b"], drawn["n"])
+    return drawn
+
+
+def logs(algorithm: str, values: dict[str, float]) -> tuple[float, float, float]:
+    problem = Problem(**{name: values[name] for name in OF_PROBLEM})  # type: ignore[arg-type]
+    found = bound(algorithm, problem, T=values["T"], alpha=values["alpha"], m=values["m"])
+    return found.log_bound, found.log_lam, found.log_t0
+
+
+def test_the_bounds_are_pythons(page: "Page") -> None:
+    cases = [parameters(seed) for seed in range(400)]
+    cases += [case | {"eps": 0.0, "alpha": 0.0} for case in cases[:20]]
+    for algorithm in ("vanilla", "fast", "free"):
+        found = page.evaluate(
+            """([algorithm, cases]) => cases.map((p) => {
+                const { logBound, logLambda, logT0 } = freeat.bounds.bound(algorithm, p);
+                return [logBound, logLambda, logT0];
+            })""",
+            [algorithm, cases],
+        )
+        for case, values in zip(cases, found, strict=True):
+            for mine, theirs in zip(values, logs(algorithm, case), strict=True):
+                assert math.isclose(mine, theirs, rel_tol=1e-12, abs_tol=1e-9), (algorithm, case)
+
+
+def explorer_state(page: "Page") -> tuple[dict[str, float], dict[str, float]]:
+    """The numbers beside the sliders, and the logarithms of the bounds shown."""
+    values = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll(".slider")].map(
+            (one) => [one.dataset.name, Number(one.querySelector("[type=number]").value)]))"""
+    )
+    shown = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("[data-algorithm]")].map(
+            (row) => [row.dataset.algorithm, Number(row.querySelector(".bound").dataset.log)]))"""
+    )
+    return values, shown
+
+
+def check_explorer(page: "Page") -> dict[str, float]:
+    values, shown = explorer_state(page)
+    for algorithm, log_bound in shown.items():
+        assert math.isclose(log_bound, logs(algorithm, values)[0], rel_tol=1e-12, abs_tol=1e-9)
+    return values
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_slider_moves_the_bounds_and_their_curves(page: "Page", name: str) -> None:
+    along = "n" if name == "T" else "T"
+    page.locator(".along select").select_option(along)
+    before, first = series(page, "explorer-0"), check_explorer(page)
+    page.locator(f'.slider[data-name="{name}"] [type=range]').focus()
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft" if name == "b" else "ArrowRight")
+    values = check_explorer(page)
+    assert values[name] != first[name]
+    after = series(page, "explorer-0")
+    assert after != before
+    for algorithm in ("vanilla", "fast", "free"):
+        (curve,) = (one["data"] for one in after if one["name"] == algorithm)
+        assert len(curve) > 50
+        for x, y in curve[::20]:
+            expected = logs(algorithm, values | {along: x})[0] / math.log(10)
+            assert math.isclose(y, expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_numbers_can_be_typed_and_nonsense_is_told(page: "Page") -> None:
+    box = page.locator('.slider[data-name="n"] [type=number]')
+    box.fill("123456")
+    assert check_explorer(page)["n"] == 123456
+    box.fill("3")
+    assert "exceeds n = 3" in page.locator(".problem").inner_text()
+    box.fill("1000")
+    assert page.locator(".problem").inner_text() == ""
+
+
+def test_a_measured_setting_can_be_taken(page: "Page") -> None:
+    page.locator(".preset select").select_option("0")
+    values = check_explorer(page)
+    assert values["n"] == 20
+    assert values["T"] == 8
+
+
+def test_hostile_names_do_nothing(browser: "Browser", hostile: Path, tmp_path: Path) -> None:
+    write_report(tmp_path / "report.html", [hostile], title=HOSTILE)
+    for page in opened(browser, (tmp_path / "report.html").as_uri()):
+        assert page.evaluate("window.hurt") is None
+        assert page.locator("h1").inner_text() == HOSTILE
+        plot = page.locator('[data-chart="robustness-0"] .plot').first
+        plot.scroll_into_view_if_needed()
+        box = plot.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.move(box["x"] + box["width"] / 2 + 5, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(200)
+        assert page.evaluate("window.hurt") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_axe_finds_no_serious_fault(browser: "Browser", address: str, scheme: str, width: int) -> None:
+    viewport = {"width": width, "height": 800}
+    for page in opened(browser, address, color_scheme=scheme, viewport=viewport):
+        page.evaluate("() => document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        page.evaluate(AXE.read_text(encoding="utf-8"))
+        report = page.evaluate("() => axe.run(document, { resultTypes: ['violations'] })")
+        serious = [
+            (fault["id"], fault["nodes"][0]["html"], fault["nodes"][0]["failureSummary"])
+            for fault in report["violations"]
+            if fault["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
+
+
+def test_the_theme_is_switched(page: "Page") -> None:
+    def ground() -> str:
+        return str(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
+
+    light = ground()
+    button = page.locator("#theme")
+    assert button.get_attribute("aria-pressed") == "false"
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert ground() != light
+    button.click()
+    assert ground() == light
+
+
+def test_a_phone_scrolls_down_only(browser: "Browser", address: str) -> None:
+    for page in opened(browser, address, viewport={"width": 360, "height": 740}):
+        widths = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
+        assert widths[0] <= widths[1]
+        for k in range(3):
+            box = page.locator('[data-chart="curves-0"] .plot').nth(k).bounding_box()
+            assert box is not None
+            assert box["width"] > 250
+
+
+def test_paper_is_white_and_without_controls(browser: "Browser", address: str, tmp_path: Path) -> None:
+    for page in opened(browser, address, color_scheme="dark"):
+        page.pdf(path=tmp_path / "report.pdf", format="A4")
+        page.emulate_media(media="print")
+        assert not page.locator("#theme").is_visible()
+        assert not page.locator(".switch").first.is_visible()
+        assert page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.locator("h1").is_visible()
+    assert (tmp_path / "report.pdf").stat().st_size > 30_000
+
+
+def test_without_scripts_the_numbers_are_there(browser: "Browser", address: str) -> None:
+    for page in opened(browser, address, java_script_enabled=False):
+        assert page.locator("#answer-table tbody tr").count() == 4
+        assert page.locator("#curves-0-numbers tbody tr").count() > 4
+        assert not page.locator("#theme").is_visible()
+        assert page.get_by_text("The charts need JavaScript").is_visible()

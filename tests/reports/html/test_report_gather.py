@@ -1,0 +1,104 @@
+"""What lies in folders is found, named and read; what is damaged is named too."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from report_store import reproduction
+
+from freeat.errors import InputError
+from freeat.reports.html.gather import gather
+
+
+def test_everything_in_a_folder_of_folders(store: Path) -> None:
+    found = gather([store])
+    assert len(found.runs) == 8
+    assert {run.name for run in found.runs} >= {"free-4-60/seed-0", "vanilla-2-40/seed-1"}
+    assert all(run.result is not None and run.history for run in found.runs)
+    assert sum(len(run.evaluations) for run in found.runs) == 1
+    assert [study.name for study in found.studies] == ["study"]
+    assert len(found.studies[0].cells) == 12
+    judged = [cell for cell in found.measurements if "source" not in cell]
+    assert {cell["model"] for cell in judged} == {"free-4-60/seed-0"}
+    assert len(judged) == 4
+    assert len(found.measurements) == 8
+    assert [probe.model for probe in found.probes] == ["free-4-60/seed-0"]
+    assert len(found.examples) == 4
+    assert found.left_out == []
+
+
+def test_one_run_is_called_by_its_folder(store: Path) -> None:
+    run = store / "runs" / "free-4-60" / "seed-0"
+    found = gather([run])
+    assert [one.name for one in found.runs] == ["seed-0"]
+    both = gather([run, store / "runs" / "vanilla-2-60"])
+    assert [one.name for one in both.runs] == ["seed-0", "vanilla-2-60/seed-0", "vanilla-2-60/seed-1"]
+
+
+def test_a_folder_given_twice_counts_once(store: Path) -> None:
+    found = gather([store, store / "runs" / "free-4-60"])
+    assert len(found.runs) == 8
+
+
+def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    broken = tmp_path / "store" / "runs" / "free-4-60" / "seed-0"
+    (broken / "run.json").write_text("{")
+    cell = next((broken / "attacks" / "cells").iterdir())
+    cell.write_text('{"format": 99}')
+    history = tmp_path / "store" / "runs" / "free-4-40" / "seed-0" / "history.jsonl"
+    history.write_text("no JSON\n")
+    found = gather([tmp_path / "store"])
+    assert len(found.runs) == 6
+    assert len(found.left_out) == 3
+    text = "\n".join(found.left_out)
+    assert "run.json is damaged" in text
+    assert "upgrade freeat" in text
+    assert f"{history} is damaged" in text
+
+
+def test_a_run_under_way_is_read_as_far_as_it_is(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store / "runs" / "free-4-60" / "seed-0", tmp_path / "run")
+    (tmp_path / "run" / "result.json").unlink()
+    (run,) = gather([tmp_path / "run"]).runs
+    assert run.result is None
+    assert run.last == run.history[-1]
+
+
+def test_folders_with_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "empty").mkdir()
+    for name, message in (
+        ("none", "does not exist"),
+        ("file", "is not a folder"),
+        ("empty", "nothing to report"),
+    ):
+        with pytest.raises(InputError, match=message):
+            gather([tmp_path / name])
+    (tmp_path / "empty" / "run.json").write_text("{")
+    with pytest.raises(InputError, match="damaged"):
+        gather([tmp_path / "empty"])
+
+
+def test_a_summary_alone_is_a_study(store: Path, tmp_path: Path) -> None:
+    for name in ("summary.json", "engines.json"):
+        shutil.copy(store / "study" / name, tmp_path / name)
+    (study,) = gather([tmp_path]).studies
+    assert study.setting is None
+    assert study.cells == []
+    assert study.summary is not None
+
+
+def test_a_reproduction_speaks_for_its_runs(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store / "runs" / "free-4-60", tmp_path / "runs")
+    (tmp_path / "reproduction.json").write_text(json.dumps(reproduction()))
+    found = gather([tmp_path])
+    assert len(found.reproductions) == 1
+    assert found.runs == []
+
+
+def test_links_that_lead_back_end(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store / "runs" / "free-4-60", tmp_path / "runs")
+    (tmp_path / "runs" / "again").symlink_to(tmp_path, target_is_directory=True)
+    assert len(gather([tmp_path]).runs) == 2

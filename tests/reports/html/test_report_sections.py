@@ -1,0 +1,214 @@
+"""Sections say what the stored numbers say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_store import reproduction
+
+from freeat.reports.html.blocks import (
+    Cell,
+    Density,
+    Document,
+    Lines,
+    Matrix,
+    Pictures,
+    Section,
+    Table,
+    Verdicts,
+)
+from freeat.reports.html.document import make_document
+from freeat.reports.html.gather import Gathered, gather
+from freeat.reports.html.sections.examples import data_uri, examples_section
+from freeat.reports.html.sections.gradients import COLUMNS, _merged
+
+
+@pytest.fixture(scope="module")
+def document(store: Path) -> Document:
+    return make_document(gather([store]), [store])
+
+
+def section(document: Document, key: str) -> Section:
+    (found,) = [one for one in document.sections if one.key == key]
+    return found
+
+
+def test_every_section_with_something_to_show(document: Document) -> None:
+    assert [one.key for one in document.sections] == [
+        "curves", "robustness", "transfer", "evaluations", "examples", "checks", "sizes", "stability", "gradients",
+        "explorer", "provenance",
+    ]  # fmt: skip
+    assert document.left_out == []
+
+
+def test_nothing_is_shown_of_what_is_not_there(store: Path) -> None:
+    run = store / "runs" / "vanilla-2-40" / "seed-0"
+    document = make_document(gather([run]), [run], "One run")
+    assert document.title == "One run"
+    assert [one.key for one in document.sections] == ["curves", "checks", "explorer", "provenance"]
+
+
+def test_the_answer_names_the_best_and_its_gap(document: Document, store: Path) -> None:
+    (sentence,) = document.answers
+    groups = {}
+    for run in gather([store]).runs:
+        assert run.result is not None
+        label = f"{run.spec.algorithm}, train size {run.spec.train_size}"
+        groups.setdefault(label, []).append(run.result["test"]["robust_accuracy"])
+    best = max(groups, key=lambda label: float(np.mean(groups[label])))
+    assert f"{best} keeps {100 * np.mean(groups[best]):.1f} % of new images right under PGD-2" in sentence
+    assert document.table is not None
+    assert len(document.table.rows) == 4
+    assert all(len(row) == len(document.table.columns) for row in document.table.rows)
+    assert any("is judged on 24 of" in remark for remark in document.remarks)
+
+
+def test_curves_hold_the_stored_errors(document: Document, store: Path) -> None:
+    (chart,) = section(document, "curves").blocks
+    assert isinstance(chart, Lines)
+    assert [axis.key for axis in chart.axes] == ["epochs", "updates", "passes", "seconds"]
+    named = {one.name: one for one in chart.series}["free-4, train size 60"]
+    line = next(curve for curve in named.curves if curve.panel == 1 and not curve.apart)
+    histories = [run.history for run in gather([store / "runs" / "free-4-60"]).runs]
+    errors = [[100 * (1 - r["test"]["robust_accuracy"]) for r in history[:-1]] for history in histories]
+    np.testing.assert_allclose(line.y, np.mean(errors, 0))
+    assert line.low is not None
+    np.testing.assert_allclose(line.low, np.min(errors, 0))
+    assert line.x["updates"] == [record["update"] for record in histories[0][:-1]]
+    assert any(curve.apart for curve in named.curves)
+
+
+def test_every_chart_has_its_numbers(document: Document) -> None:
+    charts = [b for one in document.sections for b in one.blocks if isinstance(b, Lines | Density)]
+    assert len(charts) > 5
+    for chart in charts:
+        assert chart.numbers.rows, chart.title
+        assert all(len(row) == len(chart.numbers.columns) for row in chart.numbers.rows)
+
+
+def test_curves_fit_their_panels_and_axes(document: Document) -> None:
+    for chart in (b for one in document.sections for b in one.blocks if isinstance(b, Lines)):
+        for curve in (curve for one in chart.series for curve in one.curves):
+            assert curve.panel < len(chart.panels)
+            assert set(curve.x) >= {axis.key for axis in chart.axes}
+            assert all(len(x) == len(curve.y) for x in curve.x.values())
+            if chart.panels[curve.panel].log:
+                assert all(y is None or y > 0 for y in curve.y)
+
+
+def test_the_matrix_has_sources_down_and_targets_across(document: Document, store: Path) -> None:
+    (matrix,) = section(document, "transfer").blocks
+    assert isinstance(matrix, Matrix)
+    assert [name for name, _ in matrix.rows] == ["a", "b"]
+    cells = {
+        (cell["source"], cell["model"]): cell["robust_accuracy"]
+        for cell in gather([store]).measurements
+        if "source" in cell
+    }
+    for source, values in matrix.rows:
+        assert dict(zip(matrix.columns, values, strict=True)) == {
+            target: cells[source, target] for target in matrix.columns
+        }
+
+
+def test_bounds_stand_beside_twin_distances(document: Document) -> None:
+    table, distances, differences = section(document, "stability").blocks
+    assert isinstance(table, Table)
+    assert len(table.rows) == 6
+    assert isinstance(distances, Lines)
+    assert any(curve.limit for one in distances.series for curve in one.curves)
+    assert isinstance(differences, Lines)
+    presets = section(document, "explorer").blocks[0].presets  # type: ignore[union-attr]
+    assert len(presets) == 6
+    assert {"beta", "L", "L_w", "c", "b", "n", "T", "eps"} <= set(presets[0][1])
+
+
+def test_merging_columns_loses_no_image() -> None:
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = [
+        {"update": k + 1, "smallest_so_far": 1.0, "bins": {"0": int(rng.integers(9)), "-3": 1}}
+        for k in range(101)
+    ]
+    merged = _merged(rows)
+    assert len(merged) == COLUMNS
+    assert merged[-1]["update"] == 101
+    assert sum(sum(row["counts"].values()) for row in merged) == sum(
+        sum(row["bins"].values()) for row in rows
+    )
+    assert [row["update"] for row in _merged(rows[:3])] == [1, 2, 3]
+
+
+def test_failed_checks_come_first(document: Document) -> None:
+    for block in section(document, "checks").blocks:
+        assert isinstance(block, Verdicts)
+        passed = [verdict.passed for verdict in block.verdicts]
+        assert passed == sorted(passed)
+
+
+def test_examples_are_pictures_within_the_budget(
+    store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    files = gather([store]).examples
+    found, left_out = examples_section(files)
+    assert found is not None
+    assert left_out == []
+    for block in found.blocks:
+        assert isinstance(block, Pictures)
+        assert all(p.source.startswith("data:image/png;base64,") for _, row in block.rows for p in row)
+    monkeypatch.setattr("freeat.reports.html.sections.examples.BUDGET", 10)
+    none, left_out = examples_section(files)
+    assert none is None
+    assert len(left_out) == len(files)
+    assert "no room" in left_out[0]
+    (tmp_path / "bad.npz").write_text("no archive")
+    assert "bad.npz" in examples_section([("bad", tmp_path / "bad.npz")])[1][0]
+
+
+def test_pictures_are_what_they_show() -> None:
+    import base64
+    import io
+
+    from PIL import Image
+
+    picture = np.linspace(0, 1, 48).reshape(4, 4, 3)
+    data = base64.b64decode(data_uri(picture).partition(",")[2])
+    with Image.open(io.BytesIO(data)) as image:
+        np.testing.assert_array_equal(np.asarray(image), np.rint(255 * picture))
+
+
+def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
+    (tmp_path / "reproduction.json").write_text(json.dumps(reproduction()))
+    document = make_document(gather([tmp_path]), [tmp_path])
+    assert [one.key for one in document.sections] == [
+        "claims",
+        "published",
+        "figures",
+        "explorer",
+        "provenance",
+    ]
+    assert "1 are refuted" in document.answers[0] or "1 refuted" in document.answers[0]
+    (table,) = section(document, "published").blocks
+    assert isinstance(table, Table)
+    assert table.rows[0][3] == Cell(text="31.0 ± 1.0", detail="paper 33.1 ± 0.2 (its columns give 33.2)")
+    assert table.rows[1][3] == Cell(text="–", detail="not published")
+    assert "table-4 (too long)" in section(document, "published").lead
+    kinds = [block.kind for block in section(document, "figures").blocks]
+    assert kinds == ["lines", "lines", "lines", "density"]
+    (ledger,) = section(document, "claims").blocks
+    assert isinstance(ledger, Verdicts)
+    assert [one.passed for one in ledger.verdicts] == [False, None, True]
+
+
+def test_an_answer_without_runs(store: Path) -> None:
+    study = gather([store / "study"])
+    assert "nothing trained" in make_document(study, [store]).answers[0]
+    summary = study.studies[0].summary
+    assert summary is not None
+    for row in summary["rows"]:
+        row["trained"] = True
+    assert "one of 30 training examples" in make_document(study, [store]).answers[0]
+    found = gather([store / "runs" / "free-4-60"])
+    of_attacks = make_document(Gathered(measurements=found.measurements), [store])
+    assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)

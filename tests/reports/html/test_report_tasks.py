@@ -1,0 +1,58 @@
+"""Runs in order: tasks, groups of seeds, labels that tell them apart, intervals."""
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freeat.intervals import wilson
+from freeat.reports.html.gather import gather
+from freeat.reports.html.tasks import over_seeds, tasks_of
+from freeat.reports.html.thinning import thinned
+
+
+def test_groups_differ_in_what_their_label_says(store: Path) -> None:
+    (task,) = tasks_of(gather([store]).runs, order=["vanilla-2", "free-4"])
+    assert task.title == "digits, mlp-w12, L2 ε = 0.5"
+    assert [group.label for group in task.groups] == [
+        "vanilla-2, train size 40",
+        "vanilla-2, train size 60",
+        "free-4, train size 40",
+        "free-4, train size 60",
+    ]
+    assert all([run.spec.seed for run in group.runs] == [0, 1] for group in task.groups)
+
+
+def test_one_setting_needs_no_label(store: Path) -> None:
+    (task,) = tasks_of(gather([store / "runs" / "free-4-60", store / "runs" / "vanilla-2-60"]).runs)
+    assert [group.label for group in task.groups] == ["free-4", "vanilla-2"]
+
+
+def test_a_single_run_keeps_its_own_interval(store: Path) -> None:
+    (task,) = tasks_of(gather([store / "runs" / "free-4-60" / "seed-0"]).runs)
+    (group,) = task.groups
+    result = group.finished[0]
+    assert (group.gap().low, group.gap().high) == (result["gap"]["low"], result["gap"]["high"])
+    test = group.accuracy("test", "robust")
+    assert (test.low, test.high) == pytest.approx(tuple(result["test"]["robust_interval"]))
+    clean = result["test"]["clean_accuracy"]
+    n = result["test"]["n"]
+    assert group.accuracy("test", "clean").low == pytest.approx(wilson(clean * n, n)[0])
+
+
+def test_students_interval_of_three_seeds() -> None:
+    estimate = over_seeds([0.1, 0.2, 0.3], (0.0, 0.0), least=-1.0)
+    half = 4.302652729911275 * 0.1 / math.sqrt(3)
+    assert (estimate.low, estimate.high) == pytest.approx((0.2 - half, 0.2 + half))
+    assert over_seeds([0.0, 1.0], (0.0, 0.0), least=0.0).low == 0.0
+
+
+@given(st.integers(0, 5000), st.integers(2, 300))
+def test_thinning_keeps_the_ends_and_the_order(length: int, most: int) -> None:
+    kept = thinned(length, most)
+    assert len(kept) == min(length, most)
+    assert kept == sorted(set(kept))
+    if length:
+        assert (kept[0], kept[-1]) == (0, length - 1)
