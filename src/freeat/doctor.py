@@ -68,8 +68,8 @@ def _device(device: torch.device) -> dict[str, Any]:
 def _seconds(precision: str, device: torch.device) -> float | None:
     """The time of a convolution with its backward pass in this arithmetic; None where it cannot be computed."""
     draws = torch.Generator().manual_seed(0)
-    weights = (torch.rand(64, 64, 3, 3, generator=draws) - 0.5).to(device)
-    x = torch.rand(32, 64, 16, 16, generator=draws).to(device, memory_format=torch.channels_last)
+    weights = (torch.rand(32, 32, 3, 3, generator=draws) - 0.5).to(device)
+    x = torch.rand(8, 32, 16, 16, generator=draws).to(device, memory_format=torch.channels_last)
     x.requires_grad_()
     weights.requires_grad_()
 

@@ -39,7 +39,7 @@ def completed(line: str) -> list[str]:
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
     )
     assert done.stderr.splitlines() == ["False"]
-    return [answer.partition(",")[2] for answer in done.stdout.splitlines()]
+    return [answer.partition(",")[2] for answer in done.stdout.split("\n") if answer]
 
 
 def test_commands_are_completed() -> None:

@@ -12,17 +12,17 @@ from freeat.models import build
 from freeat.shipping import onnx_file
 from freeat.shipping.onnx_file import write_onnx
 
-needs_onnx = pytest.importorskip  # called by each test, so that the skip names its package
-
 
 @pytest.fixture
 def runtime() -> object:
-    for name in ("onnx", "onnxscript"):
-        needs_onnx(name, reason="pip install 'freeat[onnx]'")
-    return needs_onnx("onnxruntime", reason="pip install 'freeat[onnx]'")
+    modules = [
+        pytest.importorskip(name, reason="pip install 'freeat[onnx]'")
+        for name in ("onnx", "onnxscript", "onnxruntime")
+    ]
+    return modules[-1]
 
 
-@pytest.mark.parametrize("name", ["cnn-w4", "resnet18-w4", "preact-resnet18-w4", "vgg19-w4"])
+@pytest.mark.parametrize("name", ["cnn-w4", "preact-resnet18-w4"])
 def test_logits_are_the_same(runtime: object, tmp_path: Path, name: str) -> None:
     shape = (3, 32, 32)
     model = build(name, classes=7, shape=shape).eval()
@@ -43,16 +43,17 @@ def test_a_model_that_differs_is_refused(
         write_onnx(build("linear", classes=3, shape=(1, 8, 8)).eval(), tmp_path / "m.onnx", (1, 8, 8))
 
 
-class Counting(nn.Module):
-    """Does what no graph can say."""
+class Eigenvalues(nn.Module):
+    """Does what ONNX has no word for."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return x.flatten(1)[:, : int(x.sum().item()) % 2 + 1]
+        values: Tensor = torch.linalg.eigvalsh(x.squeeze(1))
+        return values
 
 
 def test_a_model_that_cannot_be_written_is_refused(runtime: object, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be written as ONNX"):
-        write_onnx(Counting(), tmp_path / "m.onnx", (1, 8, 8))
+        write_onnx(Eigenvalues(), tmp_path / "m.onnx", (1, 8, 8))
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
