@@ -46,4 +46,4 @@ def test_each_network_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     estimator(run_of(SMOKE, site, "tiny-imagenet", "l2", "fast"))
     assert timed == [((3, 32, 32), 2), ((3, 64, 64), 2)]
     loading = estimator.document()["seconds_to_load"][run_of(SMOKE, site, "cifar10", "l2", "erm").spec.data]
-    assert costs[0].seconds == pytest.approx(4 * 8 + loading)
+    assert costs[0].seconds == pytest.approx(16 * 8 + loading)

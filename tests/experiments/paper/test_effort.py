@@ -32,7 +32,7 @@ def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
 
 
 def test_judging_is_counted_as_it_is_done(site: Site) -> None:
-    run = run_of(SMOKE, site, "cifar10", "linf", "free-4")
+    run = run_of(SMOKE, site, "cifar10", "linf", "fast")
     run.carry_out(Nobody(), lambda: False)
     expected = judging_work(run, ground_of(run.spec.data, site.data_dir))
     passes = [

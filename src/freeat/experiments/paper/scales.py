@@ -1,6 +1,6 @@
 """How large a reproduction is: networks, images, seeds, radii and the time it may take, as data.
 
-Every scale keeps the paper's 200 passes over each image (``smoke`` has two): overfitting needs them more than it
+Every scale keeps the paper's 200 passes over each image (``smoke`` has eight): overfitting needs them more than it
 needs many images. What shrinks is the network, the number of images, and how finely the figures are drawn.
 """
 
@@ -150,7 +150,7 @@ SMOKE = Scale(
         "svhn": Setup(network="vgg19-w4", n=16, b=8),
     },
     targets={"resnet18": "resnet18-w4-s2", "resnet50": "resnet50-w4-s2", "wrn34": "wrn10-1-s2"},
-    passes=2,
+    passes=8,
     seeds=2,
     trials=2,
     curve_points=4,
