@@ -4,6 +4,7 @@ VENV   ?= .venv
 DEVICE ?= cpu
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+SLOW   := $(VENV)/.installed-slow
 
 .PHONY: demo test test-slow lint types unit docs package clean
 
@@ -22,8 +23,9 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 -m "not slow" --device $(DEVICE)
 
-test-slow: $(STAMP)
-	$(BIN)/pytest -m slow --device $(DEVICE)
+# Every table and figure in miniature, a Ray cluster, processes that share a store, kills at random moments.
+test-slow: $(SLOW)
+	$(BIN)/pytest -n 2 --dist loadfile -m slow --device $(DEVICE)
 
 # The documentation site, in docs/_build; a warning fails it.
 docs: $(STAMP)
@@ -44,6 +46,10 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install -q -c constraints.txt torch
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
+
+$(SLOW): $(STAMP)
+	$(BIN)/pip install -q -c constraints.txt -e ".[ray]"
+	touch $(SLOW)
 
 clean:
 	rm -rf $(VENV) $(VENV)-wheel dist demo docs/_build
