@@ -40,7 +40,14 @@ def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> dict[s
 
 
 def errors(n: int) -> dict[str, Any]:
-    return {"low": [0.1] * n, "high": [0.6] * n, "std": [0.01] * n, "image_error": [0.01] * n, "seeds": 3}
+    return {
+        "low": [0.1] * n,
+        "high": [0.6] * n,
+        "std": [0.01] * n,
+        "image_error": [0.01] * n,
+        "seeds_at": [3] * n,
+        "seeds": 3,
+    }
 
 
 def curve(label: str) -> dict[str, Any]:

@@ -228,3 +228,22 @@ def test_free_may_come_to_its_point_up_to_m_updates_late(tmp_path: Path) -> None
     for name, expected in (("free-8", 0.1), ("vanilla-10", None)):
         (row,) = document("table", entry("table-6", name, [runs[name]], at=0.25))["tables"][0]["rows"]
         assert (row["measured"] and row["measured"]["robust_gap"]["mean"]) == pytest.approx(expected)
+
+
+def test_sizes_with_unequal_numbers_of_seeds_are_judged_by_the_fewest(tmp_path: Path) -> None:
+    entries = []
+    for label, shift in (("free-4", 0.0), ("vanilla-10", 0.3)):
+        for n, seeds in ((256, 3), (1024, 1)):
+            runs = [training(tmp_path, label, seed, train_size=n) for seed in range(seeds)]
+            for seed, run in enumerate(runs):
+                finish(run, record(0.6 + 0.01 * seed - n / 4096 + shift, 0.05))
+            entries.append(entry("figure-4", label, runs, n=n))
+    made = document("size", *entries)
+    for series in made["figures"][0]["panels"][0]["series"]:
+        assert series["seeds_at"] == [3, 1]
+        assert series["seeds"] == 1
+    claim = next(claim for claim in made["claims"] if claim["id"] == "gap-falls-faster-in-n")
+    (found,) = claim["measured"]
+    assert found["verdict"] == "undecided"
+    assert found["detail"].startswith("one seed")
+    assert found["low"] < found["statistic"] < found["high"]

@@ -9,7 +9,7 @@ from freeat.experiments.paper.estimate import seed_cell
 from freeat.experiments.paper.ledger import judge_claims
 
 NOTHING: dict[str, Any] = {"tables": [], "figures": []}
-SERIES: dict[str, Any] = {"std": [0.01], "image_error": [0.01], "low": [0], "high": [1], "seeds": 3}
+SERIES: dict[str, Any] = {"std": [0.01], "image_error": [0.01], "low": [0], "high": [1], "seeds_at": [3]}
 
 
 def by_id(document: dict[str, Any], which: str = "measured") -> dict[str, dict[str, dict[str, Any]]]:
@@ -51,9 +51,9 @@ def panel(*series: dict[str, Any], name: str = "", norm: str = "l2") -> dict[str
 def radius_series(
     label: str, accuracies: list[float], eps: tuple[float, ...] = (0.25, 128 / 255)
 ) -> dict[str, Any]:
-    errors = {key: values * len(accuracies) for key, values in SERIES.items() if key != "seeds"}
+    errors = {key: values * len(accuracies) for key, values in SERIES.items()}
     shown = {"label": label, "eps": list(eps), "accuracy": accuracies, "n": 500, "attack": "square-300"}
-    return shown | errors | {"seeds": 3}
+    return shown | errors
 
 
 class TestPublished:
@@ -191,7 +191,7 @@ def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
         "updates": updates,
         "std": [0.001] * n,
         "image_error": [0.001] * n,
-        "seeds": 3,
+        "seeds_at": [3] * n,
     }
 
 
@@ -266,7 +266,7 @@ def test_perturbations_that_transfer_better_leave_less() -> None:
 
 def test_a_faster_fall_in_n() -> None:
     def series(label: str, gaps: list[float]) -> dict[str, Any]:
-        errors = {"std": [0.001] * 2, "image_error": [0.001] * 2, "seeds": 3}
+        errors = {"std": [0.001] * 2, "image_error": [0.001] * 2, "seeds_at": [3] * 2}
         return {"label": label, "n": [256, 1024], "gap": gaps} | errors
 
     made = figure("figure-4", panel(series("vanilla-10", [0.8, 0.7]), series("free-4", [0.4, 0.2])))

@@ -116,8 +116,7 @@ def _published_row(row: PublishedRow, trials: int) -> Row:
 
 def points(series: Series, key: str) -> list[Estimate]:
     """The estimates along a series."""
-    columns = zip(series[key], series["std"], series["image_error"], strict=True)
+    columns = zip(series[key], series["std"], series["seeds_at"], series["image_error"], strict=True)
     return [
-        Estimate.of(mean=mean, std=std, seeds=series["seeds"], image_error=error)
-        for mean, std, error in columns
+        Estimate.of(mean=mean, std=std, seeds=seeds, image_error=error) for mean, std, seeds, error in columns
     ]

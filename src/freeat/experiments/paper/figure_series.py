@@ -62,7 +62,6 @@ def _curve(histories: Sequence[Sequence[Record]]) -> Series:
         "gap": [cell["mean"] for cell in columns["gap"]],
         **_errors(columns["gap"]),
         "images": [record["test"]["n"] for record in first],
-        "seeds": len(histories),
         "collapse": [_collapse(history) for history in histories],
     }
 
@@ -77,7 +76,9 @@ def _cell(readings: Sequence[Reading]) -> Cell:
 
 def _errors(column: Sequence[Cell]) -> Series:
     """What a series keeps of its cells besides their means, point by point."""
-    return {name: [cell[name] for cell in column] for name in ("low", "high", "std", "image_error")}
+    kept = {name: [cell[name] for cell in column] for name in ("low", "high", "std", "image_error")}
+    seeds = [cell["seeds"] for cell in column]
+    return {**kept, "seeds_at": seeds, "seeds": min(seeds)}
 
 
 def _collapse(history: Sequence[Record]) -> dict[str, Any]:
@@ -128,7 +129,6 @@ def _against_radius(found: Sequence[Mapping[str, Any]]) -> Series:
         "accuracy": [cell["mean"] for cell in column],
         **_errors(column),
         "n": min(cell["n"] for cell in found),
-        "seeds": min(cell["seeds"] for cell in column),
         "attack": found[0]["attack"].split(" from ")[0],
     }
 
@@ -152,7 +152,6 @@ def sizes(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
                 "n": numbers,
                 "gap": [cell["mean"] for cell in ordered],
                 **_errors(ordered),
-                "seeds": min(cell["seeds"] for cell in ordered),
                 "exponent": _with_interval(fitted),
             },
         )
