@@ -16,7 +16,7 @@ from freeat.extras import install_command, packages
 from freeat.machine import provenance
 from freeat.precision import PRECISIONS, Precision, resolve_precision
 
-REPEATS = 3
+REPEATS = 10
 
 
 def examine(data_dir: Path | None = None) -> dict[str, Any]:

@@ -159,12 +159,13 @@ def measure(
 
 def joined(parts: Sequence[Measurement], *, population: int | None = None) -> Measurement:
     """Measurements of the parts of one sample as one, without the perturbations."""
-    names = ("index", "y", "clean_correct", "robust_correct", "predicted", "queries")
-    columns = {name: [getattr(part, name) for part in parts] for name in names}
-    counted = all(queries is not None for queries in columns["queries"])
+    names = ["index", "y", "clean_correct", "robust_correct", "predicted"]
+    if parts[0].queries is not None:
+        names.append("queries")
+    columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(
         parts[0],
-        **{name: torch.cat(values) for name, values in columns.items() if name != "queries" or counted},
+        **columns,
         delta=None,
         passes=Passes(
             gradient=sum(part.passes.gradient for part in parts),

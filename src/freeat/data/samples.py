@@ -1,6 +1,6 @@
 """Anybody's labelled images, block by block: tensors, PyTorch data sets and loaders, or our own."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from typing import Any
 
 import torch
@@ -19,10 +19,7 @@ def sample_size(sample: Sample) -> int | None:
     if isinstance(sample, tuple):
         return len(sample[0])
     counted = getattr(sample, "dataset", sample)  # a loader's own length counts batches
-    try:
-        return len(counted)
-    except TypeError:
-        return None
+    return len(counted) if isinstance(counted, Sized) else None
 
 
 def blocks(sample: Sample, size: int | None = None) -> Iterator[Images]:

@@ -12,6 +12,7 @@ them, or texts.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,7 +45,9 @@ def read_arrow(
     labels = {split: table.labels(names) for split, table in splits.items()}
     if all(table.encoded for table in splits.values()):
         tree = Cells(path, {split: table.images for split, table in splits.items()})
-        pictures = {split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()}
+        pictures: dict[str, Sequence[str]] = {
+            split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()
+        }
         frame, notes = choose_frame(tree, [name for part in pictures.values() for name in part], image_size)
         pixels = store.pixels(tree, pictures, frame)
     elif image_size is not None:

@@ -42,7 +42,7 @@ class Columns:
     def encoded(self) -> bool:
         """Whether the images are pictures in bytes rather than arrays."""
         kind = str(self.images.type)
-        return "bytes: binary" in kind or kind in ("binary", "large_binary")
+        return kind.startswith("struct<bytes: ") or kind in ("binary", "large_binary")
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
