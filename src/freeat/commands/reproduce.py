@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from freeat.experiments.paper.experiment import Piece
     from freeat.experiments.paper.planner import Plan
     from freeat.experiments.paper.reproduction import Reproduction
+    from freeat.experiments.paper.scales import Scale
+    from freeat.experiments.tasks import Site
 
 
 @click.command()
@@ -82,30 +84,18 @@ def reproduce(
     from freeat.experiments.engines import make_pool
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.scales import find_scale
-    from freeat.experiments.tasks import Site
     from freeat.fitting import Stopped
-    from freeat.reports.paper_tables import print_tables
-    from freeat.reports.plan import plan_lines, plan_table
-    from freeat.reports.reproduction import write_reproduction
 
-    size = find_scale(scale)
-    if size.miniature and data_dir is not None:
-        raise InputError(f"--data-dir {data_dir}: --scale {scale} makes its own data, in the store")
-    place = store.resolve() / "data" if size.miniature else data_dir
-    site = Site(store=store.resolve(), device=device, data_dir=place, checkpoint_every=checkpoint_every)
+    size, folder = find_scale(scale), out or store / scale
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder} is a file: name the folder that tables and figures go to")
+    site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
     asked = [name.strip() for name in data.split(",")] if data is not None else None
     work = prepare(names, size, site, data=asked, workers=jobs)
-    absent = {one.what: one.reason for one in work.absent}
     if dry_run:
-        words = work.make_plan()[0].words()
-        if as_json:
-            click.echo(json.dumps(words | {"absent": absent}))
-        else:
-            plan_table(words, absent)
+        _show(work, work.make_plan()[0], as_json)
         return 0
     plan = work.plan()
-    for line in plan_lines(plan.words(), absent):
-        click.echo(line, err=True)
     options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}
     try:
         with (
@@ -117,19 +107,37 @@ def reproduce(
         click.echo(str(stopped), err=True)
         return wish.exit_code
     document = work.document(plan, done)
-    folder = out or store / scale
-    paths = write_reproduction(document, folder)
-    if as_json:
-        click.echo(json.dumps({"folder": str(folder), **document}))
-    else:
-        print_tables(document)
-        click.echo(f"claims: {paths[1]}\nall of it: {paths[0]}, tables/ and figures/ beside it")
+    _publish(document, folder, as_json)
     return 1 if document["failures"] else 0
+
+
+def _site(scale: "Scale", store: Path, device: str, data_dir: Path | None, checkpoint_every: float) -> "Site":
+    from freeat.experiments.tasks import Site
+
+    if scale.miniature:
+        if data_dir is not None:
+            raise InputError(f"--data-dir {data_dir}: --scale {scale.name} makes its own data, in the store")
+        data_dir = store / "data"
+    return Site(store=store, device=device, data_dir=data_dir, checkpoint_every=checkpoint_every)
+
+
+def _show(work: "Reproduction", plan: "Plan", as_json: bool) -> None:
+    """What would be done."""
+    from freeat.reports.plan import plan_table
+
+    absent = {one.what: one.reason for one in work.absent}
+    if as_json:
+        click.echo(json.dumps(plan.words() | {"absent": absent}))
+    else:
+        plan_table(plan.words(), absent)
 
 
 def _carry_out(work: "Reproduction", plan: "Plan", pool: "Pool", wish: StopWish) -> "list[Done[Piece]]":
     from freeat.commands.plan_progress import PlanProgress
+    from freeat.reports.plan import plan_lines
 
+    for line in plan_lines(plan.words(), {one.what: one.reason for one in work.absent}):
+        click.echo(line, err=True)
     done = []
     found = work.finished(plan)
     with PlanProgress(plan) as progress:
@@ -137,3 +145,16 @@ def _carry_out(work: "Reproduction", plan: "Plan", pool: "Pool", wish: StopWish)
             done.append(outcome)
             progress.finished(outcome, found=outcome.task.key in found)
     return done
+
+
+def _publish(document: dict[str, Any], folder: Path, as_json: bool) -> None:
+    """Write everything, and show the tables."""
+    from freeat.reports.paper_tables import print_tables
+    from freeat.reports.reproduction import write_reproduction
+
+    everything, claims, *_ = write_reproduction(document, folder)
+    if as_json:
+        click.echo(json.dumps({"folder": str(folder), **document}))
+    else:
+        print_tables(document)
+        click.echo(f"claims: {claims}\nall of it: {everything}, with tables and figures beside it")

@@ -10,7 +10,7 @@ from freeat.experiments.paper.catalogue import EXPERIMENTS, experiments
 from freeat.experiments.paper.costing import Cost
 from freeat.experiments.paper.experiment import Piece
 from freeat.experiments.paper.planner import USABLE, Plan, Wish, fit, wishes
-from freeat.experiments.paper.scales import SMOKE, WITHIN_THE_HOUR
+from freeat.experiments.paper.scales import HOUR, SMOKE
 from freeat.experiments.tasks import Site, Training
 
 SITE = Site(store=Path("no-such-store"), data_dir=Path("data"))
@@ -54,7 +54,7 @@ def test_without_a_budget_everything_is_done() -> None:
 
 
 def test_the_rows_that_decide_the_claims_come_first() -> None:
-    made = experiments(EXPERIMENTS, WITHIN_THE_HOUR, SITE, ["cifar10"])
+    made = experiments(EXPERIMENTS, HOUR, SITE, ["cifar10"])
     wanted = wishes(made)
     headline = [wish.task for wish in wanted if wish.rank == 0]
     for norm in ("l2", "linf"):

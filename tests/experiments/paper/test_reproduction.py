@@ -10,7 +10,7 @@ import pytest
 from freeat.cli import run
 from freeat.errors import InputError
 from freeat.experiments.paper.reproduction import prepare
-from freeat.experiments.paper.scales import PAPER, WITHIN_THE_HOUR
+from freeat.experiments.paper.scales import HOUR, PAPER
 from freeat.experiments.tasks import Site
 
 
@@ -23,7 +23,7 @@ def stand_in(folder: Path, name: str, n: int) -> None:
 def test_data_sets_that_are_not_here_are_left_out_by_name(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 300)
     site = Site(store=tmp_path / "store", data_dir=tmp_path)
-    work = prepare(["table-1", "table-4"], WITHIN_THE_HOUR, site)
+    work = prepare(["table-1", "table-4"], HOUR, site)
     assert [experiment.name for experiment in work.experiments] == ["table-4"]
     assert {entry.data for entry in work.experiments[0].entries} == {"svhn"}
     assert {one.what for one in work.absent} == {"cifar10", "cifar100", "tiny-imagenet"}
@@ -42,13 +42,13 @@ def test_too_few_images_are_no_use(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 40)
     site = Site(store=tmp_path / "store", data_dir=tmp_path)
     with pytest.raises(InputError, match="training images are needed, 40 are here"):
-        prepare(["table-4"], WITHIN_THE_HOUR, site, data=["SVHN"])
+        prepare(["table-4"], HOUR, site, data=["SVHN"])
 
 
 def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
     site = Site(store=tmp_path, data_dir=tmp_path)
     with pytest.raises(InputError, match="unknown data set of the paper 'mnist'"):
-        prepare(["all"], WITHIN_THE_HOUR, site, data=["mnist"])
+        prepare(["all"], HOUR, site, data=["mnist"])
 
 
 def reproduce(tmp_path: Path, *words: str) -> int:

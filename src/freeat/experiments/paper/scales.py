@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from freeat.errors import unknown_name
 
-MINUTE = 60.0
-HOUR = 60 * MINUTE
+SIXTY_MINUTES = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +115,10 @@ NIGHT = Scale(
     transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
     standard_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
     transfer_images=1000,
-    budget=8 * HOUR,
+    budget=8 * SIXTY_MINUTES,
 )
 
-WITHIN_THE_HOUR = Scale(
+HOUR = Scale(
     name="hour",
     setups={
         "cifar10": Setup(network="resnet18-w8-s2", n=256),
@@ -138,7 +137,7 @@ WITHIN_THE_HOUR = Scale(
     transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 3, 5, 7, 9)),
     standard_grid=Grid(l2=(64, 128, 192), linf=(4, 8, 12)),
     transfer_images=500,
-    budget=HOUR,
+    budget=SIXTY_MINUTES,
 )
 
 SMOKE = Scale(
@@ -167,7 +166,7 @@ SMOKE = Scale(
     miniature=True,
 )
 
-SCALES: dict[str, Scale] = {scale.name: scale for scale in (PAPER, NIGHT, WITHIN_THE_HOUR, SMOKE)}
+SCALES: dict[str, Scale] = {scale.name: scale for scale in (PAPER, NIGHT, HOUR, SMOKE)}
 
 
 def find_scale(name: str) -> Scale:
