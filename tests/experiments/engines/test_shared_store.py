@@ -82,7 +82,7 @@ def test_three_processes_one_killed_in_mid_run(tmp_path: Path, alone: Path) -> N
 
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path, alone: Path) -> None:
     rng = random.Random(2)
-    for _ in range(6):
+    for _ in range(4):
         before, process = finished(tmp_path), start(tmp_path)
         end = time.monotonic() + 120
         while not holders(tmp_path) and process.poll() is None and finished(tmp_path) == before:
