@@ -6,6 +6,9 @@ the repository and in the site, also where it leads to ``results/`` or to the ch
 
 import sys
 from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "_ext"))
@@ -54,3 +57,12 @@ html_theme_options = {"navigation_with_keys": True}
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_line_continuation_character = "\\"
+
+
+def setup(app: Sphinx) -> None:
+    app.connect("sphinx-click-process-description", show_signs_as_written)
+
+
+def show_signs_as_written(app: Sphinx, context: Any, lines: list[str]) -> None:
+    """``NETWORK@FILE`` in a command's help is no e-mail address."""
+    lines[:] = [line.replace("@", "\\@") for line in lines]

@@ -1,5 +1,9 @@
-"""Formulas as MathML, which browsers typeset by themselves: the site needs neither network nor scripts for them."""
+"""Formulas as MathML, which browsers typeset by themselves: the site needs neither network nor scripts for them.
 
+docutils translates; what its translation lacks of TeX's habits is mended before and after it.
+"""
+
+import html
 import re
 
 from docutils import nodes
@@ -10,8 +14,20 @@ from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 logger = logging.getLogger(__name__)
-DIGITS_OF_FRACTION = re.compile(r"(\\[dt]?frac)(\d)(\d)")
-"""``\\frac14`` is a quarter in TeX, but docutils reads the number 14."""
+
+TEX = [
+    # \frac14 is a quarter, not a fraction of the number 14
+    (re.compile(r"(\\[dt]?frac)(\d)(\d)"), r"\1{\2}{\3}"),
+    # an index of an accented letter stands beside it, not under it
+    (re.compile(r"(\\(?:tilde|hat|bar)\s*(?:\{[^{}]*\}|\\?[a-zA-Z]+))_"), r"\1^{}_"),
+]
+MATHML = [
+    # bars of norms and absolute values keep the size of a letter, on both sides
+    (re.compile(r'<mo class="mathopen">([‖|])</mo>'), r'<mo form="prefix" stretchy="false">\1</mo>'),
+    (re.compile(r"<mo>([‖|])</mo>"), r'<mo form="postfix" stretchy="false">\1</mo>'),
+    # log x, but log(x)
+    (re.compile(r"(<mo>&ApplyFunction;</mo>)(?!\s*<mo[^>]*>\()"), r'\1<mspace width="0.17em"></mspace>'),
+]
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -32,7 +48,13 @@ def visit_math_block(self: HTML5Translator, node: nodes.math_block) -> None:
 def markup(node: nodes.math | nodes.math_block, *, as_block: bool) -> str:
     """The formula of a node; one that cannot be translated is a warning, and is shown as it was written."""
     try:
-        return tex2mathml(DIGITS_OF_FRACTION.sub(r"\1{\2}{\3}", node.astext()), as_block=as_block)
+        return mended(tex2mathml(mended(node.astext(), TEX), as_block=as_block), MATHML)
     except MathError as error:
         logger.warning("formula %r: %s", node.astext(), error, location=node)
-        return f"<code>{node.astext()}</code>"
+        return f"<code>{html.escape(node.astext())}</code>"
+
+
+def mended(text: str, rules: list[tuple[re.Pattern[str], str]]) -> str:
+    for pattern, replacement in rules:
+        text = pattern.sub(replacement, text)
+    return text

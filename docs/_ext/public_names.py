@@ -6,10 +6,12 @@ that are public in ``freeat`` are not described a second time.
 
 import importlib
 import inspect
+import sys
 from collections.abc import Iterable, Iterator
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.docutils import SphinxDirective
 
 import freeat
@@ -37,7 +39,7 @@ def by_room(names: Iterable[str]) -> Iterator[str]:
         room = ".".join(getattr(freeat, name).__module__.split(".")[:2])
         rooms.setdefault(room, []).append(name)
     for room in sorted(rooms, key=lambda room: (room != "freeat.api", room)):
-        title = room.removeprefix("freeat.").capitalize()
+        title = "In a few lines" if room == "freeat.api" else room.removeprefix("freeat.").capitalize()
         about = inspect.getdoc(importlib.import_module(room)) or ""
         yield from (title, "=" * len(title), "", about.splitlines()[0], "")
         yield from descriptions("freeat", rooms[room])
@@ -48,12 +50,34 @@ def descriptions(module: str, names: Iterable[str]) -> Iterator[str]:
     for name in names:
         value = getattr(importlib.import_module(module), name)
         kind = "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
-        yield f".. auto{kind}:: {module}.{name}"
+        yield f".. auto{kind}:: {home_of_data(module, name) if kind == 'data' else module}.{name}"
+        if kind == "data":
+            yield "   :no-value:"
         if kind == "class":
             yield "   :members:"
+        if is_protocol(value):
+            yield "   :undoc-members:"
         yield ""
+
+
+def home_of_data(package: str, name: str) -> str:
+    """The module that holds the text below a constant, where autodoc looks for it."""
+    modules = (module for module in sorted(sys.modules) if module.startswith(f"{package}."))
+    return next(m for m in modules if ("", name) in ModuleAnalyzer.for_module(m).find_attr_docs())
+
+
+def is_protocol(value: object) -> bool:
+    return getattr(value, "_is_protocol", False)
+
+
+def without_constructor(
+    app: Sphinx, kind: str, name: str, value: object, options: object, args: str | None, result: str | None
+) -> tuple[str | None, str | None]:
+    """A protocol is never called, so its description shows no arguments."""
+    return ("", None) if is_protocol(value) else (args, result)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("public-names", PublicNames)
+    app.connect("autodoc-process-signature", without_constructor)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -81,6 +81,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         algorithms=("fast", "free"),
     ),
 )
+"""All that the theorems assume, each with the algorithms whose theorem does."""
 
 
 def hypotheses(algorithm: str) -> list[Hypothesis]:
