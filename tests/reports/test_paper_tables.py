@@ -71,7 +71,7 @@ def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
     made = table("table-6")
     made["rows"][1] |= {"above_chance": False, "collapsed": 2}
     text = "\n".join(notes(made))
-    assert "CIFAR-10, Linf, Fast (10/255) did not get above chance" in text
+    assert "Not above chance, so that their gaps say nothing: CIFAR-10, Linf, Fast (10/255)." in text
     assert "had collapsed in 2 of 3 runs" in text
 
 

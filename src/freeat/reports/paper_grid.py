@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from freeat.chance import chance_remark
 from freeat.reports.paper_names import COLUMNS, data_name, label_name, norm_name
 from freeat.reports.table import spread
 
@@ -128,6 +127,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         "Measured: mean ± standard deviation over the seeds; without ± there was one seed. Training accuracy is on "
         "augmented images, as in the paper, and on the images as they are where it says plain."
     ]
+    at_chance = []
     for row in table["rows"]:
         name = f"{data_name(row['data'])}, {norm_name(row['norm'])}, {label_name(row['label'])}"
         for column, cell in (row["published"] or {}).items():
@@ -136,8 +136,10 @@ def notes(table: Mapping[str, Any]) -> list[str]:
                     f"{MISPRINT} {name}: printed {COLUMNS[column].lower()} {cell['value']:.1f}, "
                     f"its columns give {cell['recomputed']:.1f}."
                 )
-        if row.get("above_chance") is False:
-            lines.append(chance_remark(name))
-        if row.get("collapsed"):
+        if row["above_chance"] is False:
+            at_chance.append(name)
+        if row["collapsed"]:
             lines.append(f"{name} had collapsed in {row['collapsed']} of {len(row['runs'])} runs.")
+    if at_chance:
+        lines.append(f"Not above chance, so that their gaps say nothing: {'; '.join(at_chance)}.")
     return lines

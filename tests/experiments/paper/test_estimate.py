@@ -39,6 +39,12 @@ def test_one_seed_has_the_error_of_its_images_only() -> None:
     assert Estimate.of_cell(cell).interval() == (cell["low"], cell["high"])
 
 
+def test_the_interval_of_a_proportion_is_one_of_proportions() -> None:
+    cell = seed_cell([0.0, 0.02], [0.01, 0.01], (0, 1))
+    assert cell["low"] == 0 < cell["high"]
+    assert Estimate.of_cell(cell).interval()[0] < 0, "differences are judged with the whole error"
+
+
 def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
     one, other = [0.3, 0.34, 0.32], [0.5, 0.61, 0.55, 0.56]
     difference = Estimate.of_cell(seed_cell(other, [0.0] * 4)) - Estimate.of_cell(seed_cell(one, [0.0] * 3))

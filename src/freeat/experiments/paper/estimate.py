@@ -19,6 +19,9 @@ from scipy.special import stdtrit
 from freeat.intervals import Interval, mean_std
 
 LEVEL = 0.95
+PROPORTION, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
+"""Where accuracies lie, and where their differences do."""
+
 Cell = dict[str, Any]
 
 
@@ -84,16 +87,21 @@ def _quantile(p: float, freedom: float) -> float:
     return NormalDist().inv_cdf(p) if math.isinf(freedom) else float(stdtrit(freedom, p))
 
 
-def seed_cell(values: Sequence[float], image_errors: Sequence[float]) -> Cell:
-    """One value per seed and the error that the images leave in each, as a cell of a document."""
+def seed_cell(
+    values: Sequence[float], image_errors: Sequence[float], within: Interval = (-math.inf, math.inf)
+) -> Cell:
+    """One value per seed and the error that the images leave in each, as a cell of a document.
+
+    What is known to lie ``within`` two ends has an interval that does.
+    """
     mean, std = mean_std(list(values))
     image_error = math.fsum(image_errors) / len(image_errors)
     low, high = Estimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
     return {
         "mean": mean,
         "std": std,
-        "low": low,
-        "high": high,
+        "low": max(low, within[0]),
+        "high": min(high, within[1]),
         "seeds": len(values),
         "image_error": image_error,
     }

@@ -4,9 +4,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from freeat.experiments.paper.estimate import Cell, Estimate, exponent, proportion_error, seed_cell
+from freeat.experiments.paper.estimate import (
+    PROPORTION,
+    Cell,
+    Estimate,
+    exponent,
+    proportion_error,
+    seed_cell,
+)
 from freeat.experiments.paper.experiment import Entry, Experiment
-from freeat.experiments.paper.records import Reading, Record, evaluations, finished, reading, record_at
+from freeat.experiments.paper.records import Record, evaluations, finished, over_seeds, record_at
 from freeat.experiments.tasks import Measurement, Transferring
 
 Series = dict[str, Any]
@@ -51,7 +58,8 @@ def curves(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
 def _curve(histories: Sequence[Sequence[Record]]) -> Series:
     points = list(zip(*histories, strict=False))  # the points that all seeds have
     columns = {
-        name: [_over_seeds(point, f"robust_{name}") for point in points] for name in ("train", "test", "gap")
+        name: [over_seeds(point, f"robust_{name}", "augmented") for point in points]
+        for name in ("train", "test", "gap")
     }
     first = histories[0][: len(points)]
     return {
@@ -64,14 +72,6 @@ def _curve(histories: Sequence[Sequence[Record]]) -> Series:
         "images": [record["test"]["n"] for record in first],
         "collapse": [_collapse(history) for history in histories],
     }
-
-
-def _over_seeds(records: Sequence[Record], column: str) -> Cell:
-    return _cell([reading(record, column, "augmented") for record in records])
-
-
-def _cell(readings: Sequence[Reading]) -> Cell:
-    return seed_cell([r.value for r in readings], [r.image_error for r in readings])
 
 
 def _errors(column: Sequence[Cell]) -> Series:
@@ -117,18 +117,19 @@ def _cells(entry: Entry, measurement: Measurement) -> Iterator[tuple[str, Mappin
 
 
 def _against_radius(found: Sequence[Mapping[str, Any]]) -> Series:
-    by_eps: dict[float, list[Reading]] = {}
+    by_eps: dict[float, list[float]] = {}
     for cell in found:
-        p = cell["robust_accuracy"]
-        by_eps.setdefault(cell["eps"], []).append(
-            Reading(value=p, image_error=proportion_error(p, cell["n"]))
-        )
-    column = [_cell(by_eps[eps]) for eps in sorted(by_eps)]
+        by_eps.setdefault(cell["eps"], []).append(cell["robust_accuracy"])
+    n = min(cell["n"] for cell in found)
+    column = [
+        seed_cell(values, [proportion_error(p, n) for p in values], PROPORTION)
+        for _, values in sorted(by_eps.items())
+    ]
     return {
         "eps": sorted(by_eps),
         "accuracy": [cell["mean"] for cell in column],
         **_errors(column),
-        "n": min(cell["n"] for cell in found),
+        "n": n,
         "attack": found[0]["attack"].split(" from ")[0],
     }
 
@@ -140,7 +141,7 @@ def sizes(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
         records = [r for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
         if records and entry.n is not None:
             column = by_series.setdefault((_place(entry), entry.label), {})
-            column[entry.n] = _over_seeds(records, "robust_gap")
+            column[entry.n] = over_seeds(records, "robust_gap", "augmented")
     for (place, label), column in by_series.items():
         numbers = sorted(column)
         ordered = [column[n] for n in numbers]

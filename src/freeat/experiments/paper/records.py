@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from freeat.algorithms.names import parse_algorithm
-from freeat.experiments.paper.estimate import Cell, proportion_error, seed_cell
+from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
 from freeat.experiments.tasks import Training
 from freeat.intervals import wilson
 
@@ -72,13 +72,16 @@ def _proportion(part: Mapping[str, Any], kind: str, population: int | None) -> R
     return Reading(value=p, image_error=proportion_error(p, part["n"], population))
 
 
+def over_seeds(records: Sequence[Record], column: str, view: View) -> Cell:
+    """A column over the seeds' records."""
+    readings = [reading(record, column, view) for record in records]
+    within = DIFFERENCE if column.endswith("_gap") else PROPORTION
+    return seed_cell([r.value for r in readings], [r.image_error for r in readings], within)
+
+
 def cells(records: Sequence[Record], columns: Sequence[str], view: View) -> dict[str, Cell]:
     """Every column over the seeds' records."""
-    found = {}
-    for column in columns:
-        readings = [reading(record, column, view) for record in records]
-        found[column] = seed_cell([r.value for r in readings], [r.image_error for r in readings])
-    return found
+    return {column: over_seeds(records, column, view) for column in columns}
 
 
 def above_chance(record: Record, trained_on: Literal["clean", "robust"] = "robust") -> bool:
