@@ -1,9 +1,11 @@
 """Every code block of README and docs runs, or says why it cannot and is parsed instead.
 
-A block that cannot run here stands behind a comment ``<!-- not run: the reason -->``; its commands are then only
-checked for names and options that exist.
+The blocks of a page run in their order and in one folder, as its reader would type them. A comment before a block
+changes that: ``<!-- not run: the reason -->`` has its commands only checked for names, options and values that
+exist, and its Python compiled; ``<!-- file: its name -->`` saves the block as a file that later blocks use.
 """
 
+import doctest
 import re
 import shlex
 import subprocess
@@ -14,26 +16,39 @@ from pathlib import Path
 import click
 import pytest
 
-from freeat.cli import COMMANDS, cli, run
+from freeat.cli import cli, run
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in DOCS.rglob("*.md") if "_build" not in page.relative_to(DOCS).parts),
+]
+SHELL = {"sh", "console"}
+EXECUTED = {*SHELL, "python", "pycon"}
+SHOWN = {"yaml", "json", "text", "html", "bibtex", "mermaid"}
+"""Kinds of blocks that are there to be read."""
+
 FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>[^>]+) -->\s*)?^```(?P<kind>sh|console|python)\n(?P<code>.*?)^```",
+    r"(?:<!-- (?P<mark>not run|file): (?P<note>[^>]+?) -->\s*)?"
+    r"^(?P<indent> *)```(?P<kind>[^`\n]*)\n(?P<code>.*?)^(?P=indent)```$",
     re.S | re.M,
 )
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page, and the reason why it cannot run here, if there is one."""
+    """A fenced block of a page; ``reason`` says why it cannot run here, ``file`` where it is saved instead."""
 
     kind: str
     code: str
+    indent: str
     reason: str | None
+    file: str | None
 
     def __str__(self) -> str:
-        return self.code.strip().splitlines()[0][:60]
+        return self.code.strip().partition("\n")[0][:60]
 
     @property
     def commands(self) -> list[list[str]]:
@@ -44,9 +59,18 @@ class Block:
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
-def blocks(page: Path, *kinds: str) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [Block(m["kind"], m["code"], m["reason"]) for m in FENCE.finditer(text) if m["kind"] in kinds]
+def blocks(page: Path) -> list[Block]:
+    found = FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [
+        Block(
+            kind=m["kind"].strip(),
+            code=m["code"],
+            indent=m["indent"],
+            reason=m["note"] if m["mark"] == "not run" else None,
+            file=m["note"] if m["mark"] == "file" else None,
+        )
+        for m in found
+    ]
 
 
 def freeat_words(words: list[str]) -> list[str] | None:
@@ -58,48 +82,86 @@ def freeat_words(words: list[str]) -> list[str] | None:
     return None
 
 
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
 def test_the_readme_has_blocks() -> None:
-    assert blocks(PAGES[0], "python")
-    assert blocks(PAGES[0], "sh")
+    assert {block.kind for block in blocks(PAGES[0])} >= {"sh", "console", "python"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_blocks(page: Path, tmp_path: Path) -> None:
-    for block in blocks(page, "python"):
-        compile(block.code, page.name, "exec")
-        if block.reason is None:
-            call = [sys.executable, "-W", "error", "-c", block.code]
-            done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
-            assert done.returncode == 0, f"{block}\n{done.stderr}"
+@every_page
+def test_no_block_escapes(page: Path) -> None:
+    """A kind that is not known here, or a block in a list, would never be run; a lost fence hides the rest."""
+    found = blocks(page)
+    for block in found:
+        known = block.kind in EXECUTED | SHOWN or re.fullmatch(r"\{[a-z-]+\}.*", block.kind)
+        assert known, f"```{block.kind} is neither run nor known as something to be read: {block}"
+        assert not (block.indent and block.kind in EXECUTED), f"indented: {block}"
+    fences = [
+        line for line in page.read_text(encoding="utf-8").splitlines() if line.strip().startswith("```")
+    ]
+    assert len(fences) == 2 * len(found), "a fence is not closed"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands(
+@every_page
+def test_blocks(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The commands of a page, in their order and in one folder, as its reader types them."""
     monkeypatch.chdir(tmp_path)
-    for block in blocks(page, "sh", "console"):
-        for words in block.commands:
-            args = freeat_words(words)
-            if args is None:
-                check_known_tool(words)
-            elif block.reason is not None:
-                check_well_formed(args)
-            else:
-                assert run(args) == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a command may add the folder, for a model that lies there
+    for block in blocks(page):
+        if block.file is not None:
+            (tmp_path / block.file).write_text(block.code, encoding="utf-8")
+            sys.modules.pop(Path(block.file).stem, None)
+        elif block.kind == "python":
+            check_python(block, page)
+        elif block.kind in SHELL:
+            check_commands(block, capsys)
 
 
-def check_well_formed(args: list[str]) -> None:
+@every_page
+def test_sessions(page: Path) -> None:
+    """What a Python session shows is what it prints; the sessions of a page are one."""
+    code = "\n".join(block.code for block in blocks(page) if block.kind == "pycon")
+    said: list[str] = []
+    session = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), 0)
+    outcome = doctest.DocTestRunner().run(session, out=said.append)
+    assert outcome.failed == 0, "".join(said)
+    assert outcome.attempted == len(re.findall(r"^>>> ", code, re.M))
+
+
+def check_python(block: Block, page: Path) -> None:
+    """Python runs in a process of its own, with every warning an error."""
+    compile(block.code, page.name, "exec")
+    if block.reason is None:
+        call = [sys.executable, "-W", "error", "-c", block.code]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+def check_commands(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in block.commands:
+        args = freeat_words(words)
+        if args is None:
+            check_known_tool(words)
+        elif block.reason is not None:
+            check_well_formed(args)
+        else:
+            assert run(args) == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
+
+
+def check_well_formed(args: list[str], group: click.Group = cli) -> None:
     """A command that cannot run here: its name and options exist, and its values parse."""
     if args[0].startswith("-"):
         assert run(args) == 0
         return
-    assert args[0] in COMMANDS, shlex.join(args)
-    context = click.Context(cli)
-    command = cli.get_command(context, args[0])
-    assert command is not None
-    command.make_context(args[0], args[1:], parent=context)
+    context = click.Context(group)
+    command = group.get_command(context, args[0])
+    assert command is not None, f"{group.name} has no command {args[0]!r}"
+    if isinstance(command, click.Group):
+        check_well_formed(args[1:], command)
+    else:
+        command.make_context(args[0], args[1:], parent=context)
 
 
 def check_known_tool(words: list[str]) -> None:
