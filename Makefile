@@ -10,6 +10,7 @@ SLOW   := $(VENV)/.installed-slow
 
 demo: $(STAMP)
 	$(BIN)/freeat compare --preset demo --out demo
+	$(BIN)/freeat report demo --out demo/report.html --title "Six algorithms on handwritten digits"
 
 test: lint types unit
 
@@ -40,6 +41,7 @@ package: $(STAMP)
 	$(VENV)-wheel/bin/freeat --version
 	$(VENV)-wheel/bin/freeat train --data digits --model mlp --algorithm free-4 --norm l2 --eps 0.5 \
 		--updates 40 --train-size 200 --out $(VENV)-wheel/run --json
+	$(VENV)-wheel/bin/freeat report $(VENV)-wheel/run --out $(VENV)-wheel/report.html
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "freeat.commands.stability",
         "Measure algorithmic stability by twin runs on neighbouring data sets.",
     ),
+    "report": ("freeat.commands.report", "Write one HTML page of everything that lies in some folders."),
     "bound": ("freeat.commands.bound", "Evaluate the generalization bounds of Theorems 2, 4 and 5."),
     "export": ("freeat.commands.export", "Write a run's model as safetensors, JSON, a model card and ONNX."),
     "data": ("freeat.commands.data", "List and fetch data sets."),
