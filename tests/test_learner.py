@@ -261,3 +261,25 @@ def test_an_empty_share_of_a_batch_makes_no_pass_and_no_gradient() -> None:
 def test_an_impossible_micro_batch_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1 image"):
         learner_of(smooth_net(), micro_batch=0)
+
+
+@pytest.mark.parametrize("algorithm", [Free(ball=BALLS["l2"], m=2), Vanilla(ball=BALLS["linf"], m=2)])
+def test_a_frameworks_backward_pass_takes_the_place_of_the_own(algorithm: Free | Vanilla) -> None:
+    """It sees one scalar for each weight update; one that scales it changes g_δ in length only, not δ."""
+    x, y = images(0, 6)
+    seen: list[Tensor] = []
+
+    def scaled(loss: Tensor) -> None:
+        seen.append(loss.detach())
+        (loss * 8).backward()
+        for p in net.parameters():
+            p.grad /= 8
+
+    plain, net = smooth_net(), smooth_net()
+    expected = algorithm.step(learner_of(plain), x, y)
+    learner = learner_of(net, backward=scaled)
+    record = algorithm.step(learner, x, y)
+    assert len(seen) == learner.updates
+    torch.testing.assert_close(seen[-1], expected.losses.mean())
+    torch.testing.assert_close(record.delta, expected.delta)
+    torch.testing.assert_close(weights(net), weights(plain))
