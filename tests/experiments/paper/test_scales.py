@@ -1,0 +1,25 @@
+"""What every scale must keep of the paper."""
+
+import pytest
+
+from freeat.experiments.paper.scales import SCALES, find_scale
+from freeat.experiments.paper.settings import NORMS, radius
+
+
+@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_square_is_run_at_the_training_radii(name: str, norm: str) -> None:
+    """The claim that no gradients are masked compares it with PGD there."""
+    scale = find_scale(name)
+    radii = scale.square_grid.radii(norm)
+    assert all(radius(data, norm) in radii for data in ("cifar10", "cifar100", "tiny-imagenet"))
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_quarter_of_the_training_is_on_the_curve(name: str) -> None:
+    assert find_scale(name).curve_points % 4 == 0
+
+
+def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="hour"):
+        find_scale("houre")
