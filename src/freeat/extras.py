@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
@@ -15,7 +16,9 @@ _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)(?P<range>[^;]*);\s*extra == ['\
 def need(module: str, *, extra: str, what: str) -> ModuleType:
     """A module of an extra; where it is missing, ``what`` needs it and the error says how to install it."""
     try:
-        return importlib.import_module(module)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a package says of its own insides while it is imported
+            return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(
             f"{what} needs the package {error.name}, which is not installed: {install_command(extra)}"
