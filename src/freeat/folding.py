@@ -20,7 +20,7 @@ def folded(model: nn.Module) -> Iterator[None]:
 
     Its weights are frozen and it is in evaluation mode; a layer that is not stays as it is.
     """
-    pairs = [pair for pair in _pairs(model) if _may_fold(*pair)]
+    pairs = list(_foldable(model))
     weights = [(conv, conv.weight, conv.bias) for conv, _ in pairs]
     try:
         for conv, norm in pairs:
@@ -34,7 +34,18 @@ def folded(model: nn.Module) -> Iterator[None]:
             norm.__dict__.pop("forward", None)
 
 
-def _pairs(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
+def _foldable(model: nn.Module) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
+    """The plain convolutions followed by a plain batch norm at rest, with nobody looking at what is between."""
+    for conv, norm in _consecutive(model):
+        if type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d:
+            at_rest = not norm.training and norm.running_mean is not None and not conv.weight.requires_grad
+            watched = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in (conv, norm))
+            plain = "forward" not in norm.__dict__ and not parametrize.is_parametrized(conv)
+            if at_rest and plain and not watched:
+                yield conv, norm
+
+
+def _consecutive(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
     """Modules of which the second takes the output of the first and nobody else does.
 
     That is plain in ``nn.Sequential``; a block whose forward says it tells of it by its ``folds``.
@@ -44,16 +55,6 @@ def _pairs(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
             yield from pairwise(module)
         for first, second in getattr(type(module), "folds", ()):
             yield getattr(module, first), getattr(module, second)
-
-
-def _may_fold(conv: nn.Module, norm: nn.Module) -> bool:
-    """Whether these are a plain convolution and a plain batch norm at rest, and nobody looks at what is between."""
-    if type(conv) is not nn.Conv2d or not isinstance(norm, nn.BatchNorm2d | nn.SyncBatchNorm):
-        return False
-    at_rest = not norm.training and norm.running_mean is not None and not conv.weight.requires_grad
-    hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in (conv, norm))
-    plain = "forward" not in norm.__dict__ and not parametrize.is_parametrized(conv)
-    return at_rest and plain and not hooked
 
 
 @torch.no_grad()
