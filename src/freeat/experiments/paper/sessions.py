@@ -1,5 +1,6 @@
 """How long a reproduction took, over all the processes that worked at it, also those that were killed."""
 
+import logging
 import secrets
 import time
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from typing import Any
 
 from freeat.errors import InputError
 from freeat.files import read_json, write_json
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 
@@ -45,8 +48,8 @@ def sessions(plan: Path) -> Iterator[dict[str, Any]]:
     for path in sorted(plan.with_suffix(".sessions").glob("*.json")):
         try:
             yield read_json(path, format=FORMAT)
-        except InputError:  # it is for the record only
-            continue
+        except InputError as error:  # of the time that was taken, not of the results
+            log.warning("the time taken lacks a session: %s", error)
 
 
 def taken(plan: Path) -> float:
