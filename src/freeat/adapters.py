@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from freeat.attacks.measurement import home
 from freeat.errors import InputError
 from freeat.extras import need
+from freeat.judged_batches import home
 from freeat.machine import resolve_device
 from freeat.models import check_logits
 from freeat.opening import load, stored_model

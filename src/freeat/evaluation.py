@@ -12,9 +12,9 @@ from freeat.data import Augmentation, Images
 from freeat.errors import wrong_type
 from freeat.freezing import lent
 from freeat.intervals import difference, sampled, wilson
+from freeat.judged_batches import Columns, judged_batches
 from freeat.learner import Passes
 from freeat.objectives import cross_entropy
-from freeat.streams import ImageCoins
 from freeat.threat import Ball
 from freeat.world import ALONE, World
 
@@ -90,46 +90,33 @@ def evaluate(
     check_ball(ball)
     if not isinstance(images, Images):
         raise wrong_type("images", images, "pass a split of a data set, such as data.test")
-    mine = world.share(len(images))
-    rows = torch.arange(len(images))[mine]
-    columns: list[list[Tensor]] = [[], [], [], []]
-    passes = Passes()
-    weight = next(model.parameters())
+    mine = torch.arange(len(images))[world.share(len(images))]
+    found, passes = Columns(), Passes()
     with lent(model):
-        for part in torch.split(rows, batch_size):
-            coins = ImageCoins(seed, images.index[part.to(images.index.device)].tolist())
-            x, y = images.batch(part, augment, coins)
-            x, y = x.to(weight.device, weight.dtype), y.to(weight.device)
+        for batch in judged_batches(model, images, batch_size, seed=seed, rows=mine, augment=augment):
             with torch.no_grad():
-                clean = model(x)
-            attacked = attack(model, x, y, ball, coins, with_loss=True)
+                clean = model(batch.x)
+            attacked = attack(model, batch.x, batch.y, ball, batch.coins, with_loss=True)
             assert attacked.loss is not None
-            passes.forward += len(y) + attacked.passes.forward
+            passes.forward += len(batch.y) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
-            values = (clean.argmax(-1) == y, cross_entropy(clean, y), ~attacked.fooled, attacked.loss)
-            for column, value in zip(columns, values, strict=True):
-                column.append(value.cpu())
-    empty = [
-        torch.zeros(0, dtype=torch.bool),
-        torch.zeros(0),
-        torch.zeros(0, dtype=torch.bool),
-        torch.zeros(0),
-    ]
-    joined = [
-        world.concatenate(torch.cat(column) if column else e)
-        for column, e in zip(columns, empty, strict=True)
-    ]
-    total = passes.over(world, images.x.device)
+            found.add(
+                clean_correct=clean.argmax(-1) == batch.y,
+                clean_loss=cross_entropy(clean, batch.y),
+                robust_correct=~attacked.fooled,
+                robust_loss=attacked.loss,
+            )
+    columns = {name: world.concatenate(values) for name, values in found.joined().items()}
     return Outcome(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        clean_correct=joined[0],
-        clean_loss=joined[1],
-        robust_correct=joined[2],
-        robust_loss=joined[3],
+        clean_correct=columns["clean_correct"],
+        clean_loss=columns["clean_loss"],
+        robust_correct=columns["robust_correct"],
+        robust_loss=columns["robust_loss"],
         classes=classes,
         population=population or len(images),
-        passes=total,
+        passes=passes.over(world, images.x.device),
     )
 
 

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from freeat.attacks.measurement import BATCH, Measurement, Progress, home, joined, measure
+from freeat.attacks.measurement import BATCH, Measurement, Progress, joined, measure
 from freeat.attacks.names import parse_attack
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.data.samples import Sample, blocks, sample_size
 from freeat.errors import InputError
 from freeat.evaluation import gap
+from freeat.judged_batches import home
 from freeat.models import check_logits
 from freeat.streams import layer_coins, stream_key
 from freeat.threat import Ball

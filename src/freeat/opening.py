@@ -109,7 +109,7 @@ def open_model(
     model = model.to(device)
     if not isinstance(reference, nn.Module):
         model = model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    models.check_logits(model, data.shape, len(data.classes), device)
+    models.check_logits(model, data.shape, len(data.classes), device, images=data.glimpse)
     return Opened(
         name=name or title,
         model=model,

@@ -8,25 +8,21 @@ from typing import Any
 from freeat.attacks.cells import Cells
 from freeat.attacks.examples import save_examples
 from freeat.attacks.honesty import Check, compare_cells
-from freeat.attacks.measurement import measure
 from freeat.attacks.plan import (
     Cell,
     Plan,
+    Trial,
     Watch,
     check_distinct,
     facts,
     gaps,
     home_of,
     identity,
-    title,
     unwatched,
 )
 from freeat.attacks.probe import probe
-from freeat.attacks.verdict import Attack
-from freeat.data import Images
 from freeat.errors import InputError
 from freeat.opening import Opened
-from freeat.threat import Ball
 
 
 def attack_models(
@@ -49,40 +45,21 @@ def attack_models(
     checks: list[Check] = []
     for model in models:
         store = Cells(home_of(model, folder))
-        cells += [_cell(model, plan, cell, store, examples, watch) for cell in plan.cells()]
+        cells += [_cell(model, plan, trial, store, examples, watch) for trial in plan.trials()]
         checks += _probes(model, plan, store, watch)
     checks += compare_cells(cells)
     return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
 
 
-def _cell(
-    model: Opened,
-    plan: Plan,
-    cell: tuple[str, Images, int, Attack, Ball],
-    store: Cells,
-    examples: bool,
-    watch: Watch,
-) -> Cell:
-    split, images, population, attack, ball = cell
-    key = identity("attack", model, split, images, attack, ball, plan.seed)
-    about = facts(model, plan, split, attack, ball)
+def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool, watch: Watch) -> Cell:
+    key = identity("attack", model, trial.split, trial.images, trial.attack, trial.ball, plan.seed)
+    about = facts(model, plan, trial)
     kept = examples_path(store.folder, about) if examples and store.folder is not None else None
     found = store.find(key)
     if found is None or (kept is not None and not kept.is_file()):
-        measurement = measure(
-            model.model,
-            images,
-            attack,
-            ball,
-            classes=len(plan.data.classes),
-            seed=plan.seed,
-            population=population,
-            batch_size=plan.batch_size,
-            progress=watch(title(model.name, attack, ball, split), len(images)),
-            keep_delta=kept is not None,
-        )
+        measurement = plan.measure(model, trial, watch, keep_delta=kept is not None)
         if kept is not None:
-            save_examples(kept, images, measurement, plan.data.classes)
+            save_examples(kept, trial.images, measurement, plan.data.classes)
         found = store.store(key, about | measurement.summary())
     return found | {"model": model.name}
 

@@ -19,15 +19,13 @@ def save_examples(path: Path, images: Images, measurement: Measurement, classes:
 
     ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
     """
-    if measurement.delta is None:
-        raise InputError("the measurement kept no perturbations: measure with keep_delta=True")
     x, y = images.to("cpu").batch(measurement.index.new_tensor(range(len(images))))
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
             file,
             format=np.int64(FORMAT),
             x=x.contiguous().numpy(),
-            delta=measurement.delta.float().contiguous().numpy(),
+            delta=measurement.perturbations.float().contiguous().numpy(),
             y=y.numpy(),
             predicted=measurement.predicted.numpy(),
             clean_correct=measurement.clean_correct.numpy(),

@@ -10,6 +10,7 @@ from freeat.attacks.honesty import compare_cells
 from freeat.attacks.plan import (
     Cell,
     Plan,
+    Trial,
     Watch,
     architecture,
     check_distinct,
@@ -17,14 +18,11 @@ from freeat.attacks.plan import (
     gaps,
     home_of,
     identity,
-    title,
     unwatched,
 )
-from freeat.attacks.transfer import transfer
+from freeat.attacks.transfer import apply_to
 from freeat.attacks.verdict import Attack
-from freeat.data import Images
 from freeat.opening import Opened
-from freeat.threat import Ball
 
 
 def transfer_models(
@@ -44,8 +42,8 @@ def transfer_models(
     cells = [
         cell
         for source in sources
-        for column in plan.cells()
-        for cell in _row(source, targets, plan, column, folder, watch)
+        for trial in plan.trials()
+        for cell in _row(source, targets, plan, trial, folder, watch)
     ]
     checks = compare_cells(cells)
     return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
@@ -55,34 +53,23 @@ def _row(
     source: Opened,
     targets: Sequence[Opened],
     plan: Plan,
-    column: tuple[str, Images, int, Attack, Ball],
+    trial: Trial,
     folder: Path | None,
     watch: Watch,
 ) -> list[Cell]:
     """One source against all targets, in one split and ball."""
-    split, images, population, attack, ball = column
+    split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
     keys = [identity("transfer", t, split, images, attack, ball, plan.seed) | of_source for t in targets]
     stores = [Cells(home_of(target, folder)) for target in targets]
     found = [store.find(key) for store, key in zip(stores, keys, strict=True)]
     missing = [i for i, cell in enumerate(found) if cell is None]
     if missing:
-        measured = transfer(
-            source.model,
-            [targets[i].model for i in missing],
-            images,
-            attack,
-            ball,
-            classes=len(plan.data.classes),
-            seed=plan.seed,
-            population=population,
-            batch_size=plan.batch_size,
-            progress=watch(title(source.name, attack, ball, split), len(images)),
-        )
-        for i, measurement in zip(missing, measured, strict=True):
-            about = facts(targets[i], plan, split, attack, ball)
-            pair = _pair(source, targets[i], attack)
-            found[i] = stores[i].store(keys[i], about | pair | measurement.summary())
+        made = plan.measure(source, trial, watch, keep_delta=True)
+        for i in missing:
+            measurement = apply_to(targets[i].model, images, made, ball, batch_size=plan.batch_size)
+            about = facts(targets[i], plan, trial) | _pair(source, targets[i], attack)
+            found[i] = stores[i].store(keys[i], about | measurement.summary())
     return [
         cell | _pair(source, target, attack)
         for target, cell in zip(targets, found, strict=True)

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from freeat.attacks.verdict import Attack
 from freeat.data import Images
+from freeat.errors import InputError
 from freeat.freezing import lent
 from freeat.intervals import wilson
+from freeat.judged_batches import Columns, home, judged_batches
 from freeat.learner import Passes
-from freeat.streams import ImageCoins
 from freeat.threat import Ball
 
 BATCH = 256
@@ -39,6 +40,13 @@ class Measurement:
     notes: tuple[str, ...]
     classes: int
     population: int
+
+    @property
+    def perturbations(self) -> Tensor:
+        """δ of every image, where they were kept."""
+        if self.delta is None:
+            raise InputError("the measurement kept no perturbations: measure with keep_delta=True")
+        return self.delta
 
     def summary(self) -> dict[str, Any]:
         """Accuracies with 95 % intervals, whole and per class, and what they cost, as plain numbers.
@@ -104,26 +112,16 @@ def measure(
     keep_delta: bool = True,
 ) -> Measurement:
     """Attack every image in evaluation mode. What counts as fooled is confirmed by the model on the stored x + δ."""
-    device, dtype = home(model)
-    images = images.to(device)
-    columns: dict[str, list[Tensor]] = {
-        "clean": [],
-        "robust": [],
-        "predicted": [],
-        "delta": [],
-        "queries": [],
-    }
-    passes = Passes()
+    images = images.to(home(model)[0])
+    found, passes = Columns(), Passes()
     notes: dict[str, None] = {}
     began = time.perf_counter()
     with lent(model):
-        for rows in torch.split(torch.arange(len(images)), batch_size):
-            coins = ImageCoins(seed, images.index[rows.to(device)].tolist())
-            x, y = images.batch(rows)
-            x = x.to(dtype)
+        for batch in judged_batches(model, images, batch_size, seed=seed):
+            x, y = batch.x, batch.y
             with torch.no_grad():
                 clean = model(x).argmax(-1) == y
-            attacked = attack(model, x, y, ball, coins)
+            attacked = attack(model, x, y, ball, batch.coins)
             predicted = y.clone()
             claimed = attacked.fooled.nonzero().squeeze(-1)
             if len(claimed):
@@ -131,27 +129,47 @@ def measure(
             passes.forward += len(x) + len(claimed) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
             notes |= dict.fromkeys(attacked.notes)
-            found = {"clean": clean, "robust": predicted == y, "predicted": predicted}
+            found.add(clean_correct=clean, robust_correct=predicted == y, predicted=predicted)
             if keep_delta:
-                found["delta"] = attacked.delta
+                found.add(delta=attacked.delta)
             if attacked.queries is not None:
-                found["queries"] = attacked.queries
-            for name, value in found.items():
-                columns[name].append(value.cpu())
+                found.add(queries=attacked.queries)
             if progress is not None:
                 progress(len(x))
-    joined = {name: torch.cat(parts) for name, parts in columns.items() if parts}
-    return Measurement(
-        index=images.index.cpu(),
-        y=images.y.cpu(),
-        clean_correct=joined["clean"],
-        robust_correct=joined["robust"],
-        predicted=joined["predicted"],
-        delta=joined.get("delta"),
-        queries=joined.get("queries"),
+    return measurement_of(
+        images,
+        found,
         passes=passes,
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
+        classes=classes,
+        population=population,
+    )
+
+
+def measurement_of(
+    images: Images,
+    found: Columns,
+    *,
+    passes: Passes,
+    seconds: float,
+    classes: int,
+    population: int | None,
+    notes: tuple[str, ...] = (),
+) -> Measurement:
+    """What was found of these images as a measurement; without a population they are all there are."""
+    columns = found.joined()
+    return Measurement(
+        index=images.index.cpu(),
+        y=images.y.cpu(),
+        clean_correct=columns["clean_correct"],
+        robust_correct=columns["robust_correct"],
+        predicted=columns["predicted"],
+        delta=columns.get("delta"),
+        queries=columns.get("queries"),
+        passes=passes,
+        seconds=seconds,
+        notes=notes,
         classes=classes,
         population=population or len(images),
     )
@@ -182,11 +200,3 @@ def labels(model: nn.Module, x: Tensor, delta: Tensor, ball: Ball) -> Tensor:
     """The labels the model gives to x + δ."""
     predicted: Tensor = model(ball.apply(x, delta)).argmax(-1)
     return predicted
-
-
-def home(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where the model's weights are, and how wide its floating-point numbers."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.is_floating_point():
-            return tensor.device, tensor.dtype
-    return torch.device("cpu"), torch.float32

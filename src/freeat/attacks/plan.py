@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from freeat.attacks.measurement import BATCH, Progress
+from freeat.attacks.measurement import BATCH, Measurement, Progress, measure
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.errors import InputError, unknown_name
@@ -24,6 +24,21 @@ SPLITS = ("train", "test")
 def unwatched(title: str, images: int) -> Progress:
     """Nobody looks on."""
     return lambda done: None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Trial:
+    """One attack in one ball on images of one split, which has ``population`` of them."""
+
+    split: str
+    images: Images
+    population: int
+    attack: Attack
+    ball: Ball
+
+    def title(self, model: str) -> str:
+        """A line for whoever watches."""
+        return f"{model}: {self.attack.name}, {self.ball.norm} ε = {self.ball.eps:.4g}, {self.split}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -54,13 +69,28 @@ class Plan:
         whole = self.data.train if split == "train" else self.data.test
         return whole.take(torch.arange(min(self.n or len(whole), len(whole)))), len(whole)
 
-    def cells(self) -> Iterator[tuple[str, Images, int, Attack, Ball]]:
+    def trials(self) -> Iterator[Trial]:
         """Every split, attack and radius in turn."""
         for split in self.splits:
             images, population = self.images(split)
             for attack in self.attacks:
                 for ball in self.balls:
-                    yield split, images, population, attack, ball
+                    yield Trial(split=split, images=images, population=population, attack=attack, ball=ball)
+
+    def measure(self, model: Opened, trial: Trial, watch: Watch, *, keep_delta: bool) -> Measurement:
+        """A model under one trial."""
+        return measure(
+            model.model,
+            trial.images,
+            trial.attack,
+            trial.ball,
+            classes=len(self.data.classes),
+            seed=self.seed,
+            population=trial.population,
+            batch_size=self.batch_size,
+            progress=watch(trial.title(model.name), len(trial.images)),
+            keep_delta=keep_delta,
+        )
 
 
 def identity(
@@ -85,13 +115,14 @@ def architecture(model: Opened) -> str:
     return hashlib.sha256(repr(model.model).encode()).hexdigest()
 
 
-def facts(model: Opened, plan: Plan, split: str, attack: Attack, ball: Ball) -> Cell:
+def facts(model: Opened, plan: Plan, trial: Trial) -> Cell:
     """What a cell says about itself besides its result."""
+    attack, ball = trial.attack, trial.ball
     return {
         "model": model.name,
         "weights": model.digest,
         "data": plan.data.name,
-        "split": split,
+        "split": trial.split,
         "attack": attack.name,
         "verdict": getattr(attack, "verdict", "worst"),
         "black_box": attack.black_box,
@@ -127,8 +158,3 @@ def home_of(model: Opened, folder: Path | None) -> Path | None:
     if folder is not None:
         return folder
     return None if model.folder is None else model.folder / "attacks"
-
-
-def title(model: str, attack: Attack, ball: Ball, split: str) -> str:
-    """A line for whoever watches."""
-    return f"{model}: {attack.name}, {ball.norm} ε = {ball.eps:.4g}, {split}"

@@ -5,12 +5,13 @@ from torch import Tensor, nn
 
 from freeat.attacks.ascent import delta_gradient
 from freeat.attacks.honesty import MASKED, Check, outdone
-from freeat.attacks.measurement import home, measure
+from freeat.attacks.measurement import measure
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.data import Images
 from freeat.freezing import frozen
+from freeat.judged_batches import home
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, Ball
 
