@@ -1,9 +1,11 @@
 """Tracking: the history under its usual names, the same after a resume, each step once."""
 
 import struct
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,6 +146,23 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folders = list((tmp_path / "run" / "wandb").glob("offline-run-*"))
     assert len(folders) == 3
     assert len({folder.name.rpartition("-")[2] for folder in folders}) == 1  # one run in all sessions
+
+
+def test_a_wandb_that_does_not_begin_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Refusal(Exception):
+        pass
+
+    def init(**settings: Any) -> None:
+        raise Refusal("no API key")
+
+    wandb = SimpleNamespace(Error=Refusal, init=init, Settings=lambda **settings: None)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "wandb"]) == 2
+    assert "no API key" in (told := capsys.readouterr().err)
+    assert "WANDB_MODE=offline" in told
+    assert run(["train", *arguments(out=tmp_path / "run")]) == 0
 
 
 def test_tracking_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

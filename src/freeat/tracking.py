@@ -10,7 +10,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from freeat.errors import unknown_name
+from freeat.errors import InputError, unknown_name
 from freeat.extras import need
 from freeat.files import read_json, write_json
 from freeat.store import Record, RunFolder
@@ -63,14 +63,20 @@ class WandbLog:
         found = read_json(self._note, format=FORMAT) if self._note.is_file() else None
         self.id: str = found["id"] if found else secrets.token_hex(4)
         self.last: int = found["last"] if found else -1
-        self._run = self._wandb.init(
-            id=self.id,
-            resume="allow",
-            name=folder.path.resolve().name,
-            dir=str(folder.path),
-            config=folder.description["resolved"],
-            settings=self._wandb.Settings(console="off", silent=True),
-        )
+        try:
+            self._run = self._wandb.init(
+                id=self.id,
+                resume="allow",
+                name=folder.path.resolve().name,
+                dir=str(folder.path),
+                config=folder.description["resolved"],
+                settings=self._wandb.Settings(console="off", silent=True),
+            )
+        except self._wandb.Error as error:
+            raise InputError(
+                f"wandb does not begin ({error}): run `wandb login`, or set WANDB_MODE=offline and run the same "
+                "command again to go on"
+            ) from None
 
     def write(self, update: int, values: dict[str, float]) -> None:
         self._run.log(values, step=update)
