@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import freeat
 from freeat.attacks.measurement import measure
@@ -94,6 +94,12 @@ def test_a_part_of_the_training_images_widens_the_interval(model: nn.Module) -> 
     assert part["high"] - part["low"] > whole["high"] - whole["low"]
 
 
+def test_a_loaders_images_are_those_of_its_sampler(model: nn.Module) -> None:
+    some = loader(TRAIN, sampler=SubsetRandomSampler(range(40)))
+    found = freeat.robust_gap(model, some, TEST, BALL, attack="fgsm", size=20)
+    assert (found.train["n"], found.train["population"]) == (20, 40)
+
+
 def test_nothing_else_notices(model: nn.Module) -> None:
     """Modes, gradients, weights and every generator are as they were, also a shuffling loader's own."""
     model[2].eval()
@@ -133,6 +139,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "shape": ({"train": (torch.zeros(4, 3, 8, 8), torch.zeros(4).long())}, "fails on images of shape"),
     "size": ({"size": 0}, "at least 1 image"),
     "size of a stream": ({"train": (pair for pair in ()), "size": 3}, "does not say how many"),
+    "size of batches": ({"train": list(loader(TRAIN)), "size": 3}, "does not say how many"),
     "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
     "radius": ({"ball": freeat.L2(9.0)}, "diagonal of the box"),
 }

@@ -76,7 +76,8 @@ class TrainSpec(_Words):
     """Everything that determines the weights of a trained model."""
 
     data: str = _setting(
-        "digits", "data set by name (see `freeat data list`), or an .npz file or image folder"
+        "digits",
+        "data set by name (see `freeat data list`), or an .npz file, image folder, or 🤗 parquet or arrow files",
     )
     train_size: int | None = _setting(None, "train on a nested random subset of this many images")
     validation: float = _setting(0.0, "hold out this part of the training images (a fraction or a count)")

@@ -167,7 +167,7 @@ def _stand_in(data: DataSet, path: Path) -> DataSet:
 def _load_npz(path: Path) -> DataSet:
     if path.suffix != ".npz":
         raise InputError(
-            f"{path}: not a data set; give an .npz file, a folder or zip of images, or a known name"
+            f"{path}: not a data set; give an .npz or .parquet file, a folder or zip of images, or a known name"
         )
     return _of_npz(path.stem, path)
 

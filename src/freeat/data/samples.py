@@ -18,7 +18,10 @@ def sample_size(sample: Sample) -> int | None:
     """How many images a sample has, where it says so."""
     if isinstance(sample, tuple):
         return len(sample[0])
-    counted = getattr(sample, "dataset", sample)  # a loader's own length counts batches
+    if isinstance(sample, DataLoader):
+        counted: object = sample.sampler  # the loader's own length counts batches
+    else:
+        counted = sample if isinstance(sample, Images | Dataset) else None
     return len(counted) if isinstance(counted, Sized) else None
 
 
