@@ -10,8 +10,8 @@ import pytest
 from freeat.errors import InputError
 from freeat.experiments.paper import plan_file
 from freeat.experiments.paper.catalogue import experiments
-from freeat.experiments.paper.plan_file import plan_path, settled_plan
-from freeat.experiments.paper.planner import LeftOut, Plan, wishes
+from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan
+from freeat.experiments.paper.planner import Item, LeftOut, Plan, wishes
 from freeat.experiments.paper.scales import SMOKE
 from freeat.experiments.tasks import Site
 
@@ -49,3 +49,11 @@ def test_another_request_has_another_plan(tmp_path: Path) -> None:
         for name in ("table-1", "table-2", "figure-5")
     }
     assert len(paths) == 2  # Figure 5 needs the runs of Table 1
+
+
+def test_plans_that_share_a_task_are_found(tmp_path: Path) -> None:
+    for name, keys in {"a": "xy", "b": "yz", "c": "z"}.items():
+        items = tuple(Item(key=key, name=key, rank=0, passes=1.0, seconds=1.0) for key in keys)
+        plan = Plan(items=items, left_out=(), workers=1, budget=None)
+        settled_plan(tmp_path / f"plan-{name}.json", lambda plan=plan: (plan, {}))
+    assert [path.stem for path in plans_sharing(tmp_path / "plan-a.json")] == ["plan-a", "plan-b"]

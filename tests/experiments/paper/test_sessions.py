@@ -15,12 +15,12 @@ def write(plan: Path, token: str, began: float, seconds: float) -> None:
 
 def test_time_in_which_several_worked_counts_once(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
-    assert taken(plan) == 0.0
+    assert taken([plan]) == 0.0
     write(plan, "a", 100.0, 50.0)
     write(plan, "b", 120.0, 60.0)
     write(plan, "c", 130.0, 5.0)
     write(plan, "d", 1000.0, 7.0)
-    assert taken(plan) == pytest.approx(80.0 + 7.0)
+    assert taken([plan]) == pytest.approx(80.0 + 7.0)
 
 
 def test_a_session_is_on_disk_after_each_task(tmp_path: Path) -> None:
@@ -39,4 +39,4 @@ def test_a_damaged_session_is_passed_over(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     write(plan, "a", 1.0, 2.0)
     (plan.with_suffix(".sessions") / "b.json").write_text("{", encoding="utf-8")
-    assert taken(plan) == pytest.approx(2.0)
+    assert taken([plan]) == pytest.approx(2.0)

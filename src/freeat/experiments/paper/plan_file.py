@@ -31,3 +31,13 @@ def settled_plan(path: Path, make: Callable[[], tuple[Plan, dict[str, Any]]]) ->
         except Busy:
             time.sleep(WAIT)
     return Plan.of(read_json(path, format=FORMAT))
+
+
+def plans_sharing(path: Path) -> list[Path]:
+    """The plans in the store that have a task in common with this one, itself among them."""
+    asked = _keys(path)
+    return [other for other in sorted(path.parent.glob("plan-*.json")) if asked & _keys(other)]
+
+
+def _keys(path: Path) -> set[str]:
+    return {item.key for item in Plan.of(read_json(path, format=FORMAT)).items}

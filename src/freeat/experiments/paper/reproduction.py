@@ -20,7 +20,7 @@ from freeat.experiments.paper.catalogue import experiments, names_of
 from freeat.experiments.paper.costing import Estimator
 from freeat.experiments.paper.experiment import Experiment, Piece
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.paper.plan_file import plan_path, settled_plan
+from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
@@ -91,7 +91,11 @@ class Reproduction:
         return {
             "scale": self.scale.name,
             **gathered,
-            "seconds": {"estimated": plan.seconds, "taken": taken(self.plan_path), "budget": plan.budget},
+            "seconds": {
+                "estimated": plan.seconds,
+                "taken": taken(plans_sharing(self.plan_path)),
+                "budget": plan.budget,
+            },
             "left_out": [asdict(one) for one in (*self.absent, *plan.left_out)],
             "failures": failures,
             **provenance(resolve_device(self.site.device)),

@@ -3,7 +3,7 @@
 import logging
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,9 +52,9 @@ def sessions(plan: Path) -> Iterator[dict[str, Any]]:
             log.warning("the time taken lacks a session: %s", error)
 
 
-def taken(plan: Path) -> float:
-    """Seconds in which at least one process was at work."""
-    spans = sorted((one["began"], one["began"] + one["seconds"]) for one in sessions(plan))
+def taken(plans: Iterable[Path]) -> float:
+    """Seconds in which at least one process was at work on one of the plans."""
+    spans = sorted((one["began"], one["began"] + one["seconds"]) for plan in plans for one in sessions(plan))
     total, until = 0.0, 0.0
     for began, ended in spans:
         total += max(0.0, ended - max(began, until))
