@@ -23,13 +23,13 @@ def claims_markdown(document: Mapping[str, Any]) -> str:
     title = "# The paper's claims" + (f", at scale `{scale}`" if scale else "")
     head = "| claim | published | measured |\n|---|---|---|\n"
     summary = head + "\n".join(
-        f"| [{claim['id']}](#{claim['id']}) | {_counted(claim['published'])} | {_counted(claim['measured'])} |"
+        f"| [{claim['id']}](#{claim['id']}) | {counted(claim['published'])} | {counted(claim['measured'])} |"
         for claim in document["claims"]
     )
     return "\n\n".join([title, RULES, summary, *map(_claim, document["claims"])]) + "\n"
 
 
-def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
+def counted(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "not measured"
     counts = Counter(row["verdict"] for row in rows)

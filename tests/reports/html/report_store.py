@@ -1,6 +1,7 @@
 """A small store of every kind of result, made by the commands themselves, and one whose every name is hostile."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -26,24 +27,13 @@ def make_store(folder: Path) -> Path:
                 carry_out(path, algorithm=algorithm, seed=seed, train_size=size, attack="pgd-2", eval_size=32)
     first, second = (str(folder / "runs" / name / "seed-0") for name in ("free-4-60", "vanilla-2-60"))
     for words in (
-        ["evaluate", first, "--attack", "pgd-3"],
-        [
-            "attack",
-            first,
-            "--attack",
-            "pgd-2",
-            "--attack",
-            "square-20",
-            "--eps",
-            "0.2,0.5",
-            "-n",
-            "20",
-            "--examples",
-        ],
-        ["transfer", f"a={first}", f"b={second}", "--to", f"a={first}", f"b={second}", "-n", "20"],
-        ["stability", *STUDY.split(), "--out", str(folder / "study")],
+        f"evaluate {first} --attack pgd-3",
+        f"attack {first} --attack pgd-2 --attack square-20 --eps 0.2,0.5 -n 20",
+        f"attack {first} --attack pgd-2 --eps 0.2 -n 20 --examples",
+        f"transfer a={first} b={second} --to a={first} b={second} -n 20",
+        f"stability {STUDY} --out {folder / 'study'}",
     ):
-        assert freeat(words) == 0, words
+        assert freeat(shlex.split(words)) == 0, words
     return folder
 
 
@@ -93,7 +83,7 @@ def reproduction() -> dict[str, Any]:
         "test": [0.5, 0.45],
     }
     series = {
-        "curves": curve | {"gap": [0.1, 0.15], "seeds": 3},
+        "curves": curve | {"gap": [0.1, 0.15], "low": [0.0, 0.1], "high": [0.2, 0.2], "seeds": 3},
         "radius": {
             "label": "free-4",
             "eps": [0.1, 0.2],

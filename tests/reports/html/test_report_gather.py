@@ -24,7 +24,7 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert len(judged) == 4
     assert len(found.measurements) == 8
     assert [probe.model for probe in found.probes] == ["free-4-60/seed-0"]
-    assert len(found.examples) == 4
+    assert len(found.examples) == 1
     assert found.left_out == []
 
 

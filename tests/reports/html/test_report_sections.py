@@ -59,9 +59,9 @@ def test_the_answer_names_the_best_and_its_gap(document: Document, store: Path) 
         groups.setdefault(label, []).append(run.result["test"]["robust_accuracy"])
     best = max(groups, key=lambda label: float(np.mean(groups[label])))
     assert f"{best} keeps {100 * np.mean(groups[best]):.1f} % of new images right under PGD-2" in sentence
-    assert document.table is not None
-    assert len(document.table.rows) == 4
-    assert all(len(row) == len(document.table.columns) for row in document.table.rows)
+    (table,) = document.tables
+    assert len(table.rows) == 4
+    assert all(len(row) == len(table.columns) for row in table.rows)
     assert any("is judged on 24 of" in remark for remark in document.remarks)
 
 
@@ -99,9 +99,10 @@ def test_curves_fit_their_panels_and_axes(document: Document) -> None:
 
 
 def test_the_matrix_has_sources_down_and_targets_across(document: Document, store: Path) -> None:
-    (matrix,) = section(document, "transfer").blocks
+    matrix, table = section(document, "transfer").blocks
     assert isinstance(matrix, Matrix)
-    assert [name for name, _ in matrix.rows] == ["a", "b"]
+    assert isinstance(table, Table)
+    assert {name for name, _ in matrix.rows} == {"free-4-60/seed-0", "vanilla-2-60/seed-0"}
     cells = {
         (cell["source"], cell["model"]): cell["robust_accuracy"]
         for cell in gather([store]).measurements
@@ -196,7 +197,9 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     assert "table-4 (too long)" in section(document, "published").lead
     kinds = [block.kind for block in section(document, "figures").blocks]
     assert kinds == ["lines", "lines", "lines", "density"]
-    (ledger,) = section(document, "claims").blocks
+    summary, ledger = section(document, "claims").blocks
+    assert isinstance(summary, Table)
+    assert summary.rows[0][1:] == ["1 confirmed", "1 refuted, 1 undecided"]
     assert isinstance(ledger, Verdicts)
     assert [one.passed for one in ledger.verdicts] == [False, None, True]
 
@@ -212,3 +215,19 @@ def test_an_answer_without_runs(store: Path) -> None:
     found = gather([store / "runs" / "free-4-60"])
     of_attacks = make_document(Gathered(measurements=found.measurements), [store])
     assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)
+
+
+def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
+    number = {"mean": 0.5, "std": 0.01}
+    columns = ("robust_train", "robust_test", "robust_gap", "clean_test", "clean_gap")
+    row = {"algorithm": "free-4", **dict.fromkeys(columns, number), "gradient_passes": 1000, "seconds": 3.0}
+    comparison = {
+        "format": 1,
+        "algorithms": [row],
+        "failures": [{"run": "fast/seed-0", "reason": "no memory"}],
+    }
+    (tmp_path / "comparison.json").write_text(json.dumps(comparison | {"notes": []}))
+    document = make_document(gather([tmp_path]), [tmp_path])
+    assert "free-4 keeps the most new images right under attack, 50.0 %" in document.answers[0]
+    assert document.tables[0].rows[0][1] == "50.0 ± 1.0"
+    assert any("fast/seed-0 failed: no memory" in remark for remark in document.remarks)

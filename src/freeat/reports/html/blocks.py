@@ -149,11 +149,12 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """A list of verdicts; those that failed are the ones to read."""
+    """A list of verdicts; those that failed are the ones to read. ``folded``: shown when asked for."""
 
     kind: ClassVar[str] = "verdicts"
     caption: str
     verdicts: Sequence[Verdict]
+    folded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +209,7 @@ class Document:
     title: str
     setting: str
     answers: Sequence[str]
-    table: Table | None
+    tables: Sequence[Table]
     remarks: Sequence[str]
     sections: Sequence[Section]
     left_out: Sequence[str] = field(default=())

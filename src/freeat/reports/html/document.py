@@ -5,14 +5,15 @@ from pathlib import Path
 
 from freeat.reports.html.blocks import Document, Section
 from freeat.reports.html.gather import Gathered
-from freeat.reports.html.sections.answer import answer_table, answers, remarks
+from freeat.reports.html.sections.answer import answer_tables, answers, remarks
 from freeat.reports.html.sections.checks import checks_section
 from freeat.reports.html.sections.curves import curves_section
 from freeat.reports.html.sections.examples import examples_section
 from freeat.reports.html.sections.explorer import explorer_section
 from freeat.reports.html.sections.gradients import gradients_section
+from freeat.reports.html.sections.paper_figures import figures_section
 from freeat.reports.html.sections.provenance import provenance_section
-from freeat.reports.html.sections.reproduction import claims_section, figures_section, published_section
+from freeat.reports.html.sections.reproduction import claims_section, published_section
 from freeat.reports.html.sections.robustness import (
     attacked,
     judged_again,
@@ -33,7 +34,7 @@ def make_document(found: Gathered, folders: Sequence[Path], title: str | None = 
         title=title or ", ".join(folder.resolve().name for folder in folders),
         setting=_setting(found, tasks),
         answers=answers(tasks, found),
-        table=answer_table(tasks),
+        tables=answer_tables(tasks, found),
         remarks=remarks(tasks, found),
         sections=sections,
         left_out=[*found.left_out, *left_out],

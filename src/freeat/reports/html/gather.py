@@ -1,7 +1,7 @@
 """Folders read into plain values: runs, comparisons, studies, attacks, examples, reproductions. Reads only."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from freeat.store import FORMAT, RunFolder
 Json = dict[str, Any]
 DEPTH = 8
 """How many folders below those given are looked into."""
+FROM = " from "
+"""Between an attack and the model its perturbations were made on."""
 INSIDE_RUNS = ("checkpoints", "evaluations", "cells", "examples")
 """Folders whose content belongs to the one that holds them."""
 
@@ -104,7 +106,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
                 f"{folder} holds nothing to report{reasons}: a run has run.json, a comparison comparison.json, a study "
                 "study.json; make one with `freeat train`, `compare`, `attack` or `stability`"
             )
-    _name_probes(found)
+    _name_models(found)
     return found
 
 
@@ -218,10 +220,12 @@ def _read(path: Path) -> Json:
     return read_json(path, format=1)
 
 
-def _name_probes(found: Gathered) -> None:
-    """Checks are stored by the weights they judged; a measurement of the same weights knows the model's name."""
-    names = {f"weights {cell['weights'][:8]}": cell["model"] for cell in found.measurements}
-    found.probes = [
-        Probe(model=names.get(probe.model, probe.model), ball=probe.ball, checks=probe.checks)
-        for probe in found.probes
-    ]
+def _name_models(found: Gathered) -> None:
+    """Checks and sources are stored by weights or as they were called; a measurement knows where those lie."""
+    names = {cell["weights"]: cell["model"] for cell in found.measurements}
+    short = {f"weights {weights[:8]}": name for weights, name in names.items()}
+    found.probes = [replace(probe, model=short.get(probe.model, probe.model)) for probe in found.probes]
+    for cell in found.measurements:
+        if "source" in cell:
+            cell["source"] = names.get(cell["identity"]["source"], cell["source"])
+            cell["attack"] = f"{cell['attack'].split(FROM)[0]}{FROM}{cell['source']}"

@@ -36,6 +36,7 @@ def render(document: Document) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["kept"] = kept_together
     scripts = [asset(name).strip() for name in SCRIPTS]
     page = environment.get_template("template.html").render(
         document=document,
@@ -51,6 +52,11 @@ def render(document: Document) -> str:
             f"the page would have {size / 1e6:.1f} MB, more than {LIMIT / 1e6:g}: report fewer folders at once"
         )
     return page
+
+
+def kept_together(text: str) -> str:
+    """Numbers on one line with their unit, and both sides of an equation on one."""
+    return text.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")
 
 
 def policy(scripts: list[str]) -> str:

@@ -4,26 +4,43 @@ freeat.charts = (() => {
 
   const { looks } = freeat;
   const escaped = (text) => echarts.format.encodeHTML(String(text));
-  const drawn = [];
+  const plots = new Map();
+
+  /* A long page opens at once: a chart is drawn when it comes near the screen. */
+  const nearness = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => plots.get(entry.target).draw()),
+    { rootMargin: "800px" },
+  );
 
   /* An ECharts instance in an element that follows its size; `option` is asked anew at every redraw. */
   function plot(element, option, renderer = "svg") {
-    const chart = echarts.init(element, null, { renderer });
-    const redraw = () => chart.setOption(option(), { notMerge: true });
-    redraw();
-    new ResizeObserver(() => chart.resize()).observe(element);
-    drawn.push({ chart, redraw });
-    return { chart, redraw };
+    let chart = null;
+    const one = {
+      draw: () => {
+        if (chart) return;
+        nearness.unobserve(element);
+        chart = echarts.init(element, null, { renderer });
+        one.redraw();
+        new ResizeObserver(() => chart.resize()).observe(element);
+      },
+      redraw: () => {
+        if (!chart) return;
+        chart.resize();
+        chart.setOption(option(), { notMerge: true });
+      },
+    };
+    plots.set(element, one);
+    nearness.observe(element);
+    return one;
   }
+
+  const drawAll = () => plots.forEach((one) => one.draw());
 
   function redrawAll() {
     document.querySelectorAll("[data-swatch]").forEach((holder) => {
       holder.replaceChildren(looks.swatch(Number(holder.dataset.swatch)));
     });
-    drawn.forEach(({ chart, redraw }) => {
-      chart.resize();
-      redraw();
-    });
+    plots.forEach((one) => one.redraw());
   }
 
   /* What all charts have in common. */
@@ -61,7 +78,7 @@ freeat.charts = (() => {
     const kind = axis.log ? { type: "log", axisLabel: { ...common.axisLabel, formatter: looks.number } } : { type: "value" };
     return {
       ...common, ...kind,
-      name: axis.label, nameLocation: "middle", nameGap: 30,
+      name: axis.label.split(" (")[0], nameLocation: "middle", nameGap: 30,
       min: axis.log ? "dataMin" : undefined, max: "dataMax",
       splitLine: { show: false },
     };
@@ -112,7 +129,7 @@ freeat.charts = (() => {
       markLine: {
         silent: true, symbol: "none", animation: false, data: [{ yAxis: panel.level }],
         lineStyle: { color: theme.muted, type: "solid", width: 1, opacity: 0.6 },
-        label: { formatter: panel.meaning, position: "insideEndTop", color: theme.muted, fontSize: 11 },
+        label: { formatter: panel.meaning, position: "insideStartBottom", color: theme.muted, fontSize: 11 },
       },
     };
   }
@@ -205,10 +222,10 @@ freeat.charts = (() => {
 
   function lines(figure, spec, id) {
     const state = { axis: 0, off: new Set() };
-    const plots = [...figure.querySelectorAll(".plot")].map((element, place) =>
+    const panels = [...figure.querySelectorAll(".plot")].map((element, place) =>
       plot(element, () => linesOption(spec, place, state)),
     );
-    const redraw = () => plots.forEach((one) => one.redraw());
+    const redraw = () => panels.forEach((one) => one.redraw());
     const controls = figure.querySelector(".controls");
     controls.append(legend(spec, state, redraw));
     if (spec.axes.length > 1) controls.append(axisSwitch(spec, id, state, redraw));
@@ -246,8 +263,9 @@ freeat.charts = (() => {
         {
           type: "custom", data: boxes, encode: { x: [0, 1], y: [2, 3] }, clip: true,
           renderItem: (params, api) => {
-            const [left, top] = api.coord([api.value(0), api.value(3)]);
-            const [right, bottom] = api.coord([api.value(1), api.value(2)]);
+            // whole pixels, so that no seams show between the boxes
+            const [left, top] = api.coord([api.value(0), api.value(3)]).map(Math.round);
+            const [right, bottom] = api.coord([api.value(1), api.value(2)]).map(Math.round);
             const share = Math.log1p(api.value(4)) / most;
             return {
               type: "rect",
@@ -270,5 +288,5 @@ freeat.charts = (() => {
     });
   }
 
-  return { lines, density, plot, frame, xAxis, redrawAll };
+  return { lines, density, plot, frame, xAxis, drawAll, redrawAll };
 })();

@@ -30,6 +30,7 @@
   // Paper is narrow and white, whatever the screen is.
   addEventListener("beforeprint", () => {
     root.dataset.printing = "";
+    freeat.charts.drawAll();
     freeat.charts.redrawAll();
   });
   addEventListener("afterprint", () => {

@@ -8,7 +8,7 @@ from freeat.reports.html.blocks import Cell, Table
 from freeat.reports.html.gather import Gathered, Json
 from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.html.texts import count, in_percent, seconds, times
-from freeat.reports.table import percent
+from freeat.reports.table import HEADERS, percent, spread
 
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""
@@ -28,9 +28,9 @@ COLUMNS = (
 
 def answers(tasks: Sequence[Task], found: Gathered) -> list[str]:
     """A sentence for every task; without one, for what else was found."""
-    sentences = [_sentence(task) for task in tasks if task.finished]
+    sentences = [*_of_reproductions(found), *(_sentence(task) for task in tasks if task.finished)]
     if not sentences:
-        sentences = [*_of_reproductions(found), *_of_studies(found), *_of_measurements(found)]
+        sentences = [*_of_studies(found), *_of_measurements(found), *_of_comparisons(found)]
     return sentences or ["Nothing here is finished yet: the same command goes on where it stopped."]
 
 
@@ -49,7 +49,7 @@ def _sentence(task: Task) -> str:
     near = [group for group in groups if group.accuracy("test", "robust").mean >= test.mean - NEAR]
     calm = min(near, key=lambda group: group.gap().mean)
     if calm is best:
-        return f"{start}, and none that comes within {NEAR:.0%} of it has a smaller one."
+        return f"{start}, and none that comes within {100 * NEAR:.0f} points of it has a smaller one."
     return f"{start}; {_alternative(calm, best)}."
 
 
@@ -98,6 +98,19 @@ def _of_studies(found: Gathered) -> list[str]:
     return sentences
 
 
+def _of_comparisons(found: Gathered) -> list[str]:
+    """Of comparisons whose runs are not here."""
+    sentences = []
+    for name, document in found.comparisons:
+        best = max(document["algorithms"], key=lambda row: float(row["robust_test"]["mean"]))
+        sentences.append(
+            f"{name}: {best['algorithm']} keeps the most new images right under attack, "
+            f"{percent(best['robust_test']['mean'])} %, with a robust generalization gap of "
+            f"{percent(best['robust_gap']['mean'])} points; the runs themselves are not here."
+        )
+    return sentences
+
+
 def _of_measurements(found: Gathered) -> list[str]:
     judged: dict[str, Json] = {}
     for cell in found.measurements:
@@ -116,21 +129,42 @@ def _hardest(cell: Json) -> str:
     )
 
 
-def answer_table(tasks: Sequence[Task]) -> Table | None:
-    """Everyone's accuracies, gap and cost; tasks are named where there are several."""
-    rows = [
-        [*([task.title] if len(tasks) > 1 else []), *_row(group)] for task in tasks for group in task.finished
+def answer_tables(tasks: Sequence[Task], found: Gathered) -> list[Table]:
+    """Everyone's accuracies, gap and cost: a table for every task, or for comparisons whose runs are not here."""
+    if not found.runs:
+        return [_comparison_table(name, document) for name, document in found.comparisons]
+    return [
+        Table(
+            caption=f"{task.title}. {_meaning(task)}",
+            columns=COLUMNS,
+            rows=[_row(group) for group in task.finished],
+        )
+        for task in tasks
+        if task.finished
     ]
-    if not rows:
-        return None
-    columns = [*(["task"] if len(tasks) > 1 else []), *COLUMNS]
-    several = any(len(group.finished) > 1 for task in tasks for group in task.groups)
-    caption = (
-        "Mean ± standard deviation over the seeds, and in brackets the 95 % interval of that mean (Student's t)"
-        if several
-        else "In brackets 95 % intervals over the images (Wilson's; for the gap Newcombe's)"
+
+
+def _comparison_table(name: str, document: Json) -> Table:
+    rows = [
+        [
+            row["algorithm"],
+            *(spread(**row[key]) for key in HEADERS),
+            count(row["gradient_passes"]),
+            seconds(row["seconds"]),
+        ]
+        for row in document["algorithms"]
+    ]
+    return Table(
+        caption=f"{name}. In %, mean ± standard deviation over the seeds.",
+        columns=("algorithm", *HEADERS.values(), "gradient passes", "time"),
+        rows=rows,
     )
-    return Table(caption=caption, columns=columns, rows=rows, words=len(columns) - len(COLUMNS) + 1)
+
+
+def _meaning(task: Task) -> str:
+    if any(len(group.finished) > 1 for group in task.finished):
+        return "Mean ± standard deviation over the seeds; in brackets the 95 % interval of that mean (Student's t)."
+    return "In brackets 95 % intervals over the images (Wilson's; for the gap Newcombe's)."
 
 
 def _row(group: Group) -> list[str | Cell]:

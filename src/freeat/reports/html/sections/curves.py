@@ -24,9 +24,9 @@ def curves_section(tasks: Sequence[Task]) -> Section | None:
     return Section(
         key="curves",
         title="Learning curves",
-        lead="How robust training error, test error and their difference develop. Lines are means over the "
-        "seeds, bands reach from the lowest to the highest. A hollow mark is a last evaluation on more "
-        "images than those before it.",
+        lead="How robust training error, test error and their difference develop. Lines are means over the seeds, "
+        "bands reach from the lowest to the highest. Epochs of Free are counted m-fold: equal epochs are equal "
+        "numbers of weight updates. A hollow mark is a last evaluation on more images than those before it.",
         blocks=blocks,
     )
 

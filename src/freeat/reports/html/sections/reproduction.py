@@ -1,27 +1,10 @@
-"""A reproduction of the paper: published beside measured, its figures, and the ledger of its claims."""
+"""A reproduction of the paper: the ledger of its claims, and its tables with ours beside them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from freeat.reports.claims import statistic_text
-from freeat.reports.curves import AXES
-from freeat.reports.html.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Curve,
-    Density,
-    Heat,
-    Lines,
-    Panel,
-    Section,
-    Series,
-    Table,
-    Verdict,
-    Verdicts,
-)
+from freeat.reports.claims import counted, statistic_text
+from freeat.reports.html.blocks import Block, Cell, Section, Table, Verdict, Verdicts
 from freeat.reports.html.gather import Json
-from freeat.reports.html.sections.curves import PANELS
-from freeat.reports.html.sections.sizes import N_AXIS, exponent, positive
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.table import spread
 
@@ -31,21 +14,31 @@ PASSED = {"confirmed": True, "refuted": False}
 
 def claims_section(documents: Documents) -> Section | None:
     """Every claim of the paper with what the published and the measured numbers say about it."""
-    blocks: list[Block] = [
-        Verdicts(
-            caption=claim["sentence"] + (" (ours)" if claim.get("ours") else ""), verdicts=_verdicts(claim)
-        )
-        for _, document in documents
-        for claim in document["claims"]
-    ]
-    if not blocks:
+    claims = [claim for _, document in documents for claim in document["claims"]]
+    if not claims:
         return None
+    folded = [Verdicts(caption=_said(claim), verdicts=_verdicts(claim), folded=True) for claim in claims]
     return Section(
         key="claims",
         title="Claims ledger",
         lead="The paper's claims in its own words, each held against the numbers it printed and against those "
         "measured here. A claim is decided only where its 95 % interval is.",
-        blocks=blocks,
+        blocks=[_summary(claims), *folded],
+    )
+
+
+def _said(claim: Json) -> str:
+    return str(claim["sentence"]) + (" (our observation)" if claim["ours"] else "")
+
+
+def _summary(claims: Sequence[Json]) -> Table:
+    """How each claim fared, in a line."""
+    rows = [[_said(claim), counted(claim["published"]), counted(claim["measured"])] for claim in claims]
+    return Table(
+        caption="Each claim, by the comparisons it makes",
+        columns=("claim", "on the published numbers", "on those measured here"),
+        rows=rows,
+        words=3,
     )
 
 
@@ -114,131 +107,3 @@ def _printed(number: Json) -> str:
     text = f"{number['value']:g}" if number.get("std") is None else f"{number['value']:g} ± {number['std']:g}"
     recomputed = number.get("recomputed")
     return text if recomputed is None else f"{text} (its columns give {recomputed:g})"
-
-
-def figures_section(documents: Documents) -> Section | None:
-    """The paper's figures, as far as they were measured."""
-    blocks: list[Block] = [
-        _CHARTS[figure["kind"]](figure)
-        for _, document in documents
-        for figure in document["figures"]
-        if figure["kind"] in _CHARTS and any(panel["series"] for panel in figure["panels"])
-    ]
-    if not blocks:
-        return None
-    lead = "The paper's figures with the numbers measured here, means over the seeds."
-    return Section(key="figures", title="Figures of the paper", lead=lead, blocks=blocks)
-
-
-def _lines(
-    figure: Json, axes: Sequence[Axis], panels: Sequence[Panel], curves: dict[str, list[Curve]]
-) -> Lines:
-    series = [Series(name=name, curves=own) for name, own in curves.items()]
-    rows = [
-        [name, panels[curve.panel].title, f"{curve.x[axes[0].key][k]:.4g}", "–" if y is None else f"{y:.4g}"]
-        for name, own in curves.items()
-        for curve in own
-        for k, y in enumerate(curve.y)
-    ]
-    return Lines(
-        title=f"{figure['name']}: {figure['title']}",
-        description=f"{figure['title']}: {', '.join(curves)}",
-        axes=axes,
-        panels=panels,
-        series=series,
-        numbers=Table(
-            caption=f"{figure['name']} as numbers",
-            columns=("series", "panel", axes[0].label, "value"),
-            rows=rows,
-            words=2,
-        ),
-    )
-
-
-def _place(panel: Json) -> str:
-    words = (panel["data"], NORMS.get(panel["norm"], panel["norm"]), panel.get("panel"))
-    return ", ".join(str(word) for word in words if word)
-
-
-def _curves(figure: Json) -> Lines:
-    panels: list[Panel] = []
-    curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
-        panels += [
-            Panel(title=f"{_place(panel)}: {one.title}", unit=one.unit, level=one.level, meaning=one.meaning)
-            for one in PANELS
-        ]
-        for one in panel["series"]:
-            x = {"epochs": one["epochs"], "updates": one["updates"]}
-            own = curves.setdefault(one["label"], [])
-            own += [
-                Curve(panel=3 * place + k, x=x, y=[100 * v for v in one[key]])
-                for k, key in enumerate(("train", "test", "gap"))
-            ]
-    axes = [Axis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
-    return _lines(figure, axes, panels, curves)
-
-
-def _radius(figure: Json) -> Lines:
-    curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
-        for one in panel["series"]:
-            x = {"levels": [255 * eps for eps in one["eps"]], "eps": one["eps"]}
-            y, low, high = ([100 * v for v in one[key]] for key in ("accuracy", "low", "high"))
-            curves.setdefault(one["label"], []).append(Curve(panel=place, x=x, y=y, low=low, high=high))
-    axes = [Axis(key="levels", label="radius ε in 255ths"), Axis(key="eps", label="radius ε")]
-    panels = [Panel(title=_place(panel), unit="% right") for panel in figure["panels"]]
-    return _lines(figure, axes, panels, curves)
-
-
-def _size(figure: Json) -> Lines:
-    curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
-        for one in panel["series"]:
-            y, low, high = (positive([100 * v for v in one[key]]) for key in ("gap", "low", "high"))
-            fit = (
-                f": {exponent(one['exponent'])}" if one.get("exponent") and len(figure["panels"]) == 1 else ""
-            )
-            name = f"{one['label']}{fit}"
-            curves.setdefault(name, []).append(Curve(panel=place, x={"n": one["n"]}, y=y, low=low, high=high))
-    panels = [Panel(title=_place(panel), unit="points", log=True) for panel in figure["panels"]]
-    return _lines(figure, [N_AXIS], panels, curves)
-
-
-def _norms(figure: Json) -> Density:
-    panels, rows = [], []
-    for panel in figure["panels"]:
-        for one in panel["series"]:
-            name = f"{_place(panel)}: {one['label']}"
-            panels.append(
-                Heat(
-                    title=name,
-                    updates=[0, *one["updates"]],
-                    counts=[
-                        (column, round(10 * edge), images)
-                        for column, counts in enumerate(one["counts"])
-                        for edge, images in zip(one["bins"], counts, strict=False)  # one edge more than bins
-                        if images
-                    ],
-                    smallest=one["smallest"],
-                )
-            )
-            pairs = zip(one["updates"], one["smallest"], strict=True)
-            rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
-    columns = ("algorithm", "update", "smallest so far")
-    return Density(
-        title=f"{figure['name']}: {figure['title']}",
-        description=f"{figure['title']}, with the running minimum",
-        x_label="weight updates",
-        y_label="‖∇_δ h‖",
-        panels=panels,
-        numbers=Table(caption=f"{figure['name']} as numbers", columns=columns, rows=rows),
-    )
-
-
-_CHARTS: dict[str, Callable[[Json], Lines | Density]] = {
-    "curves": _curves,
-    "radius": _radius,
-    "size": _size,
-    "norms": _norms,
-}

@@ -3,35 +3,36 @@
 from collections.abc import Sequence
 
 from freeat.attacks.radii import in_255ths, radius_text
-from freeat.reports.html.blocks import Axis, Block, Cell, Curve, Lines, Matrix, Panel, Section, Series, Table
-from freeat.reports.html.gather import Gathered, Json, Run
+from freeat.reports.html.blocks import Axis, Cell, Curve, Lines, Matrix, Panel, Section, Series, Table
+from freeat.reports.html.gather import FROM, Gathered, Json, Run
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.html.texts import seconds
 from freeat.reports.html.thinning import thinned
 from freeat.reports.table import percent
 
 MATRICES = 6
-FROM = " from "
 
 
 def robustness_section(cells: Sequence[Json]) -> Section | None:
-    """Every attack that was measured: a chart where there are several radii, and the table."""
-    if not cells:
+    """Every attack made on the models themselves, against the radius."""
+    own = [cell for cell in cells if "source" not in cell]
+    if not own:
         return None
-    blocks: list[Block] = []
-    if len({cell["eps"] for cell in cells}) > 1:
-        blocks.append(_chart(cells))
-    blocks.append(_table(cells))
     return Section(
         key="robustness",
         title="Robust accuracy against the radius",
         lead="What part of the images is still classified right when the attack may move each by ε. Bands are 95 % "
         "intervals over the images (Wilson's).",
-        blocks=blocks,
+        blocks=[_against_radius(own, "Attacks on each model")],
     )
 
 
-def _chart(cells: Sequence[Json]) -> Lines:
+def _against_radius(cells: Sequence[Json], title: str) -> Lines | Table:
+    """A chart where there are several radii, otherwise the table alone."""
+    return _chart(cells, title) if len({cell["eps"] for cell in cells}) > 1 else _table(cells)
+
+
+def _chart(cells: Sequence[Json], title: str) -> Lines:
     panels = list(dict.fromkeys((cell["norm"], cell["split"]) for cell in cells))
     axes = [Axis(key="eps", label="radius ε"), Axis(key="levels", label="radius ε in 255ths")]
     if in_255ths(cell["eps"] for cell in cells):
@@ -44,7 +45,7 @@ def _chart(cells: Sequence[Json]) -> Lines:
         ]
         series.append(Series(name=name, curves=[curve for curve in curves if curve.y]))
     return Lines(
-        title="Robust accuracy against ε",
+        title=title,
         description=f"Robust accuracy against the radius for {', '.join(one.name for one in series)}",
         axes=axes,
         panels=[
@@ -110,18 +111,25 @@ def transfer_section(cells: Sequence[Json]) -> Section | None:
     of_pairs = [cell for cell in cells if "source" in cell]
     if not of_pairs:
         return None
-    keys = list(
-        dict.fromkeys((c["norm"], c["eps"], c["split"], c["attack"].split(FROM)[0]) for c in of_pairs)
-    )
+    keys = list(dict.fromkeys(_place(cell) for cell in of_pairs))
     shown = [keys[k] for k in thinned(len(keys), MATRICES)]
-    left = f" {len(keys) - len(shown)} more radii are in the table above." if len(keys) > len(shown) else ""
+    left = (
+        f" {len(keys) - len(shown)} more radii are in the numbers of the chart."
+        if len(keys) > len(shown)
+        else ""
+    )
     return Section(
         key="transfer",
         title="Transferred attacks",
         lead="Robust accuracy, in %, of the model in the column against perturbations made on the model in the row. "
         f"Where both are the same the attack is a white-box one.{left}",
-        blocks=[_matrix(of_pairs, key) for key in shown],
+        blocks=[*(_matrix(of_pairs, key) for key in shown), _against_radius(of_pairs, "Transferred attacks")],
     )
+
+
+def _place(cell: Json) -> tuple[str, float, str, str]:
+    """The matrix that a cell belongs to."""
+    return cell["norm"], cell["eps"], cell["split"], cell["attack"].split(FROM)[0]
 
 
 def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
@@ -129,7 +137,7 @@ def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
     own = {
         (cell["source"], cell["model"]): float(cell["robust_accuracy"])
         for cell in cells
-        if (cell["norm"], cell["eps"], cell["split"], cell["attack"].split(FROM)[0]) == key
+        if _place(cell) == key
     }
     sources = list(dict.fromkeys(source for source, _ in own))
     targets = list(dict.fromkeys(target for _, target in own))

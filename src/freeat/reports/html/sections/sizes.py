@@ -1,6 +1,6 @@
 """How the gap falls with the number n of training images (the form of Figures 4 and 10), with fitted exponents."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,9 @@ N_AXIS = Axis(key="n", label="training images n", log=True)
 def sizes_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Section | None:
     """Of every task that was trained on several n, and of every study that swept it."""
     blocks: list[Block] = [chart for task in tasks if (chart := _of_task(task)) is not None]
-    blocks += [
-        _of_study(study, rows) for study in studies if (rows := (study.summary or {}).get("exponents"))
-    ]
+    for study in studies:
+        if rows := (study.summary or {}).get("exponents"):
+            blocks += [_of_study(study, rows), _fits(study, rows)]
     if not blocks:
         return None
     return Section(
@@ -53,10 +53,10 @@ def _of_task(task: Task) -> Lines | None:
     for group in task.finished:
         if group.runs[0].spec.train_size is not None:
             by_algorithm.setdefault(group.algorithm, []).append(group)
-    swept = {name: groups for name, groups in by_algorithm.items() if len(_by_size(groups)) > 1}
-    if not swept:
+    swept = {name: _gaps(_by_size(groups)) for name, groups in by_algorithm.items()}
+    lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
+    if not lines:
         return None
-    lines = {name: _gaps(list(_by_size(groups).values())) for name, groups in swept.items()}
     series, rows = [], []
     for name, (sizes, gaps) in lines.items():
         fit = fitted_exponent(np.array(sizes, float), np.array(gaps))
@@ -83,15 +83,14 @@ def _by_size(groups: Sequence[Group]) -> dict[int, Group]:
     return dict(sorted(sizes.items()))
 
 
-def _gaps(groups: Sequence[Group]) -> tuple[list[int], list[list[float]]]:
+def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
     """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
     by_seed = [
-        {run.spec.seed: run.result["gap"]["value"] for run in group.runs if run.result is not None}
-        for group in groups
+        {run.spec.seed: float(run.result["gap"]["value"]) for run in group.runs if run.result is not None}
+        for group in groups.values()
     ]
     common = sorted(set.intersection(*(set(seeds) for seeds in by_seed)))
-    sizes = [int(group.runs[0].spec.train_size or 0) for group in groups]
-    return sizes, [[float(seeds[seed]) for seeds in by_seed] for seed in common]
+    return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
 
 
 def _of_study(study: Study, rows: Sequence[dict[str, Any]]) -> Lines:
@@ -106,12 +105,9 @@ def _of_study(study: Study, rows: Sequence[dict[str, Any]]) -> Lines:
         for row in rows
     ]
     numbers = [
-        [
-            row["algorithm"],
-            *(exponent(row[key]) for key in MEASURES),
-            "–" if row["predicted"] is None else f"{row['predicted']:.3g}",
-        ]
+        [row["algorithm"], str(n), *(f"{row[key]['means'][k]:.4g}" for key in MEASURES)]
         for row in rows
+        for k, n in enumerate(row["sizes"])
     ]
     return Lines(
         title=f"{study.name}: twin runs",
@@ -120,8 +116,22 @@ def _of_study(study: Study, rows: Sequence[dict[str, Any]]) -> Lines:
         panels=[Panel(title=title, log=True) for title in MEASURES.values()],
         series=series,
         numbers=Table(
-            caption="Fitted exponents a in n^(−a), and that of the bound",
-            columns=("algorithm", *MEASURES.values(), "bound's a"),
-            rows=numbers,
+            caption="Means over the seeds", columns=("algorithm", "n", *MEASURES.values()), rows=numbers
         ),
+    )
+
+
+def _fits(study: Study, rows: Sequence[dict[str, Any]]) -> Table:
+    cells = [
+        [
+            row["algorithm"],
+            *(with_interval(row[key], 2) for key in MEASURES),
+            "–" if row["predicted"] is None else f"{row['predicted']:.3g}",
+        ]
+        for row in rows
+    ]
+    return Table(
+        caption=f"{study.name}: fitted exponents a in n^(−a), and that of the bound",
+        columns=("algorithm", *MEASURES.values(), "the bound's"),
+        rows=cells,
     )

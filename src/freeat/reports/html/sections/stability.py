@@ -46,11 +46,13 @@ def stability_section(studies: Sequence[Study]) -> Section | None:
 
 
 def cells_by_algorithm(study: Study) -> dict[str, list[Json]]:
-    """The cells at the largest n, by algorithm."""
+    """The cells at the largest n by algorithm, in the order of the summary."""
     largest = max(cell["n"] for cell in study.cells)
     shown = [cell for cell in study.cells if cell["n"] == largest]
-    names = dict.fromkeys(cell["algorithm"] for cell in shown)
-    return {name: [cell for cell in shown if cell["algorithm"] == name] for name in names}
+    rows = (study.summary or {}).get("rows", ())
+    names = dict.fromkeys(one["algorithm"] for one in (*rows, *shown))
+    by_name = {name: [cell for cell in shown if cell["algorithm"] == name] for name in names}
+    return {name: cells for name, cells in by_name.items() if cells}
 
 
 def _size(by_name: Mapping[str, list[Json]]) -> int:
@@ -64,28 +66,29 @@ def _table(study: Study, rows: Sequence[Json]) -> Table:
         "intervals over the seeds; losses are 1 − p_y",
         columns=("algorithm", "n", *ESTIMATES.values(), "bound", "robust train %", "robust test %"),
         rows=[_row(row) for row in rows],
-        notes=list(dict.fromkeys(note for row in rows for note in _notes(row))),
+        notes=_notes(rows),
     )
 
 
-def _notes(row: Json) -> list[str]:
-    who = f"{row['algorithm']} (n = {row['n']})"
-    constants = row["constants"] or {}
-    notes = [f"{who}: {row['reason']}" if row.get("reason") else ""]
-    if row["seeds"] and not row["trained"]:
-        notes.append(f"{who} did not train: its stability is no merit.")
-    if row["bound"]:
-        notes.append(f"The bounds use estimated constants: {constants['caveat']}.")
-    return [note for note in (*notes, constants.get("no_beta")) if note]
+def _notes(rows: Sequence[Json]) -> list[str]:
+    """What a reader must know before believing the table."""
+    names = {id(row): f"{row['algorithm']} (n = {row['n']})" for row in rows}
+    untrained = [names[id(row)] for row in rows if row["seeds"] and not row["trained"]]
+    notes = [f"{names[id(row)]}: {row['reason']}" for row in rows if row.get("reason")]
+    if untrained:
+        notes.append(f"Not trained, so that stability is no merit: {', '.join(untrained)}.")
+    notes += [f"The bounds use estimated constants: {r['constants']['caveat']}." for r in rows if r["bound"]]
+    notes += [row["constants"]["no_beta"] for row in rows if row["constants"] and row["constants"]["no_beta"]]
+    return list(dict.fromkeys(notes))
 
 
 def _row(row: Json) -> list[str | Cell]:
     limit = row["bound"]
-    bound = (
-        Cell(text="–")
-        if limit is None
-        else Cell(text=f"10^{limit['log10_bound']:.2g}", detail="vacuous" if limit["vacuous"] else "")
-    )
+    bound = Cell(text="–")
+    if limit is not None:
+        size = limit["log10_bound"]
+        text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
+        bound = Cell(text=text, detail="vacuous" if limit["vacuous"] else "")
     accuracies = [
         "–" if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
     ]
@@ -126,10 +129,10 @@ def _distances(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
     return Lines(
         title=f"{study.name}: distances, n = {_size(by_name)}",
         description=f"Distance of twin runs' weights and perturbations against updates of {', '.join(by_name)}"
-        + (", with the bounds dashed" if log else ""),
+        + (", with the bounds as thin lines" if log else ""),
         axes=[UPDATES],
         panels=[
-            Panel(title="distance of the weights ‖w − w′‖" + (" (dashed: bound)" if log else ""), log=log),
+            Panel(title="distance of the weights ‖w − w′‖" + (" (thin: bound)" if log else ""), log=log),
             Panel(title="distance of the perturbations ‖δ − δ′‖"),
         ],
         series=series,
