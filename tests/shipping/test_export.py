@@ -117,7 +117,25 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
     ):
         assert part in card
     assert f"{100 * figures['gap']['value']:.1f} [" in card
-    assert "of 24" not in card.split("## Threat")[0] or "24 of" in card
+    assert "Judged on 24 of 60 training and 24 of 597 test images." in card
+
+
+def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
+    manifest = Bundle(exported).manifest
+    assert "against l2 ε = 0.5 perturbations" in model_card(manifest)
+    manifest["training"] |= {"algorithm": "erm", "collapsed": True}
+    manifest["figures"]["test"]["robust_accuracy"] = 0.1
+    manifest["weights"]["which"] = "best"
+    manifest["data"]["notes"] = ["The images were resized."]
+    card = model_card(manifest)
+    for part in (
+        "without an adversary",
+        "collapsed",
+        "not above chance",
+        "validation images",
+        "were resized",
+    ):
+        assert part in card
 
 
 def test_names_cannot_write_the_card(exported: Path) -> None:

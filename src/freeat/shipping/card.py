@@ -43,12 +43,13 @@ def _front_matter(manifest: dict[str, Any]) -> dict[str, Any]:
 def _summary(manifest: dict[str, Any]) -> Iterator[str]:
     algorithm, threat = manifest["training"]["algorithm"], manifest["threat"]
     c, h, w = manifest["input"]["shape"]
+    against = "without an adversary" if algorithm == "erm" else f"against {_ball(threat)} perturbations"
     yield f"# {_plain(manifest['name'])}"
     yield ""
     yield (
         f"A {_code(manifest['model']['network'])} with {manifest['parameters']:,} parameters that tells "
         f"{len(manifest['classes'])} classes of {_code(manifest['data']['name'])} apart ({c}×{h}×{w} images), trained "
-        f"by {_code(algorithm)} against {_ball(threat)} perturbations."
+        f"by {_code(algorithm)} {against}."
     )
 
 
