@@ -19,6 +19,9 @@ RUN_SIDE = {
 JUDGED_BEFORE = {"store", "run", "experiments.tasks", "experiments.engine", "reports"}
 """Claims are judged on a document; where its numbers came from is behind them."""
 
+WHAT_IS_RUN = {"experiments.paper", "experiments.comparison", "experiments.inventory", "reports"}
+"""An engine knows a task by its protocol alone."""
+
 FORBIDDEN: dict[str, set[str]] = {
     "learner": RUN_SIDE,
     "averaging": RUN_SIDE,

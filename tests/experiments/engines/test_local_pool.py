@@ -74,16 +74,19 @@ class Suicide:
         if not self.trace.exists():
             self.trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
+        watcher.step(1, 1, None)
         return {"survived": True}
 
 
 @posix
 def test_a_killed_worker_takes_no_other_task_with_it(tmp_path: Path) -> None:
     tasks = [Suicide(name=str(k), trace=tmp_path / "trace") for k in range(3)]
+    ticks: list[Tick] = []
     with make_pool("local", jobs=1) as pool:
-        first, *others = carry_out(tasks, pool)
+        first, *others = carry_out(tasks, pool, on_tick=ticks.append)
     assert "killed, perhaps for want of memory" in str(first.failure)
     assert [o.result for o in others] == [{"survived": True}] * 2
+    assert [tick.name for tick in ticks if tick.update == 1] == ["1", "2"]
 
 
 @pytest.mark.parametrize(

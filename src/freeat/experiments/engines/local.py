@@ -7,10 +7,9 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from multiprocessing import get_context, parent_process
-from multiprocessing.context import SpawnContext
-from multiprocessing.queues import Queue
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import Any
 
@@ -52,12 +51,8 @@ class LocalPool:
                 "%d runs of %d threads each exceed the cores: %d at a time", workers, threads, fitting
             )
         wanted = workers or (max(1, int(len(gpus) / gpus_per_run)) if gpus else fitting)
-        context = get_context("spawn")
-        self._ticks: Queue[Tick] = context.Queue()
-        self._stop = context.Event()
         self._slots = [
-            _Slot(context, self._ticks, self._stop, gpus[number % len(gpus)] if gpus else None)
-            for number in range(min(wanted, fitting))
+            _Slot(gpus[number % len(gpus)] if gpus else None) for number in range(min(wanted, fitting))
         ]
 
     @property
@@ -68,8 +63,8 @@ class LocalPool:
         return next(slot for slot in self._slots if slot.free).submit(task)
 
     def ticks(self) -> Iterator[Tick]:
-        while not self._ticks.empty():
-            yield self._ticks.get()
+        for slot in self._slots:
+            yield from slot.ticks()
 
     def __enter__(self) -> "LocalPool":
         return self
@@ -77,20 +72,22 @@ class LocalPool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop.set()
+        for slot in self._slots:
+            slot.stop()
         for slot in self._slots:
             slot.close()
-        self._ticks.close()
 
 
 class _Slot:
-    """One worker process, begun with its first task, and anew after it was killed: it takes no other with it."""
+    """One worker process, begun with its first task, and anew after it was killed.
 
-    def __init__(
-        self, context: SpawnContext, ticks: "Queue[Tick]", stop: Event, gpu: str | None = None
-    ) -> None:
-        self._context, self._told = context, (ticks, stop, gpu)
-        self._executor = self._begin()
+    Whatever it shares with this process it shares with no other worker: one that is killed leaves no lock behind.
+    """
+
+    def __init__(self, gpu: str | None) -> None:
+        self._gpu = gpu
+        self._executor: ProcessPoolExecutor | None = None
+        self._line: Connection  # ticks from the worker, the wish to stop to it
         self._latest: Future[Outcome] | None = None
 
     @property
@@ -99,25 +96,44 @@ class _Slot:
 
     def submit(self, task: Task) -> "Future[Outcome]":
         try:
-            self._latest = self._executor.submit(_work, task)
+            if self._executor is not None:
+                self._latest = self._executor.submit(_work, task)
+                return self._latest
         except BrokenProcessPool:
             self.close()
-            self._executor = self._begin()
-            self._latest = self._executor.submit(_work, task)
+        context = get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self._executor = ProcessPoolExecutor(
+            1, mp_context=context, initializer=_begin, initargs=(theirs, self._gpu)
+        )
+        self._latest = self._executor.submit(_work, task)
+        theirs.close()  # the worker has it: when it dies, the line ends
         return self._latest
 
-    def close(self) -> None:
-        self._executor.shutdown(cancel_futures=True)
+    def ticks(self) -> Iterator[Tick]:
+        try:
+            while self._executor is not None and self._line.poll():
+                yield self._line.recv()
+        except (EOFError, OSError):
+            return  # the worker was killed
 
-    def _begin(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, mp_context=self._context, initializer=_begin, initargs=self._told)
+    def stop(self) -> None:
+        if self._executor is not None:
+            with suppress(OSError):
+                self._line.send("stop")
+
+    def close(self) -> None:
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
+            self._line.close()
+            self._executor = None
 
 
 class _Worker:
     """A worker process: says how far it is, and stops its task when the main process says so or is gone."""
 
-    def __init__(self, ticks: "Queue[Tick]", stop: Event) -> None:
-        self.ticks, self._stop = ticks, stop
+    def __init__(self, line: Connection) -> None:
+        self._line = line
         self._orphaned = threading.Event()
         self._busy = threading.Lock()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process hears it too, and says what to do
@@ -125,10 +141,10 @@ class _Worker:
 
     def work(self, task: Task) -> Outcome:
         with self._busy:
-            return attempt(task, _Ticker(task.name, self.ticks), self._should_stop)
+            return attempt(task, _Ticker(task.name, self._line), self._should_stop)
 
     def _should_stop(self) -> bool:
-        return self._orphaned.is_set() or self._stop.is_set()
+        return self._orphaned.is_set() or self._line.poll()
 
     def _end_with_parent(self) -> None:
         parent = parent_process()
@@ -142,12 +158,13 @@ class _Worker:
 class _Ticker:
     """Watches a task in a worker process and tells the main one how far it is, now and then."""
 
-    def __init__(self, name: str, ticks: "Queue[Tick]") -> None:
-        self.name, self.ticks, self._told = name, ticks, 0
+    def __init__(self, name: str, line: Connection) -> None:
+        self._name, self._line, self._told = name, line, 0
 
     def step(self, update: int, total: int, loss: float | None) -> None:
         if update - self._told >= total / 100 or update >= total:
-            self.ticks.put(Tick(name=self.name, update=update, total=total))
+            with suppress(OSError):  # the main process is gone, which is noticed elsewhere
+                self._line.send(Tick(name=self._name, update=update, total=total))
             self._told = update
 
     def record(self, record: dict[str, Any]) -> None: ...
@@ -156,11 +173,11 @@ class _Ticker:
 _worker: _Worker | None = None
 
 
-def _begin(ticks: "Queue[Tick]", stop: Event, gpu: str | None) -> None:
+def _begin(line: Connection, gpu: str | None) -> None:
     global _worker
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it when it is first used
-    _worker = _Worker(ticks, stop)
+    _worker = _Worker(line)
 
 
 def _work(task: Task) -> Outcome:
