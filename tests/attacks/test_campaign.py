@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks import campaign, transfer
+from freeat.attacks import campaign
+from freeat.attacks import plan as plans
 from freeat.attacks.campaign import attack_models, examples_path
 from freeat.attacks.examples import load_examples
 from freeat.attacks.matrix import transfer_models
@@ -94,7 +95,7 @@ def test_it_goes_on_where_it_stopped(
 ) -> None:
     model = opened(robust_net, "net")
     whole = attack_models([model], plan, folder=tmp_path)
-    again = Counter(monkeypatch, campaign, "measure")
+    again = Counter(monkeypatch, plans, "measure")
     probes = Counter(monkeypatch, campaign, "probe")
     assert attack_models([model], plan, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
@@ -110,7 +111,7 @@ def test_other_weights_images_attacks_and_seeds_are_other_cells(
 ) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
     attack_models([opened(robust_net, "net")], small, folder=tmp_path)
-    again = Counter(monkeypatch, campaign, "measure")
+    again = Counter(monkeypatch, plans, "measure")
     changed = [
         Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
         Plan(data=plan.data, attacks=(Pgd(steps=2, verdict="last"),), balls=BALLS[:1], n=20),
@@ -144,7 +145,7 @@ def test_a_matrix_makes_each_perturbation_once(
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
     small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS, n=80)
-    made = Counter(monkeypatch, transfer, "measure")
+    made = Counter(monkeypatch, plans, "measure")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
     cells = {(cell["source"], cell["model"], cell["eps"]): cell for cell in report["cells"]}
