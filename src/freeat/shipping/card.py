@@ -22,15 +22,15 @@ def model_card(manifest: dict[str, Any]) -> str:
 def _front_matter(manifest: dict[str, Any]) -> dict[str, Any]:
     figures, threat, data = manifest["figures"], manifest["threat"], manifest["data"]
     judged = f"{figures['attack']}, {figures['norm']} {radius_text(figures['eps'])}"
-    metrics = {
-        "clean accuracy": figures["test"]["clean_accuracy"],
-        f"robust accuracy ({judged})": figures["test"]["robust_accuracy"],
-        f"robust generalization gap ({judged})": figures["gap"]["value"],
-    }
+    metrics = (
+        ("accuracy", "clean accuracy", figures["test"]["clean_accuracy"]),
+        ("accuracy", f"robust accuracy ({judged})", figures["test"]["robust_accuracy"]),
+        ("generalization_gap", f"robust generalization gap ({judged})", figures["gap"]["value"]),
+    )
     result = {
         "task": {"type": "image-classification"},
         "dataset": {"name": data["name"], "type": data["name"], "split": "test"},
-        "metrics": [{"type": "accuracy", "name": name, "value": value} for name, value in metrics.items()],
+        "metrics": [{"type": kind, "name": name, "value": value} for kind, name, value in metrics],
     }
     return {
         "library_name": "freeat",

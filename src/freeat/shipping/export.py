@@ -74,7 +74,10 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
         "classes": data["classes"],
         "threat": {"norm": spec.norm, "eps": spec.eps},
         "weights": {"which": weights, "update": folder.weights(weights)[1].get("update")},
-        "data": {**data, "licence": source.licence if source else None},
+        "data": {
+            **{key: data[key] for key in ("name", "digest", "train", "test", "notes")},
+            "licence": source.licence if source else None,
+        },
         "training": {
             "identity": run["identity"],
             "algorithm": spec.algorithm,

@@ -1,6 +1,9 @@
 """A model as an ONNX file with a free batch size, checked against the model itself."""
 
+import logging
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,7 @@ def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> flo
         need(module, extra="onnx", what="ONNX")
     images = _images(max(BATCHES), shape)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the exporter warns of its own insides
+        with _hushed():
             torch.onnx.export(
                 model,
                 (images[:2],),
@@ -61,6 +63,20 @@ def _largest_difference(model: nn.Module, path: Path, images: Tensor) -> float:
             )
         largest = max(largest, difference)
     return largest
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Without what the exporter says of its own insides and of packages it could also know."""
+    log = logging.getLogger("torch.onnx")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(before)
 
 
 def _session(path: Path) -> Any:
