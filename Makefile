@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV   ?= .venv
 DEVICE ?= cpu
 BIN    := $(VENV)/bin
+CORE   := $(VENV)/.installed-core
 STAMP  := $(VENV)/.installed
 SLOW   := $(VENV)/.installed-slow
 
 .PHONY: demo test test-slow lint types unit docs package clean
 
-demo: $(STAMP)
+demo: $(CORE)
 	$(BIN)/freeat compare --preset demo --out demo
 	$(BIN)/freeat report demo --out demo/report.html --title "Six algorithms on handwritten digits"
 
@@ -43,9 +44,13 @@ package: $(STAMP)
 		--updates 40 --train-size 200 --out $(VENV)-wheel/run --json
 	$(VENV)-wheel/bin/freeat report $(VENV)-wheel/run --out $(VENV)-wheel/report.html
 
-$(STAMP): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -q -c constraints.txt torch
+	$(BIN)/pip install -q -c constraints.txt -e .
+	touch $(CORE)
+
+$(STAMP): $(CORE)
 	$(BIN)/pip install -q -c constraints.txt -e ".[dev]"
 	touch $(STAMP)
 
