@@ -1,6 +1,9 @@
 """The worked examples run, train something robust, and do what our own loop does."""
 
+import os
+import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -46,3 +49,22 @@ def test_accelerate_loop() -> None:
     pytest.importorskip("accelerate", reason="pip install accelerate")
     with torch.random.fork_rng():
         check_trained(example("accelerate_loop")())
+
+
+@pytest.mark.slow
+def test_accelerate_in_two_processes() -> None:
+    """The learner's world sums the gradients of both."""
+    pytest.importorskip("accelerate", reason="pip install accelerate")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*launch, str(EXAMPLES / "accelerate_loop.py")],
+        env=os.environ | {"ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.count("judged by") == 1
+    clean = re.search(r"clean   train (\S+)%", done.stdout)
+    assert clean
+    assert float(clean[1]) > 85
