@@ -57,7 +57,18 @@ def joined(tmp_path: Path) -> Path:
 
 def test_the_newcomer_conforms(joined: Path) -> None:
     environment = os.environ | {"PYTHONPATH": f"{joined / 'src'}{os.pathsep}{joined / 'tests'}"}
-    words = ["-q", "-k", "noise and l2", "-p", "no:cacheprovider", "-W", "error", "--rootdir", str(joined), "-x"]
+    words = [
+        "-q",
+        "-k",
+        "noise and l2",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "error",
+        "--rootdir",
+        str(joined),
+        "-x",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words, str(joined / "tests")],
         cwd=joined,
