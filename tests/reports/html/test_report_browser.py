@@ -188,8 +188,7 @@ def test_every_slider_moves_the_bounds_and_their_curves(page: "Page") -> None:
         page.locator(".along select").select_option(along)
         before, first = series(page, "explorer-0"), check_explorer(page)
         page.locator(f'.slider[data-name="{name}"] [type=range]').focus()
-        for _ in range(25):
-            page.keyboard.press("ArrowLeft" if name == "b" else "ArrowRight")
+        page.keyboard.press("PageDown" if name == "b" else "PageUp")
         values = check_explorer(page)
         assert values[name] != first[name]
         after = series(page, "explorer-0")

@@ -4,15 +4,21 @@ freeat.explorer = (() => {
 
   const { bounds, charts, looks } = freeat;
   const STEPS = 1000;
+  const FEW = 64;
   const POINTS = 120;
 
-  /* Sliders are logarithmic: equal ways are equal factors. */
+  /* Sliders are logarithmic: equal ways are equal factors. Small counts are taken one by one. */
+  const isShort = (slider) => slider.whole && slider.high <= FEW;
+  const stepsOf = (slider) => (isShort(slider) ? slider.high - slider.low : STEPS);
   const valueAt = (slider, position) => {
+    if (isShort(slider)) return slider.low + position;
     const value = slider.low * (slider.high / slider.low) ** (position / STEPS);
     return slider.whole ? Math.round(value) : Number(value.toPrecision(3));
   };
   const positionOf = (slider, value) =>
-    Math.round((STEPS * Math.log(Math.max(value, slider.low) / slider.low)) / Math.log(slider.high / slider.low));
+    isShort(slider)
+      ? Math.round(value - slider.low)
+      : Math.round((STEPS * Math.log(Math.max(value, slider.low) / slider.low)) / Math.log(slider.high / slider.low));
 
   /* Values of a parameter from one end of its slider to the other. */
   function along(slider) {
@@ -96,6 +102,7 @@ freeat.explorer = (() => {
     const places = spec.sliders.map((slider) => {
       const holder = [...root.querySelectorAll(".slider")].find((one) => one.dataset.name === slider.name);
       const [range, number] = holder.querySelectorAll("input");
+      range.max = stepsOf(slider);
       const show = () => {
         range.value = positionOf(slider, parameters[slider.name]);
         range.setAttribute("aria-valuetext", looks.number(parameters[slider.name]));
