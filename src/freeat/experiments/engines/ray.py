@@ -2,6 +2,7 @@
 
 import logging
 import signal
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -38,8 +39,9 @@ class RayPool:
         self._joined = not ray.is_initialized()
         if self._joined:
             try:
+                _knock(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError) as error:
+            except (OSError, ValueError) as error:
                 raise InputError(
                     f"no Ray cluster at {address}: {error}; start one with `ray start --head`"
                 ) from None
@@ -74,6 +76,13 @@ class RayPool:
                 self._ray.wait(unfinished, num_returns=len(unfinished), timeout=SAVED_WITHIN)
         if self._joined:
             self._ray.shutdown()
+
+
+def _knock(address: str | None) -> None:
+    """Make sure that somebody listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
+    if colon:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _work(task: Task) -> Outcome:
