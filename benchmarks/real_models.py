@@ -38,13 +38,10 @@ def theirs(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Ten
     from pyautoattack import AutoAttack
 
     norm = {"l2": "L2", "linf": "Linf"}[ball.norm]
-    version = "standard" if what == "standard" else "custom"
-    adversary = AutoAttack(
-        model, norm=norm, eps=ball.eps, version=version, seed=0, device=x.device, verbose=False
-    )
-    if what != "standard":
-        adversary.attacks_to_run = [what]
-    perturbed = adversary.run_standard_evaluation(x, y, bs=len(x))
+    parts = {"version": "standard"} if what == "standard" else {"version": "custom", "attacks": [what]}
+    adversary = AutoAttack(model, norm=norm, eps=ball.eps, seed=0, device=x.device, **parts)
+    adversary.apgd.n_restarts = 1  # as in version "standard"
+    perturbed, _ = adversary.run_standard_evaluation(x, y, batch_size=len(x))
     with torch.no_grad():
         return model(perturbed).argmax(-1) == y
 
