@@ -49,6 +49,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "snapshot": RUN_SIDE,
     "spec": RUN_SIDE - {"spec"} | {"learner", "training"},
     "spec_file": RUN_SIDE,
+    "judged_batches": RUN_SIDE,
+    "arguments": RUN_SIDE,
     "store": {"run", "assembly", "fitting", "judgement", "experiments", "reports", "learner", "training"},
     "fitting": {"spec", "run", "assembly", "judgement", "experiments", "reports"},
     "assembly": {"run", "experiments", "reports"},
