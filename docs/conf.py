@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from sphinx.application import Sphinx
 
 HERE = Path(__file__).parent
@@ -21,7 +22,7 @@ copyright = "2026, the freeat authors"
 version = release = __version__
 
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "results/*/README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+include_patterns = ["docs/**.md", "results/**.md", "CHANGELOG.md", "CONTRIBUTING.md"]
 exclude_patterns = ["docs/_build", "**/.*", "src", "tests", "demo", "runs"]
 
 extensions = [
@@ -61,8 +62,16 @@ copybutton_line_continuation_character = "\\"
 
 def setup(app: Sphinx) -> None:
     app.connect("sphinx-click-process-description", show_signs_as_written)
+    app.connect("doctree-read", leave_generated_results_out_of_lists)
 
 
 def show_signs_as_written(app: Sphinx, context: Any, lines: list[str]) -> None:
     """``NETWORK@FILE`` in a command's help is no e-mail address."""
     lines[:] = [line.replace("@", "\\@") for line in lines]
+
+
+def leave_generated_results_out_of_lists(app: Sphinx, doctree: nodes.document) -> None:
+    """Tables and claims of a reproduction are reached from its README, not from the sidebar."""
+    name = app.env.docname
+    if name.startswith("results/") and not name.endswith("/README"):
+        app.env.metadata[name]["orphan"] = "yes"
