@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from freeat.data.miniatures import write_miniatures
-from freeat.experiments.paper.clock import Rates, rates_of, time_loading
+from freeat.experiments.paper.clock import Rates, Stopwatch, time_loading
 from freeat.experiments.paper.costing import Estimator
 from freeat.experiments.paper.effort import Ground, Work
 from freeat.experiments.paper.scales import SMOKE
@@ -18,7 +18,8 @@ GROUND = Ground(n_train=16, n_test=16, shape=(3, 32, 32), classes=10, augmented=
 
 def test_every_kind_of_work_takes_time() -> None:
     spec = run_of(SMOKE, Site(store=Path("store")), "cifar10", "l2", "free-4").spec
-    rates = rates_of(spec, GROUND, "cpu", workers=1)
+    with Stopwatch(workers=1, device="cpu") as stopwatch:
+        rates = stopwatch.rates(spec, GROUND)
     assert all(0 < seconds < 1 for seconds in astuple(rates)), rates
 
 
@@ -34,16 +35,16 @@ def test_data_that_is_not_here_takes_no_time(tmp_path: Path) -> None:
 def test_each_network_is_timed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
 
-    def fake(spec: object, ground: Ground, device: str, *, workers: int) -> Rates:
-        timed.append((ground.shape, workers))
+    def fake(self: Stopwatch, spec: object, ground: Ground) -> Rates:
+        timed.append(ground.shape)
         return Rates(attack=0.0, weights=1.0, both=0.0, forward=0.0, judged=0.0, asked=0.0)
 
-    monkeypatch.setattr("freeat.experiments.paper.costing.rates_of", fake)
+    monkeypatch.setattr(Stopwatch, "rates", fake)
     write_miniatures(tmp_path, 16)
     site = Site(store=tmp_path, data_dir=tmp_path)
-    estimator = Estimator(site=site, workers=2)
+    estimator = Estimator(site=site, stopwatch=Stopwatch(workers=2, device="cpu"))
     costs = [estimator(run_of(SMOKE, site, "cifar10", norm, "fast")) for norm in ("l2", "linf")]
     estimator(run_of(SMOKE, site, "tiny-imagenet", "l2", "fast"))
-    assert timed == [((3, 32, 32), 2), ((3, 64, 64), 2)]
+    assert timed == [(3, 32, 32), (3, 64, 64)]
     loading = estimator.document()["seconds_to_load"][run_of(SMOKE, site, "cifar10", "l2", "erm").spec.data]
     assert costs[0].seconds == pytest.approx(16 * 8 + loading)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
+from types import TracebackType
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -50,14 +52,32 @@ class Rates:
         return math.fsum(getattr(self, f.name) * getattr(work, f.name) for f in fields(self))
 
 
-def rates_of(spec: TrainSpec, ground: Ground, device: str, *, workers: int) -> Rates:
-    """The rates of a network while ``workers`` processes use it at once: those of one CPU share memory and caches."""
-    if workers == 1 or resolve_device(device).type != "cpu":
-        return time_steps(spec, ground, device)
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        found = [pool.submit(time_steps, spec, ground, device) for _ in range(workers)]
+class Stopwatch:
+    """Times networks while ``workers`` processes use them at once: those of one CPU share memory and caches."""
+
+    def __init__(self, *, workers: int, device: str) -> None:
+        self.device = device
+        self.workers = workers if resolve_device(device).type == "cpu" else 1
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        if self.workers > 1:
+            self._pool = ProcessPoolExecutor(self.workers, mp_context=get_context("spawn"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def rates(self, spec: TrainSpec, ground: Ground) -> Rates:
+        """The rates of a network, by the slowest of the processes."""
+        if self._pool is None:
+            return time_steps(spec, ground, self.device)
+        found = [self._pool.submit(time_steps, spec, ground, self.device) for _ in range(self.workers)]
         measured = [asdict(future.result()) for future in found]
-    return Rates(**{name: max(rates[name] for rates in measured) for name in measured[0]})
+        return Rates(**{name: max(rates[name] for rates in measured) for name in measured[0]})
 
 
 def time_steps(spec: TrainSpec, ground: Ground, device: str) -> Rates:

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from freeat.experiments.paper.clock import Rates, rates_of, time_loading
+from freeat.experiments.paper.clock import Rates, Stopwatch, time_loading
 from freeat.experiments.paper.effort import Ground, ground_of, work_of
 from freeat.experiments.paper.experiment import Piece
 from freeat.experiments.tasks import Site, Training
@@ -22,7 +22,7 @@ class Estimator:
     """Prices tasks; every network and data set is looked at once."""
 
     site: Site
-    workers: int
+    stopwatch: Stopwatch
     grounds: dict[str, Ground] = field(default_factory=dict)
     loading: dict[str, float] = field(default_factory=dict)
     rates: dict[tuple[str, str], Rates] = field(default_factory=dict)
@@ -39,7 +39,11 @@ class Estimator:
     def document(self) -> dict[str, Any]:
         """What was measured, for the record."""
         seconds = {f"{model} on {data}": asdict(rates) for (model, data), rates in self.rates.items()}
-        return {"seconds_per_image": seconds, "seconds_to_load": self.loading, "workers": self.workers}
+        return {
+            "seconds_per_image": seconds,
+            "seconds_to_load": self.loading,
+            "workers": self.stopwatch.workers,
+        }
 
     def _ground(self, data: str) -> Ground:
         if data not in self.grounds:
@@ -54,6 +58,5 @@ class Estimator:
     def _rates(self, run: Training) -> Rates:
         spec = run.spec
         if (spec.model, spec.data) not in self.rates:
-            ground = self._ground(spec.data)
-            self.rates[spec.model, spec.data] = rates_of(spec, ground, self.site.device, workers=self.workers)
+            self.rates[spec.model, spec.data] = self.stopwatch.rates(spec, self._ground(spec.data))
         return self.rates[spec.model, spec.data]

@@ -17,6 +17,7 @@ from freeat.data.sources import SOURCES, find_source
 from freeat.errors import InputError, unknown_name
 from freeat.experiments.engine import Done, Pool, Tick, carry_out
 from freeat.experiments.paper.catalogue import experiments, names_of
+from freeat.experiments.paper.clock import Stopwatch
 from freeat.experiments.paper.costing import Estimator
 from freeat.experiments.paper.experiment import Experiment, Piece
 from freeat.experiments.paper.gather import gather
@@ -51,8 +52,9 @@ class Reproduction:
 
     def make_plan(self) -> tuple[Plan, dict[str, Any]]:
         """The plan as this machine's speed suggests it, and what was measured for it. Writes nothing."""
-        estimator = Estimator(site=self.site, workers=self.workers)
-        plan = fit(self.wishes, estimator, budget=self.scale.budget, workers=self.workers)
+        with Stopwatch(workers=self.workers, device=self.site.device) as stopwatch:
+            estimator = Estimator(site=self.site, stopwatch=stopwatch)
+            plan = fit(self.wishes, estimator, budget=self.scale.budget, workers=self.workers)
         return plan, {"scale": self.scale.name, "machine": estimator.document()}
 
     def plan(self) -> Plan:
