@@ -218,19 +218,23 @@ def test_a_measured_setting_can_be_taken(page: "Page") -> None:
     assert values["T"] == 8
 
 
-def hover(page: "Page", chart: str) -> None:
-    """Put the pointer into the middle of a chart's first panel."""
+def hover_until(page: "Page", chart: str, text: str) -> None:
+    """Move the pointer over the middle of a chart's first panel until a tooltip says the text."""
     plot = page.locator(f'[data-chart="{chart}"] .plot').first
-    plot.scroll_into_view_if_needed()
-    box = plot.bounding_box()
-    assert box is not None
-    for step in (0, 5):
-        page.mouse.move(box["x"] + box["width"] / 2 + step, box["y"] + box["height"] / 2)
+    plot.evaluate("(element) => element.scrollIntoView({ block: 'center', behavior: 'instant' })")
+    told = plot.get_by_text(text).first
+    for step in range(100):
+        box = plot.bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2 + step % 9, box["y"] + box["height"] / 2)
+        page.wait_for_timeout(100)
+        if told.is_visible():
+            return
+    pytest.fail(f"no tooltip says {text!r}")
 
 
 def test_a_pointer_sees_values(page: "Page") -> None:
-    hover(page, "curves-0")
-    page.locator('[data-chart="curves-0"] .plot').first.get_by_text("free-4, train size 60").first.wait_for()
+    hover_until(page, "curves-0", "free-4, train size 60")
 
 
 def test_hostile_names_do_nothing(browser: "Browser", hostile: Path, tmp_path: Path) -> None:
@@ -238,8 +242,7 @@ def test_hostile_names_do_nothing(browser: "Browser", hostile: Path, tmp_path: P
     with opened(browser, (tmp_path / "report.html").as_uri()) as page:
         page.evaluate("freeat.charts.drawAll()")
         assert page.locator("h1").inner_text() == HOSTILE
-        hover(page, "robustness-0")
-        page.locator('[data-chart="robustness-0"] .plot').first.get_by_text("onerror").first.wait_for()
+        hover_until(page, "robustness-0", "onerror")
         assert page.evaluate("window.hurt") is None
 
 
