@@ -10,8 +10,8 @@ from freeat.allocator import LARGEST_KEPT, freed_memory_kept
 resource = pytest.importorskip("resource", reason="page faults are counted on POSIX only")
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is asked")
 
-# a system with huge pages clears 2 MiB per fault, and the ends of the block may be there already
-FAULTS_OF_FRESH_MEMORY = LARGEST_KEPT >> 21
+# a system with huge pages clears 2 MiB per fault
+FAULTS_OF_FRESH_MEMORY = 2 * LARGEST_KEPT >> 21
 
 
 def _faults_of_a_block() -> int:
