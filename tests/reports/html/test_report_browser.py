@@ -114,6 +114,16 @@ def test_series_are_switched_off_and_on(page: "Page") -> None:
     assert {one["name"] for one in series(page, "curves-0")} == shown
 
 
+@contextmanager
+def axis(page: "Page", key: str) -> "Iterator[None]":
+    """The curves over another x-axis, and then over the one they had."""
+    choices = page.locator('[data-chart="curves-0"] input[type=radio]')
+    before = choices.evaluate_all("(inputs) => inputs.find((one) => one.checked).value")
+    choices.locator(f"xpath=self::*[@value='{key}']").check(force=True)
+    yield
+    choices.locator(f"xpath=self::*[@value='{before}']").check(force=True)
+
+
 def test_the_axis_is_switched(page: "Page") -> None:
     def last() -> float:
         drawn = [one for one in series(page, "curves-0") if one["type"] == "line" and one["data"]]
@@ -121,8 +131,8 @@ def test_the_axis_is_switched(page: "Page") -> None:
 
     places = {}
     for key in ("epochs", "updates", "passes", "seconds"):
-        page.locator(f'[data-chart="curves-0"] input[value="{key}"]').check(force=True)
-        places[key] = last()
+        with axis(page, key):
+            places[key] = last()
     assert places["updates"] > places["epochs"] > 0
     assert places["passes"] > places["updates"]
     assert len(set(places.values())) == 4
@@ -218,23 +228,27 @@ def test_a_measured_setting_can_be_taken(page: "Page") -> None:
     assert values["T"] == 8
 
 
-def hover_until(page: "Page", chart: str, text: str) -> None:
-    """Move the pointer over the middle of a chart's first panel until a tooltip says the text."""
+def hover_until(page: "Page", chart: str, *texts: str) -> None:
+    """Move the pointer over the middle of a chart's first panel until its tooltip says all the texts."""
     plot = page.locator(f'[data-chart="{chart}"] .plot').first
     plot.evaluate("(element) => element.scrollIntoView({ block: 'center', behavior: 'instant' })")
-    told = plot.get_by_text(text).first
     for step in range(100):
         box = plot.bounding_box()
         assert box is not None
         page.mouse.move(box["x"] + box["width"] / 2 + step % 9, box["y"] + box["height"] / 2)
         page.wait_for_timeout(100)
-        if told.is_visible():
+        if all(plot.get_by_text(text).first.is_visible() for text in texts):
             return
-    pytest.fail(f"no tooltip says {text!r}")
+    pytest.fail(f"no tooltip says {texts!r}")
 
 
-def test_a_pointer_sees_values(page: "Page") -> None:
-    hover_until(page, "curves-0", "free-4, train size 60")
+@pytest.mark.parametrize("key", ["epochs", "updates", "passes", "seconds"])
+def test_a_pointer_sees_every_series_on_every_axis(page: "Page", key: str) -> None:
+    """Also where no two algorithms have a point at the same place, as in seconds."""
+    names = {one["name"] for one in series(page, "curves-0") if one.get("name")}
+    assert len(names) > 1
+    with axis(page, key):
+        hover_until(page, "curves-0", *names)
 
 
 def test_hostile_names_do_nothing(browser: "Browser", hostile: Path, tmp_path: Path) -> None:

@@ -134,15 +134,27 @@ freeat.charts = (() => {
     };
   }
 
-  function tooltipOf(axis, panel) {
+  /* The point of a series that is nearest to a place on the x-axis; null where it has none. */
+  function nearest(data, place) {
+    return data.reduce(
+      (best, point) =>
+        point[1] !== null && (best === null || Math.abs(point[0] - place) < Math.abs(best[0] - place)) ? point : best,
+      null,
+    );
+  }
+
+  /* Every series at the place pointed at. Where its nearest point lies elsewhere, as on an axis of seconds, it says so. */
+  function tooltipOf(axis, panel, drawn) {
     return (points) => {
-      const shown = [points].flat().filter((point) => point.seriesType !== "custom" && point.value[1] !== null);
-      if (!shown.length) return "";
-      const rows = shown.map(
-        ({ marker, seriesName, value }) =>
-          `<div>${marker}${escaped(seriesName)} <b>${looks.number(value[1])}</b> ${escaped(panel.unit)}</div>`,
-      );
-      return `<div>${escaped(axis.label)}: <b>${looks.number(shown[0].value[0])}</b></div>${rows.join("")}`;
+      const place = [points].flat()[0].axisValue;
+      const rows = drawn.flatMap(({ name, data, color }) => {
+        const point = nearest(data, place);
+        if (point === null) return [];
+        const apart = looks.number(point[0]) === looks.number(place) ? "" : ` at ${looks.number(point[0])}`;
+        const mark = echarts.format.getTooltipMarker(color);
+        return `<div>${mark}${escaped(name)} <b>${looks.number(point[1])}</b> ${escaped(panel.unit)}${apart}</div>`;
+      });
+      return rows.length ? `<div>${escaped(axis.label)}: <b>${looks.number(place)}</b></div>${rows.join("")}` : "";
     };
   }
 
@@ -159,9 +171,13 @@ freeat.charts = (() => {
         series.push(line(one.name, curve, axis, k));
       }
     });
+    const drawn = series.filter((one) => one.name !== undefined);
     return {
       ...base,
-      tooltip: { ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: theme.muted } }, formatter: tooltipOf(axis, panel) },
+      tooltip: {
+        ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: theme.muted } },
+        formatter: tooltipOf(axis, panel, drawn),
+      },
       xAxis: xAxis(axis, common),
       yAxis: panel.log
         ? { ...common, type: "log", axisLabel: { ...common.axisLabel, formatter: powers } }
