@@ -28,7 +28,7 @@ from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, load
-from freeat.freezing import frozen
+from freeat.freezing import lent
 from freeat.machine import provenance
 from freeat.opening import Opened, open_model
 from freeat.streams import ImageCoins
@@ -53,7 +53,7 @@ class Contender:
 def ours(attack: Attack) -> Run:
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        with frozen(model, "eval"):
+        with lent(model):
             return ball.apply(x, attack(model, x, y, ball, ImageCoins(0, range(len(x)))).delta)
 
     return run

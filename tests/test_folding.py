@@ -14,14 +14,17 @@ NETWORKS = ["resnet18-w8", "resnet50-w4", "preact-resnet18-w8", "wrn10-1", "vgg1
 
 def network(name: str, device: torch.device) -> nn.Module:
     """A network in float64 whose batch norms have something to fold: statistics and weights of their own."""
-    net = models.build(name, classes=4, shape=(3, 16, 16), seed=1).double()
+    return with_statistics(models.build(name, classes=4, shape=(3, 16, 16), seed=1).double()).to(device)
+
+
+def with_statistics(net: nn.Module) -> nn.Module:
     generator = torch.Generator().manual_seed(2)
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
             for tensor in (module.running_mean, module.running_var, module.weight, module.bias):
                 assert tensor is not None
                 tensor.data.copy_(torch.rand(tensor.shape, generator=generator) + 0.5)
-    return net.to(device)
+    return net
 
 
 def images(device: torch.device) -> Tensor:
@@ -32,6 +35,13 @@ def images(device: torch.device) -> Tensor:
 def answer(net: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     logits = net(x)
     return logits.detach(), torch.autograd.grad(logits.square().sum(), x)[0]
+
+
+def count_batch_norms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    calls: list[int] = []
+    original = functional.batch_norm
+    monkeypatch.setattr(functional, "batch_norm", lambda *a, **k: calls.append(1) or original(*a, **k))
+    return calls
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -53,12 +63,95 @@ def test_the_batch_norms_are_gone(
 ) -> None:
     """All but those before a convolution, as pre-activation networks have them."""
     net, x = network(name, device), images(device)
-    calls = []
-    original = functional.batch_norm
-    monkeypatch.setattr(functional, "batch_norm", lambda *a, **k: calls.append(1) or original(*a, **k))
+    calls = count_batch_norms(monkeypatch)
     with lent(net):
         net(x)
     assert len(calls) == left
+
+
+class Foreign(nn.Module):
+    """A network as others write them, which also remembers what it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4)
+        self.conv2, self.norm2 = nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.head = nn.Linear(4, 4)
+        self.seen: list[object] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen.append(x)
+        x = torch.relu(self.norm1(self.conv1(x)))
+        return self.head(self.body(x).mean((-2, -1)))
+
+    def body(self, x: Tensor) -> Tensor:
+        return self.norm2(self.conv2(x))
+
+
+class Looked(Foreign):
+    """The output of a convolution is used by two."""
+
+    def body(self, x: Tensor) -> Tensor:
+        inner = self.conv2(x)
+        return self.norm2(inner) + inner
+
+
+class Shared(Foreign):
+    """One convolution, two batch norms: with the weights of one, it could not serve the other."""
+
+    def body(self, x: Tensor) -> Tensor:
+        return self.norm1(self.conv2(self.norm2(self.conv2(x))))
+
+
+class Read(Foreign):
+    """A weight is read by hand."""
+
+    def body(self, x: Tensor) -> Tensor:
+        return self.norm2(self.conv2(x)) * self.conv2.weight.sum()
+
+
+class Branching(Foreign):
+    """What happens depends on the values, so the forward cannot be followed."""
+
+    def body(self, x: Tensor) -> Tensor:
+        inner = self.conv2(x)
+        return self.norm2(inner) if bool(inner.isfinite().all()) else inner
+
+
+@pytest.mark.parametrize(
+    ("kind", "left"),
+    [(Foreign, 0), (Looked, 1), (Shared, 3), (Read, 1), (Branching, 2)],
+)
+def test_any_model_is_folded_where_its_forward_allows(
+    kind: type[Foreign], left: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(0)
+    net, x = with_statistics(kind().double()).to(device), images(device)
+    outputs: list[object] = []
+    net.register_forward_hook(lambda module, inputs, output: outputs.append(output))
+    with frozen(net, "eval"):
+        plain = answer(net, x)
+    calls = count_batch_norms(monkeypatch)
+    with lent(net):
+        quick = answer(net, x)
+    assert len(calls) == left
+    for before, now in zip(plain, quick, strict=True):
+        torch.testing.assert_close(now, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
+    assert all(type(one) is Tensor for one in [*net.seen, *outputs])
+    assert len(net.seen) == len(outputs) == 2
+
+
+def test_a_changed_model_is_read_again(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, x = with_statistics(Foreign().double()).to(device), images(device)
+    with lent(net):
+        net(x)
+    net.conv2 = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Tanh()).double().to(device)
+    with frozen(net, "eval"):
+        plain = net(x)
+    calls = count_batch_norms(monkeypatch)
+    with lent(net):
+        torch.testing.assert_close(net(x), plain)
+    assert len(calls) == 1
 
 
 def test_the_model_is_given_back_as_it_was(device: torch.device) -> None:

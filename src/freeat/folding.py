@@ -7,11 +7,12 @@ in each direction for every pair.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
+
+from freeat.wiring import consecutive
 
 
 @contextmanager
@@ -36,25 +37,13 @@ def folded(model: nn.Module) -> Iterator[None]:
 
 def _foldable(model: nn.Module) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
     """The plain convolutions followed by a plain batch norm at rest, with nobody looking at what is between."""
-    for conv, norm in _consecutive(model):
+    for conv, norm in consecutive(model):
         if type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d:
             at_rest = not norm.training and norm.running_mean is not None and not conv.weight.requires_grad
             watched = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in (conv, norm))
             plain = "forward" not in norm.__dict__ and not parametrize.is_parametrized(conv)
             if at_rest and plain and not watched:
                 yield conv, norm
-
-
-def _consecutive(model: nn.Module) -> Iterator[tuple[nn.Module, nn.Module]]:
-    """Modules of which the second takes the output of the first and nobody else does.
-
-    That is plain in ``nn.Sequential``; a block whose forward says it tells of it by its ``folds``.
-    """
-    for module in model.modules():
-        if type(module) is nn.Sequential:
-            yield from pairwise(module)
-        for first, second in getattr(type(module), "folds", ()):
-            yield getattr(module, first), getattr(module, second)
 
 
 @torch.no_grad()

@@ -13,8 +13,6 @@ from freeat.models.resnet import stages
 class PreActBlock(nn.Module):
     """Norm and activation before each of two 3×3 convolutions; a projection starts after the first two."""
 
-    folds = (("conv1", "norm2"),)
-
     def __init__(self, inputs: int, outputs: int, stride: int, layers: Layers) -> None:
         super().__init__()
         self.norm1 = layers.norm(inputs)

@@ -12,7 +12,6 @@ class BasicBlock(nn.Module):
     """Two 3×3 convolutions beside a shortcut."""
 
     expansion = 1
-    folds = (("conv1", "norm1"), ("conv2", "norm2"))
 
     def __init__(self, inputs: int, outputs: int, stride: int, layers: Layers) -> None:
         super().__init__()
@@ -34,7 +33,6 @@ class Bottleneck(nn.Module):
     """A narrow 3×3 convolution between two 1×1 ones, beside a shortcut."""
 
     expansion = 4
-    folds = (("conv1", "norm1"), ("conv2", "norm2"), ("conv3", "norm3"))
 
     def __init__(self, inputs: int, outputs: int, stride: int, layers: Layers) -> None:
         super().__init__()
