@@ -129,7 +129,7 @@ freeat.charts = (() => {
       markLine: {
         silent: true, symbol: "none", animation: false, data: [{ yAxis: panel.level }],
         lineStyle: { color: theme.muted, type: "solid", width: 1, opacity: 0.6 },
-        label: { formatter: panel.meaning, position: "insideStartBottom", color: theme.muted, fontSize: 11 },
+        label: { formatter: panel.meaning, position: "insideStartTop", color: theme.muted, fontSize: 11 },
       },
     };
   }
