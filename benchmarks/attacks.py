@@ -3,7 +3,7 @@
 Every library is called as its documentation shows, on the same images, in evaluation mode, with the same number
 of threads. Rounds are interleaved and the fastest of each is kept, so that a busy machine slows all alike.
 
-    python benchmarks/attacks.py --robust RUN --images 64 --threads 2
+    python benchmarks/attacks.py --robust RUN --threads 2
 
 ``--robust`` is a run folder or any reference that ``freeat attack`` takes; the ResNet-18 is the one that
 pyautoattack ships (it is not robust: in mode ``worst`` its active set vanishes, which is no speed; compare mode
@@ -29,7 +29,7 @@ from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, load
 from freeat.freezing import lent
-from freeat.machine import provenance
+from freeat.machine import arithmetic, provenance
 from freeat.opening import Opened, open_model
 from freeat.streams import ImageCoins
 from freeat.threat import L2, Ball, make_ball
@@ -51,9 +51,11 @@ class Contender:
 
 
 def ours(attack: Attack) -> Run:
+    """An attack of ours, with the model lent and the machine set as ``freeat attack`` does it."""
+
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        with lent(model):
+        with arithmetic(threads=torch.get_num_threads(), deterministic=True), lent(model):
             return ball.apply(x, attack(model, x, y, ball, ImageCoins(0, range(len(x)))).delta)
 
     return run
@@ -225,7 +227,7 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 
 @click.command()
 @click.option("--robust", default=None, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
-@click.option("--images", "n", default=64, show_default=True)
+@click.option("--images", "n", default=128, show_default=True)
 @click.option("--queries", default=100, show_default=True, help="queries of Square")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
