@@ -227,7 +227,8 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 
 @click.command()
 @click.option("--robust", default=None, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
-@click.option("--images", "n", default=128, show_default=True)
+@click.option("--only", type=click.Choice(["robust model", "ResNet-18"]), help="one of the two models")
+@click.option("--images", "n", default=256, show_default=True, help="images, all in one batch")
 @click.option("--queries", default=100, show_default=True, help="queries of Square")
 @click.option("--threads", default=2, show_default=True)
 @click.option("--rounds", default=2, show_default=True)
@@ -240,6 +241,7 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 @click.option("--out", type=click.Path(path_type=Path), help="write the figures as JSON")
 def main(
     robust: str | None,
+    only: str | None,
     n: int,
     queries: int,
     threads: int,
@@ -257,6 +259,8 @@ def main(
     x = x.contiguous(memory_format=torch.contiguous_format)
     rows = []
     for opened, ball in models(robust, data):
+        if only not in (None, opened.name):
+            continue
         model = opened.model.eval()
         with torch.no_grad():
             clean = float((model(x).argmax(-1) == y).double().mean())
