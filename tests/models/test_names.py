@@ -15,7 +15,7 @@ BASES = ["resnet18", "resnet50", "preact-resnet18", "wrn34-10", "wrn16-4", "vgg1
 @given(
     base=st.sampled_from(["resnet18", "resnet50", "preact-resnet18", "vgg19", "cnn"]),
     width=st.none() | st.integers(1, 9999),
-    stem=st.sampled_from(["", "s2"]),
+    stem=st.sampled_from(["", "s2", "s4"]),
     norm=st.sampled_from(["", "bn", "gn", "nonorm"]),
     activation=st.sampled_from(["", "relu", "softplus", "silu"]),
     data=st.data(),
@@ -32,7 +32,7 @@ def test_suffixes_come_in_any_order_and_the_canonical_name_reads_back(
     (architecture,) = architectures
     assert parse(str(architecture)) == architecture
     assert architecture.base == base
-    assert architecture.stem_stride == (2 if stem else 1)
+    assert architecture.stem_stride == {"s2": 2, "s4": 4}.get(stem, 1)
     assert architecture.norm == {"gn": "group", "nonorm": "none"}.get(norm, "batch")
     assert architecture.activation == (activation or "relu")
     if width:
@@ -56,7 +56,7 @@ def test_canonical_names(name: str, canonical: str) -> None:
 
 
 def test_every_suffix_changes_the_network() -> None:
-    names = ["resnet18", "resnet18-w16", "resnet18-s2", "resnet18-gn", "resnet18-nonorm", "resnet18-silu"]
+    names = ["resnet18", "resnet18-w16", "resnet18-s2", "resnet18-s4", "resnet18-gn", "resnet18-silu"]
     assert all(parse(a) != parse(b) for a, b in itertools.combinations(names, 2))
     assert parse("resnet18-w16") == Architecture(base="resnet18", width=16)
 

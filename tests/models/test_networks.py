@@ -28,6 +28,10 @@ NARROW = [
     "preact-resnet18-w4-s2",
     "vgg19-w4-s2",
     "cnn-w4-s2",
+    "resnet50-w4-s4",
+    "wrn10-1-s4",
+    "vgg19-w4-s4",
+    "cnn-w4-s4",
     "resnet18-w4-gn",
     "vgg11-w4-gn",
     "cnn-w4-gn-silu",
@@ -68,14 +72,21 @@ def test_every_size_and_channel_count(name: str, device: torch.device) -> None:
             assert logits.isfinite().all()
 
 
-@pytest.mark.parametrize("name", ["vgg19-w4", "vgg19-w4-s2", "resnet18-w4", "cnn-w4"])
+@pytest.mark.parametrize(
+    "name", ["vgg19-w4", "vgg19-w4-s2", "vgg19-w4-s4", "resnet18-w4", "resnet18-w4-s4", "cnn-w4"]
+)
 def test_oblong_images(name: str) -> None:
     assert build(name, classes=3, shape=(2, 9, 31))(images(2, 2, 9, 31)).shape == (2, 3)
 
 
 @pytest.mark.parametrize(
     ("name", "sides"),
-    [("resnet18-w4", [32, 16, 8, 4]), ("resnet18-w4-s2", [16, 8, 4, 2]), ("wrn10-1", [32, 16, 8])],
+    [
+        ("resnet18-w4", [32, 16, 8, 4]),
+        ("resnet18-w4-s2", [16, 8, 4, 2]),
+        ("resnet18-w4-s4", [8, 4, 2, 1]),
+        ("wrn10-1", [32, 16, 8]),
+    ],
 )
 def test_stage_resolutions_follow_the_stem(name: str, sides: list[int]) -> None:
     seen: list[int] = []

@@ -76,6 +76,11 @@ class Form:
     stem_stride: int = 1
     layers: Layers = Layers()
 
+    @property
+    def stem_kernel(self) -> int:
+        """3, or the 7 of ImageNet's networks where a stride of 4 would pass over pixels."""
+        return 3 if self.stem_stride < 4 else 7
+
 
 def groups(channels: int) -> int:
     """How many groups a group norm has: at most 32, of four channels or more.

@@ -6,7 +6,7 @@ A name is a base and any number of suffixes, in any order and any case::
     base    =  resnet18 | resnet34 | resnet50 | preact-resnet18 | preact-resnet34 | wrn<depth>-<widen>
                | vgg11 | vgg13 | vgg16 | vgg19 | cnn | mlp | linear
     suffix  =  w<width>                      channels of the first stage (hidden units of the mlp)
-               | s2                          a stem of stride 2: a quarter of the work
+               | s2 | s4                     a stem of stride 2 or 4: a quarter or a sixteenth of the work
                | bn | gn | nonorm            batch norm (as published), group norm, no norm
                | relu | softplus | silu      the activation
 
@@ -32,6 +32,7 @@ from freeat.models.vgg import vgg
 
 _SUFFIXES: dict[str, tuple[str, object]] = {
     "s2": ("stem_stride", 2),
+    "s4": ("stem_stride", 4),
     "bn": ("norm", "batch"),
     "gn": ("norm", "group"),
     "nonorm": ("norm", "none"),

@@ -33,7 +33,7 @@ class PreActBlock(nn.Module):
 def _network(form: Form, *, outputs: Sequence[int], depths: Sequence[int]) -> nn.Sequential:
     layers = form.layers
     net: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=layers.conv(form.shape[0], form.width, 3, form.stem_stride)
+        stem=layers.conv(form.shape[0], form.width, form.stem_kernel, form.stem_stride)
     )
     net |= stages(PreActBlock, stem=form.width, outputs=outputs, depths=depths, layers=layers)
     net |= OrderedDict(norm=layers.norm(outputs[-1]), activation=layers.activation())

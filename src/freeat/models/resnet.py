@@ -84,7 +84,7 @@ def resnet(form: Form, *, block: type[BasicBlock | Bottleneck], depths: Sequence
     layers, width = form.layers, form.width
     outputs = [(width << stage) * block.expansion for stage in range(len(depths))]
     net: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=layers.conv(form.shape[0], width, 3, form.stem_stride),
+        stem=layers.conv(form.shape[0], width, form.stem_kernel, form.stem_stride),
         norm=layers.norm(width),
         activation=layers.activation(),
     )

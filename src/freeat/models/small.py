@@ -13,9 +13,10 @@ def cnn(form: Form) -> nn.Sequential:
     layers, width = form.layers, form.width
     net: OrderedDict[str, nn.Module] = OrderedDict()
     channels = form.shape[0]
-    plan = [(width, form.stem_stride), (2 * width, 2), (2 * width, 1), (4 * width, 2)]
-    for index, (outputs, stride) in enumerate(plan, start=1):
-        net[f"conv{index}"] = layers.conv(channels, outputs, 3, stride)
+    stem = (width, form.stem_kernel, form.stem_stride)
+    plan = [stem, (2 * width, 3, 2), (2 * width, 3, 1), (4 * width, 3, 2)]
+    for index, (outputs, kernel, stride) in enumerate(plan, start=1):
+        net[f"conv{index}"] = layers.conv(channels, outputs, kernel, stride)
         net[f"norm{index}"] = layers.norm(outputs)
         net[f"activation{index}"] = layers.activation()
         channels = outputs

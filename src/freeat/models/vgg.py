@@ -18,9 +18,9 @@ def vgg(form: Form, *, depths: Sequence[int]) -> nn.Sequential:
         outputs = form.width << min(stage, 3)  # the fifth stage is as wide as the fourth
         steps: list[nn.Module] = []
         for index in range(depth):
-            stride = form.stem_stride if stage == index == 0 else 1
+            kernel, stride = (form.stem_kernel, form.stem_stride) if stage == index == 0 else (3, 1)
             # The published networks keep this bias, idle before a batch norm; their parameter counts hold it.
-            steps.append(layers.conv(channels, outputs, 3, stride, bias=True))
+            steps.append(layers.conv(channels, outputs, kernel, stride, bias=True))
             steps += [layers.norm(outputs), layers.activation()]
             channels = outputs
         if size >= 2:

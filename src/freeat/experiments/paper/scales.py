@@ -100,7 +100,7 @@ NIGHT = Scale(
     setups={
         "cifar10": Setup(network="resnet18-w16-s2", n=1024),
         "cifar100": Setup(network="resnet18-w16-s2", n=1024),
-        "tiny-imagenet": Setup(network="resnet50-w8-s2", n=1024),
+        "tiny-imagenet": Setup(network="resnet50-w8-s4", n=1024),
         "svhn": Setup(network="vgg19-w8", n=1024),
     },
     targets={"resnet18": "resnet18-w16-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
@@ -122,8 +122,8 @@ HOUR = Scale(
     name="hour",
     setups={
         "cifar10": Setup(network="resnet18-w8-s2", n=256),
-        "cifar100": Setup(network="resnet18-w8-s2", n=512),
-        "tiny-imagenet": Setup(network="resnet50-w8-s2", n=256),
+        "cifar100": Setup(network="resnet18-w8-s2", n=256),
+        "tiny-imagenet": Setup(network="resnet50-w8-s4", n=256),
         "svhn": Setup(network="vgg19-w8", n=256),
     },
     targets={"resnet18": "resnet18-w8-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},

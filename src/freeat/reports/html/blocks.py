@@ -130,12 +130,13 @@ class Picture:
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures:
-    """Rows of pictures, each with a caption."""
+    """Rows of pictures, each with a caption. ``folded``: shown when asked for."""
 
     kind: ClassVar[str] = "pictures"
     caption: str
     heads: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Picture]]]
+    folded: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,12 +150,30 @@ class Verdict:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
-    """A list of verdicts; those that failed are the ones to read. ``folded``: shown when asked for."""
+    """A list of verdicts; those that failed are the ones to read."""
 
     kind: ClassVar[str] = "verdicts"
     caption: str
     verdicts: Sequence[Verdict]
-    folded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tally:
+    """How often each outcome was met: whether it speaks for the claim, and in words."""
+
+    label: str
+    counts: Sequence[tuple[bool | None, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A sentence that was put to the test, how it fared in a line, and its verdicts one by one when asked for."""
+
+    kind: ClassVar[str] = "claim"
+    sentence: str
+    source: str
+    tallies: Sequence[Tally]
+    verdicts: Sequence[Verdict]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +208,7 @@ class Explorer:
     presets: Sequence[tuple[str, Mapping[str, float]]] = ()
 
 
-Block = Table | Lines | Density | Matrix | Pictures | Verdicts | Facts | Explorer
+Block = Table | Lines | Density | Matrix | Pictures | Verdicts | Claim | Facts | Explorer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.attacks import cells as attack_cells
+from freeat.attacks.campaign import examples_path
 from freeat.errors import InputError
 from freeat.files import read_json
 from freeat.spec import EvalSpec, TrainSpec
@@ -58,11 +59,19 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The honesty checks of one model in one ball."""
+    """The honesty checks of one model in one ball, which is given as it is written in Python."""
 
     model: str
     ball: str
     checks: list[Json]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """A file of adversarial examples; ``cell`` is the measurement that made them, None where it is not here."""
+
+    path: Path
+    cell: Json | None = None
 
 
 @dataclass
@@ -74,7 +83,7 @@ class Gathered:
     studies: list[Study] = field(default_factory=list)
     measurements: list[Json] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
-    examples: list[tuple[str, Path]] = field(default_factory=list)
+    examples: list[Examples] = field(default_factory=list)
     reproductions: list[tuple[str, Json]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -118,6 +127,7 @@ class _Walk:
     root: Path
     several: bool
     seen: set[Path]
+    _made: dict[Path, Json] = field(default_factory=dict)
 
     def visit(self, folder: Path, depth: int) -> None:
         """Take what this folder holds, then look into those below."""
@@ -137,7 +147,7 @@ class _Walk:
         elif (folder / "cells").is_dir():
             self._measurements(folder)
         for path in sorted((folder / "examples").glob("*.npz")):
-            found.examples.append((path.stem, path))
+            found.examples.append(Examples(path=path, cell=self._made.get(path)))
         for below in self._below(folder):
             self.visit(below, depth - 1)
 
@@ -205,7 +215,10 @@ class _Walk:
                 probe = Probe(model=model, ball=identity["ball"], checks=cell["checks"])
                 self.found.probes.append(probe)
             elif "robust_accuracy" in cell:
-                self.found.measurements.append(cell | {"model": model})
+                measured = cell | {"model": model}
+                self.found.measurements.append(measured)
+                if "source" not in cell:
+                    self._made[examples_path(folder, cell)] = measured
 
 
 def is_study(folder: Path) -> bool:

@@ -4,12 +4,14 @@ import base64
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
 import jinja2
+from markupsafe import Markup, escape
 
 import freeat
 from freeat.errors import InputError
@@ -19,6 +21,7 @@ from freeat.reports.style import OKABE_ITO
 LIMIT = 5_000_000
 """Bytes a page may have."""
 SCRIPTS = ("vendor/echarts.min.js", "bounds.js", "looks.js", "charts.js", "explorer.js", "page.js")
+SUBSCRIPT = re.compile(r"(?<!\w)([α-ω∇])_(\w+)")
 ASSETS = resources.files("freeat.reports.html") / "assets"
 
 
@@ -36,7 +39,7 @@ def render(document: Document) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["kept"] = kept_together
+    environment.filters |= {"kept": kept_together, "subscripts": subscripts}
     scripts = [asset(name).strip() for name in SCRIPTS]
     page = environment.get_template("template.html").render(
         document=document,
@@ -57,6 +60,11 @@ def render(document: Document) -> str:
 def kept_together(text: str) -> str:
     """Numbers on one line with their unit, and both sides of an equation on one."""
     return text.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")
+
+
+def subscripts(text: str) -> Markup:
+    """The paper's α_δ and ε_train with their subscripts set low; everything else escaped."""
+    return Markup(SUBSCRIPT.sub(r"\1<sub>\2</sub>", str(escape(text))))
 
 
 def policy(scripts: list[str]) -> str:

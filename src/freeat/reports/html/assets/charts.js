@@ -28,6 +28,13 @@ freeat.charts = (() => {
         chart.resize();
         chart.setOption(option(), { notMerge: true });
       },
+      /* On paper a drawing is scaled to the room it has there, whatever it had on the screen. */
+      scale: (on) => {
+        const drawing = element.querySelector("svg");
+        if (!drawing) return;
+        if (on) drawing.setAttribute("viewBox", `0 0 ${chart.getWidth()} ${chart.getHeight()}`);
+        else drawing.removeAttribute("viewBox");
+      },
     };
     plots.set(element, one);
     nearness.observe(element);
@@ -42,6 +49,8 @@ freeat.charts = (() => {
     });
     plots.forEach((one) => one.redraw());
   }
+
+  const scaleAll = (on) => plots.forEach((one) => one.scale(on));
 
   /* What all charts have in common. */
   function frame(theme) {
@@ -72,15 +81,41 @@ freeat.charts = (() => {
     };
   }
 
-  const powers = (value) => looks.power(Math.log10(value));
+  /* The x-axis; where a chart has few places on it, they are its marks. */
+  const FEW = 6;
 
-  function xAxis(axis, common) {
-    const kind = axis.log ? { type: "log", axisLabel: { ...common.axisLabel, formatter: looks.number } } : { type: "value" };
+  function xAxis(axis, common, places = []) {
+    const distinct = [...new Set(places)];
+    const few = distinct.length > 0 && distinct.length <= FEW;
     return {
-      ...common, ...kind,
+      ...common,
+      type: axis.log ? "log" : "value",
+      axisLabel: {
+        ...common.axisLabel,
+        formatter: axis.log || few ? looks.number : undefined,
+        customValues: few ? [...(axis.log ? [] : [0]), ...distinct] : undefined,
+      },
       name: axis.label.split(" (")[0], nameLocation: "middle", nameGap: 30,
       min: axis.log ? "dataMin" : undefined, max: "dataMax",
       splitLine: { show: false },
+    };
+  }
+
+  /* A logarithmic y-axis that fits its values, marked at powers of ten, or also at 2 and 5 where there are few of them. */
+  function logAxis(values, common) {
+    const known = values.filter((value) => value > 0);
+    const [low, high] = [Math.min(...known) / 1.25, Math.max(...known) * 1.25];
+    const decades = Math.log10(high / low);
+    const steps = decades > 2.5 ? [1] : decades > 0.8 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
+    const marks = [];
+    for (let k = Math.floor(Math.log10(low)); k <= Math.log10(high); k += 1) {
+      marks.push(...steps.map((step) => Number((step * 10 ** k).toPrecision(2))));
+    }
+    const within = known.length ? marks.filter((mark) => mark >= low && mark <= high) : [1];
+    return {
+      ...common, type: "log", min: known.length ? low : 0.1, max: known.length ? high : 10,
+      axisLabel: { ...common.axisLabel, formatter: looks.tick, customValues: within },
+      axisTick: { ...common.axisTick, customValues: within },
     };
   }
 
@@ -122,6 +157,11 @@ freeat.charts = (() => {
     };
   }
 
+  /* A text among the lines, on a ground of its own. */
+  const label = (theme) => ({
+    color: theme.muted, fontSize: 11, backgroundColor: theme.surface, padding: [1, 3], borderRadius: 3, distance: 3,
+  });
+
   /* A height that means something, as a quiet line across. */
   function level(panel, theme) {
     return {
@@ -129,7 +169,7 @@ freeat.charts = (() => {
       markLine: {
         silent: true, symbol: "none", animation: false, data: [{ yAxis: panel.level }],
         lineStyle: { color: theme.muted, type: "solid", width: 1, opacity: 0.6 },
-        label: { formatter: panel.meaning, position: "insideStartTop", color: theme.muted, fontSize: 11 },
+        label: { ...label(theme), formatter: panel.meaning, position: "insideEndTop" },
       },
     };
   }
@@ -164,6 +204,7 @@ freeat.charts = (() => {
     const axis = spec.axes[state.axis];
     const { axis: common, base, tooltip } = frame(theme);
     const series = panel.level === null ? [] : [level(panel, theme)];
+    const curves = spec.series.flatMap((one) => one.curves.filter((curve) => curve.panel === place));
     spec.series.forEach((one, k) => {
       if (state.off.has(k)) return;
       for (const curve of one.curves.filter((c) => c.panel === place)) {
@@ -178,9 +219,9 @@ freeat.charts = (() => {
         ...tooltip, trigger: "axis", axisPointer: { lineStyle: { color: theme.muted } },
         formatter: tooltipOf(axis, panel, drawn),
       },
-      xAxis: xAxis(axis, common),
+      xAxis: xAxis(axis, common, curves.flatMap((curve) => curve.x[axis.key])),
       yAxis: panel.log
-        ? { ...common, type: "log", axisLabel: { ...common.axisLabel, formatter: powers } }
+        ? logAxis(curves.flatMap((curve) => [...curve.y, ...(curve.low || []), ...(curve.high || [])]), common)
         : { ...common, type: "value", scale: true },
       series,
     };
@@ -270,7 +311,7 @@ freeat.charts = (() => {
       yAxis: {
         ...common, type: "log", name: spec.y_label, nameLocation: "end", nameGap: 4,
         min: Math.min(...boxes.map((box) => box[2])), max: Math.max(...boxes.map((box) => box[3])),
-        axisLabel: { ...common.axisLabel, formatter: powers, showMinLabel: false, showMaxLabel: false },
+        axisLabel: { ...common.axisLabel, formatter: looks.tick, showMinLabel: false, showMaxLabel: false },
         nameTextStyle: { ...common.nameTextStyle, align: "left" },
         splitLine: { show: false },
       },
@@ -279,20 +320,22 @@ freeat.charts = (() => {
         {
           type: "custom", data: boxes, encode: { x: [0, 1], y: [2, 3] }, clip: true,
           renderItem: (params, api) => {
-            // whole pixels, so that no seams show between the boxes
-            const [left, top] = api.coord([api.value(0), api.value(3)]).map(Math.round);
-            const [right, bottom] = api.coord([api.value(1), api.value(2)]).map(Math.round);
-            const share = Math.log1p(api.value(4)) / most;
+            // opaque, and a little larger than they are, so that no seams show between the boxes at any scale
+            const [left, top] = api.coord([api.value(0), api.value(3)]);
+            const [right, bottom] = api.coord([api.value(1), api.value(2)]);
+            const share = Math.min(1, 0.08 + (0.92 * Math.log1p(api.value(4))) / most);
             return {
               type: "rect",
-              shape: { x: left, y: top, width: Math.max(right - left, 1), height: Math.max(bottom - top, 1) },
-              style: { fill: theme.heat, opacity: 0.08 + 0.92 * share },
+              shape: { x: left, y: top, width: right - left + 0.7, height: bottom - top + 0.7 },
+              style: { fill: echarts.color.lerp(share, [theme.surface, theme.heat]) },
             };
           },
         },
         {
           type: "line", symbol: "none", color: theme.over, lineStyle: { width: 2, color: theme.over },
-          data: panel.smallest.map((least, k) => [panel.updates[k + 1], least > 0 ? least : null]),
+          data: panel.smallest.flatMap((least, k) =>
+            [panel.updates[k], panel.updates[k + 1]].map((update) => [update, least > 0 ? least : null]),
+          ),
         },
       ],
     };
@@ -304,5 +347,5 @@ freeat.charts = (() => {
     });
   }
 
-  return { lines, density, plot, frame, xAxis, drawAll, redrawAll };
+  return { lines, density, plot, frame, label, xAxis, drawAll, redrawAll, scaleAll };
 })();

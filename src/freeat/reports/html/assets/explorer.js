@@ -48,7 +48,7 @@ freeat.explorer = (() => {
       markLine: {
         silent: true, symbol: "none", animation: false,
         data: [
-          { yAxis: 0, lineStyle: { ...quiet, type: "dashed" }, label: { formatter: "1: vacuous above", position: "insideStartBottom", color: theme.muted } },
+          { yAxis: 0, lineStyle: { ...quiet, type: "dashed" }, label: { ...charts.label(theme), formatter: "vacuous above", position: "insideEndBottom" } },
           { xAxis: here, lineStyle: { ...quiet, type: "solid" }, label: { show: false } },
         ],
       },

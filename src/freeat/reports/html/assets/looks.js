@@ -49,8 +49,10 @@ freeat.looks = (() => {
 
   const of = (list, place) => list[place % list.length];
   const colour = (place) => of(isDark() ? DARK : light, place);
-  const dash = (place) => of(DASHES, place);
-  const mark = (place) => of(MARKS, place);
+  /* Once the colours are used up they come again with other dashes and marks. */
+  const shifted = (place) => place + Math.floor(place / DARK.length);
+  const dash = (place) => of(DASHES, shifted(place));
+  const mark = (place) => of(MARKS, shifted(place));
 
   /* A short piece of a series' line with its mark, for the legend. */
   function swatch(place) {
@@ -82,6 +84,12 @@ freeat.looks = (() => {
     return `10${raised(Math.round(k))}`;
   }
 
+  /* A mark on a logarithmic axis. */
+  function tick(x) {
+    const k = Math.round(Math.log10(x));
+    return Math.abs(Math.log10(x) - k) < 1e-9 ? power(k) : number(x);
+  }
+
   /* A number with at most four digits that count. */
   function number(x) {
     if (x === null || x === undefined || Number.isNaN(x)) return "–";
@@ -104,6 +112,6 @@ freeat.looks = (() => {
     usePalette: (colours) => {
       light = colours;
     },
-    isDark, prefersDark, theme, colour, dash, mark, swatch, power, number, fromLog,
+    isDark, prefersDark, theme, colour, dash, mark, swatch, power, tick, number, fromLog,
   };
 })();

@@ -32,9 +32,11 @@
     root.dataset.printing = "";
     freeat.charts.drawAll();
     freeat.charts.redrawAll();
+    freeat.charts.scaleAll(true);
   });
   addEventListener("afterprint", () => {
     delete root.dataset.printing;
+    freeat.charts.scaleAll(false);
     freeat.charts.redrawAll();
   });
 })();

@@ -1,11 +1,13 @@
 """Honesty checks in plain words: what must hold for the figures to be believed."""
 
+import re
 from collections.abc import Sequence
 
 from freeat.attacks.honesty import compare_cells
+from freeat.attacks.radii import radius_text
 from freeat.reports.html.blocks import Section, Verdict, Verdicts
 from freeat.reports.html.gather import Json, Probe
-from freeat.reports.html.tasks import Group, Task
+from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.table import percent
 
 
@@ -19,7 +21,7 @@ def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequenc
                 [verdict for task in tasks for group in task.groups for verdict in _of_group(group)],
             ),
             ("Attacks among each other", _of_cells(cells)),
-            *((f"{probe.model}, {probe.ball}", _of_checks(probe.checks)) for probe in probes),
+            *((f"{probe.model}, {ball_text(probe.ball)}", _of_checks(probe.checks)) for probe in probes),
         )
         if verdicts
     ]
@@ -33,6 +35,15 @@ def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequenc
         else f"All {total} checks passed."
     )
     return Section(key="checks", title="Honesty checks", lead=lead, blocks=blocks)
+
+
+def ball_text(ball: str) -> str:
+    """``L2(eps=0.2, box=(0.0, 1.0))`` as a reader knows it: L2 ε = 0.2; anything else as it is."""
+    found = re.match(r"(\w+)\(eps=([^,()]+)", ball)
+    if found is None:
+        return ball
+    norm, eps = found.groups()
+    return f"{NORMS.get(norm.lower(), norm)} ε = {radius_text(float(eps))}"
 
 
 def _failed_first(verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -35,7 +35,7 @@ def gradients_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Sectio
     return Section(
         key="gradients",
         title="Gradient norms",
-        lead="How many images had which norm of the loss gradient in δ, and when: the stronger the colour, the "
+        lead="How many images had which norm ‖∂h/∂δ‖ of the loss gradient in δ, and when: the stronger the colour, the "
         "more. The line is the smallest norm so far: the 1/ψ of Theorems 4 and 5. Zero norms are shown in "
         "the lowest row.",
         blocks=blocks,
@@ -58,7 +58,7 @@ def _charts(title: str, records: Mapping[str, list[dict[str, Any]]]) -> list[Den
             title=title,
             description=f"Counts of the gradient norms of {', '.join(shown)} against updates, with the running minimum",
             x_label="weight updates",
-            y_label="‖∇_δ h‖",
+            y_label="‖∂h/∂δ‖",
             panels=panels,
             numbers=Table(
                 caption="Gradient norms as numbers, to a tenth of a decade", columns=columns, rows=rows

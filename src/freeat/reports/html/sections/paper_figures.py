@@ -6,19 +6,20 @@ from freeat.reports.curves import AXES
 from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
 from freeat.reports.html.gather import Json
 from freeat.reports.html.sections.curves import PANELS
-from freeat.reports.html.sections.reproduction import Documents
-from freeat.reports.html.sections.sizes import N_AXIS, exponent, positive
+from freeat.reports.html.sections.reproduction import Documents, title_of
+from freeat.reports.html.sections.sizes import N_AXIS, positive
 from freeat.reports.html.tasks import NORMS
+from freeat.reports.html.texts import with_interval
 
 
 def figures_section(documents: Documents) -> Section | None:
     """The paper's figures, as far as they were measured."""
-    blocks: list[Block] = [
-        _CHARTS[figure["kind"]](figure)
-        for _, document in documents
-        for figure in document["figures"]
-        if figure["kind"] in _CHARTS and any(panel["series"] for panel in figure["panels"])
-    ]
+    blocks: list[Block] = []
+    for figure in (figure for _, document in documents for figure in document["figures"]):
+        if figure["kind"] in _CHARTS and any(panel["series"] for panel in figure["panels"]):
+            blocks.append(_CHARTS[figure["kind"]](figure))
+            if figure["kind"] == "size":
+                blocks.append(_exponents(figure))
     if not blocks:
         return None
     lead = "The paper's figures with the numbers measured here, means over the seeds."
@@ -36,18 +37,22 @@ def _lines(
         for k, y in enumerate(curve.y)
     ]
     return Lines(
-        title=f"{figure['name']}: {figure['title']}",
+        title=_title(figure),
         description=f"{figure['title']}: {', '.join(curves)}",
         axes=axes,
         panels=panels,
         series=series,
         numbers=Table(
-            caption=f"{figure['name']} as numbers",
+            caption=f"{title_of(figure['name'])} as numbers",
             columns=("series", "panel", axes[0].label, "value"),
             rows=rows,
             words=2,
         ),
     )
+
+
+def _title(figure: Json) -> str:
+    return f"{title_of(figure['name'])}: {figure['title']}"
 
 
 def _place(panel: Json) -> str:
@@ -93,13 +98,29 @@ def _size(figure: Json) -> Lines:
     for place, panel in enumerate(figure["panels"]):
         for one in panel["series"]:
             y, low, high = (positive([100 * v for v in one[key]]) for key in ("gap", "low", "high"))
-            fit = (
-                f": {exponent(one['exponent'])}" if one.get("exponent") and len(figure["panels"]) == 1 else ""
-            )
-            name = f"{one['label']}{fit}"
-            curves.setdefault(name, []).append(Curve(panel=place, x={"n": one["n"]}, y=y, low=low, high=high))
+            curve = Curve(panel=place, x={"n": one["n"]}, y=y, low=low, high=high)
+            curves.setdefault(one["label"], []).append(curve)
     panels = [Panel(title=_place(panel), unit="points", log=True) for panel in figure["panels"]]
     return _lines(figure, [N_AXIS], panels, curves)
+
+
+def _exponents(figure: Json) -> Table:
+    """How fast each gap falls, panel by panel."""
+    labels = dict.fromkeys(one["label"] for panel in figure["panels"] for one in panel["series"])
+    fits = {
+        (_place(panel), one["label"]): one["exponent"]
+        for panel in figure["panels"]
+        for one in panel["series"]
+        if one["exponent"]
+    }
+    places = [_place(panel) for panel in figure["panels"]]
+    missing = len(fits) < len(labels) * len(places)
+    return Table(
+        caption=f"{title_of(figure['name'])}: fitted exponents a, the gap going with n^(−a), with 95 % intervals",
+        columns=("algorithm", *places),
+        rows=[[label, *(with_interval(fits.get((place, label))) for place in places)] for label in labels],
+        notes=["–: a single n, or a gap of zero or less, to which no power can be fitted."] if missing else [],
+    )
 
 
 def _norms(figure: Json) -> Density:
@@ -124,12 +145,12 @@ def _norms(figure: Json) -> Density:
             rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
     columns = ("algorithm", "update", "smallest so far")
     return Density(
-        title=f"{figure['name']}: {figure['title']}",
+        title=_title(figure),
         description=f"{figure['title']}, with the running minimum",
         x_label="weight updates",
-        y_label="‖∇_δ h‖",
+        y_label="‖∂h/∂δ‖",
         panels=panels,
-        numbers=Table(caption=f"{figure['name']} as numbers", columns=columns, rows=rows),
+        numbers=Table(caption=f"{title_of(figure['name'])} as numbers", columns=columns, rows=rows),
     )
 
 

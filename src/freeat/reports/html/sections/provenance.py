@@ -20,6 +20,9 @@ def provenance_section(found: Gathered) -> Section | None:
         blocks.append(Facts(title=study.name, facts=_facts({**document, **_origin(study.summary or {})})))
     for name, document in found.reproductions:
         blocks.append(Facts(title=name, facts=_facts({"scale": document.get("scale"), **_origin(document)})))
+        if runs := document["runs"].values():
+            specs = {run["name"]: json.dumps(run["spec"], ensure_ascii=False) for run in runs}
+            blocks.append(Facts(title=f"{name}: its {len(specs)} runs", facts=_facts(specs)))
     if found.measurements:
         facts = {_measured(cell): cell["identity"] for cell in found.measurements}
         blocks.append(Facts(title="Attacks: what each measurement depends on", facts=_facts(facts)))

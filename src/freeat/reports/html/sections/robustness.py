@@ -32,25 +32,28 @@ def _against_radius(cells: Sequence[Json], title: str) -> Lines | Table:
     return _chart(cells, title) if len({cell["eps"] for cell in cells}) > 1 else _table(cells)
 
 
+def _panel(cell: Json) -> str:
+    """Where a cell is drawn; attacks from each model have a panel of their own, as in Figure 3."""
+    place = f"{cell['split']} images, {NORMS.get(cell['norm'], cell['norm'])}"
+    return f"{cell['attack']}, {place}" if "source" in cell else place
+
+
 def _chart(cells: Sequence[Json], title: str) -> Lines:
-    panels = list(dict.fromkeys((cell["norm"], cell["split"]) for cell in cells))
+    panels = list(dict.fromkeys(_panel(cell) for cell in cells))
     axes = [Axis(key="eps", label="radius ε"), Axis(key="levels", label="radius ε in 255ths")]
     if in_255ths(cell["eps"] for cell in cells):
         axes.reverse()
     series = []
     for name, own in _lines(cells).items():
         curves = [
-            _curve([cell for cell in own if (cell["norm"], cell["split"]) == key], place)
-            for place, key in enumerate(panels)
+            _curve([cell for cell in own if _panel(cell) == key], place) for place, key in enumerate(panels)
         ]
         series.append(Series(name=name, curves=[curve for curve in curves if curve.y]))
     return Lines(
         title=title,
         description=f"Robust accuracy against the radius for {', '.join(one.name for one in series)}",
         axes=axes,
-        panels=[
-            Panel(title=f"{split} images, {NORMS.get(norm, norm)}", unit="% right") for norm, split in panels
-        ],
+        panels=[Panel(title=panel, unit="% right") for panel in panels],
         series=series,
         numbers=_table(cells),
     )
@@ -58,8 +61,8 @@ def _chart(cells: Sequence[Json], title: str) -> Lines:
 
 def _lines(cells: Sequence[Json]) -> dict[str, list[Json]]:
     """The cells by model and attack, named by what tells the lines apart."""
-    keys = ("model", "attack", "verdict", "n")
-    varied = [key for key in keys[1:] if len({cell[key] for cell in cells}) > 1]
+    keys = ("verdict", "n") if "source" in cells[0] else ("attack", "verdict", "n")
+    varied = [key for key in keys if len({cell[key] for cell in cells}) > 1]
     lines: dict[str, list[Json]] = {}
     for cell in cells:
         words = [f"{cell[key]} images" if key == "n" else str(cell[key]) for key in varied]

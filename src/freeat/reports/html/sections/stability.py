@@ -61,11 +61,12 @@ def _size(by_name: Mapping[str, list[Json]]) -> int:
 
 def _table(study: Study, rows: Sequence[Json]) -> Table:
     first = next((row for row in rows if row["seeds"]), rows[0])
+    bound = ("bound",) if any(row["bound"] for row in rows) else ()
     return Table(
         caption=f"{study.name}: means over {first['seeds']} seeds and {first['neighbours']} neighbours, 95 % "
-        "intervals over the seeds; losses are 1 − p_y",
-        columns=("algorithm", "n", *ESTIMATES.values(), "bound", "robust train %", "robust test %"),
-        rows=[_row(row) for row in rows],
+        "intervals over the seeds; a loss is one minus the probability of the true class",
+        columns=("algorithm", "n", *ESTIMATES.values(), *bound, "robust train %", "robust test %"),
+        rows=[_row(row, with_bound=bool(bound)) for row in rows],
         notes=_notes(rows),
     )
 
@@ -82,13 +83,15 @@ def _notes(rows: Sequence[Json]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _row(row: Json) -> list[str | Cell]:
-    limit = row["bound"]
-    bound = Cell(text="–")
-    if limit is not None:
-        size = limit["log10_bound"]
-        text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
-        bound = Cell(text=text, detail="vacuous" if limit["vacuous"] else "")
+def _bound(limit: Json | None) -> Cell:
+    if limit is None:
+        return Cell(text="–")
+    size = limit["log10_bound"]
+    text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
+    return Cell(text=text, detail="vacuous" if limit["vacuous"] else "")
+
+
+def _row(row: Json, *, with_bound: bool) -> list[str | Cell]:
     accuracies = [
         "–" if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
     ]
@@ -96,7 +99,7 @@ def _row(row: Json) -> list[str | Cell]:
         row["algorithm"],
         str(row["n"]),
         *(with_interval(row[key]) for key in ESTIMATES),
-        bound,
+        *([_bound(row["bound"])] if with_bound else []),
         *accuracies,
     ]
 
