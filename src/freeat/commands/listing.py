@@ -43,7 +43,7 @@ def algorithms(as_json: bool) -> None:
 def models(classes: int, shape: str, as_json: bool) -> None:
     """List the networks with their parameter counts.
 
-    Suffixes change them: -w16 (width), -s2 (stride-2 stem), -gn or -nonorm, -softplus or -silu.
+    Suffixes change them: -w16 (width), -s2 or -s4 (stem of stride 2 or 4), -gn or -nonorm, -softplus or -silu.
     """
     from freeat.errors import InputError
     from freeat.models import catalogue, size
