@@ -315,6 +315,43 @@ def test_paper_is_white_and_without_controls(browser: "Browser", address: str, t
     assert (tmp_path / "report.pdf").stat().st_size > 30_000
 
 
+OVERFLOWING = """() => [...document.querySelectorAll(".plot svg, .plot canvas, table")].filter((one) => {
+    const [inner, outer] = [one, one.closest(".plot, .scroll, .explorer")].map((e) => e.getBoundingClientRect());
+    return inner.width > 0 && (inner.right > outer.right + 1 || inner.bottom > outer.bottom + 1);
+}).map((one) => one.closest("section").id)"""
+
+
+def test_charts_and_tables_keep_within_a_printed_page(browser: "Browser", address: str) -> None:
+    """Drawn on a screen of any width, laid out as wide as A4 is between its margins."""
+    for width in (390, 1200):
+        with opened(browser, address, viewport={"width": width, "height": 900}) as page:
+            page.evaluate("dispatchEvent(new Event('beforeprint'))")
+            page.emulate_media(media="print")
+            page.set_viewport_size({"width": 688, "height": 900})
+            assert page.evaluate(OVERFLOWING) == []
+            assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+            page.emulate_media(media="screen")
+            page.evaluate("dispatchEvent(new Event('afterprint'))")
+            assert page.locator("svg[viewBox]:not([aria-hidden])").count() == 0
+
+
+def test_the_curves_stay_in_sight_of_a_phones_sliders(browser: "Browser", address: str) -> None:
+    with opened(browser, address, viewport={"width": 390, "height": 800}) as page:
+        last = page.locator(".slider").last
+        last.evaluate("(element) => element.scrollIntoView({ block: 'end', behavior: 'instant' })")
+        box = page.locator(".explorer .plot").bounding_box()
+        assert box is not None
+        assert 0 < box["y"] < box["y"] + box["height"] < 800
+
+
+def test_no_two_series_look_alike(page: "Page") -> None:
+    seen = page.evaluate(
+        """() => [...Array(32).keys()].map((k) =>
+            JSON.stringify([freeat.looks.colour(k), freeat.looks.dash(k), freeat.looks.mark(k)]))"""
+    )
+    assert len(set(seen)) == 32
+
+
 def test_without_scripts_the_numbers_are_there(browser: "Browser", address: str) -> None:
     with opened(browser, address, java_script_enabled=False) as page:
         assert page.locator("#answer-0 tbody tr").count() == 4
