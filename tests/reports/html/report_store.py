@@ -132,5 +132,8 @@ def reproduction() -> dict[str, Any]:
                 "measured": [verdict | {"verdict": "refuted"}, verdict | {"verdict": "undecided"}],
             }
         ],
-        "runs": {},
+        "runs": {
+            str(n): {"name": f"free-4 {n}", "spec": {"model": "cnn", "algorithm": "free-4", "train_size": n}}
+            for n in (40, 60)
+        },
     }

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from report_store import reproduction
 
+import freeat
 from freeat.reports.html.blocks import (
     Cell,
+    Claim,
     Density,
     Document,
+    Facts,
     Lines,
     Matrix,
     Pictures,
@@ -20,7 +23,8 @@ from freeat.reports.html.blocks import (
     Verdicts,
 )
 from freeat.reports.html.document import make_document
-from freeat.reports.html.gather import Gathered, gather
+from freeat.reports.html.gather import Examples, Gathered, gather
+from freeat.reports.html.sections.checks import ball_text
 from freeat.reports.html.sections.examples import data_uri, examples_section
 from freeat.reports.html.sections.gradients import COLUMNS, _merged
 
@@ -164,7 +168,46 @@ def test_examples_are_pictures_within_the_budget(
     assert len(left_out) == len(files)
     assert "no room" in left_out[0]
     (tmp_path / "bad.npz").write_text("no archive")
-    assert "bad.npz" in examples_section([("bad", tmp_path / "bad.npz")])[1][0]
+    assert "bad.npz" in examples_section([Examples(path=tmp_path / "bad.npz")])[1][0]
+
+
+def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
+    """Twelve images; the first are wrong without an attack, the next are turned by it, the others stay right."""
+    y, predicted = np.zeros(12, int), np.zeros(12, int)
+    predicted[: wrong_when_clean + fooled] = 1
+    clean = np.arange(12) >= wrong_when_clean
+    x = np.full((12, 1, 2, 2), 0.5, np.float32)
+    arrays = {"x": x, "delta": x / 5, "y": y, "predicted": predicted, "clean_correct": clean}
+    np.savez(path, **arrays, index=np.arange(12), classes=np.array(["cat", "dog"]))
+    return path
+
+
+def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
+    cell = {"model": "mine", "attack": "pgd-10", "norm": "linf", "split": "test"}
+    fooled = {8 / 255: 9, 2 / 255: 1, 4 / 255: 8}
+    files = [
+        Examples(path=stored_examples(tmp_path / f"{k}.npz", number), cell=cell | {"eps": eps})
+        for k, (eps, number) in enumerate(fooled.items())
+    ]
+    files.append(Examples(path=stored_examples(tmp_path / "strange.npz", 1, wrong_when_clean=3)))
+    found, _ = examples_section(files)
+    assert found is not None
+    blocks = [block for block in found.blocks if isinstance(block, Pictures)]
+    assert [(block.caption, block.folded) for block in blocks] == [
+        ("mine: pgd-10, L∞ ε = 4/255, test images", False),
+        ("strange", False),
+        ("mine: pgd-10, L∞ ε = 2/255, test images", True),
+        ("mine: pgd-10, L∞ ε = 8/255, test images", True),
+    ]
+    names = [name for name, _ in blocks[1].rows]
+    assert names[0] == "image 3"  # turned by the attack; those wrong without it are not shown
+    assert not {"image 0", "image 1", "image 2"} & set(names)
+
+
+def test_a_ball_is_named_as_readers_know_it() -> None:
+    assert ball_text(repr(freeat.L2(0.2))) == "L2 ε = 0.2"
+    assert ball_text(repr(freeat.Linf(8 / 255))) == "L∞ ε = 8/255"
+    assert ball_text("another") == "another"
 
 
 def test_pictures_are_what_they_show() -> None:
@@ -195,13 +238,21 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     assert table.rows[0][3] == Cell(text="31.0 ± 1.0", detail="paper 33.1 ± 0.2 (its columns give 33.2)")
     assert table.rows[1][3] == Cell(text="–", detail="not published")
     assert "table-4 (too long)" in section(document, "published").lead
-    kinds = [block.kind for block in section(document, "figures").blocks]
-    assert kinds == ["lines", "lines", "lines", "density"]
-    summary, ledger = section(document, "claims").blocks
-    assert isinstance(summary, Table)
-    assert summary.rows[0][1:] == ["1 confirmed", "1 refuted, 1 undecided"]
-    assert isinstance(ledger, Verdicts)
-    assert [one.passed for one in ledger.verdicts] == [False, None, True]
+    assert "scale “hour” trains cnn on 40 or 60 training images" in section(document, "published").lead
+    figures = section(document, "figures").blocks
+    assert [block.kind for block in figures] == ["lines", "lines", "lines", "table", "density"]
+    assert isinstance(figures[3], Table)
+    assert figures[3].rows == [["free-4", Cell(text="0.5", detail="[0.4, 0.6]")]]
+    (claim,) = section(document, "claims").blocks
+    assert isinstance(claim, Claim)
+    assert claim.sentence == "“Free closes the gap.”"
+    assert [(tally.label, tally.counts) for tally in claim.tallies] == [
+        ("measured here", [(False, "1 refuted"), (None, "1 undecided")]),
+        ("published", [(True, "1 confirmed")]),
+    ]
+    assert [one.passed for one in claim.verdicts] == [False, None, True]
+    facts = [block for block in section(document, "provenance").blocks if isinstance(block, Facts)]
+    assert [name for name, _ in facts[-1].facts] == ["free-4 40", "free-4 60"]
 
 
 def test_an_answer_without_runs(store: Path) -> None:

@@ -12,7 +12,7 @@ from PIL import Image
 from freeat.attacks.examples import load_examples
 from freeat.attacks.radii import radius_text
 from freeat.errors import InputError
-from freeat.reports.html.blocks import Block, Picture, Pictures, Section
+from freeat.reports.html.blocks import Picture, Pictures, Section
 from freeat.reports.html.gather import Examples
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.pictures import chosen, views
@@ -27,7 +27,7 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section | None, list[st
 
     Of every attack on a model one radius is open, the smallest at which a whole block was fooled.
     """
-    blocks: list[Block] = []
+    blocks: list[Pictures] = []
     left_out, spent, opened = [], 0, set()
     for file in _by_attack(files):
         try:
@@ -53,7 +53,7 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section | None, list[st
         title="Adversarial examples",
         lead="The image, its perturbation δ magnified, and what the model was shown. Images that the attack turned"
         " from right to wrong come first.",
-        blocks=blocks,
+        blocks=[block for folded in (False, True) for block in blocks if block.folded is folded],
     )
     return section, left_out
 

@@ -51,7 +51,9 @@ def _tally(label: str, rows: Sequence[Json]) -> Tally:
     if len(counts) <= 1 and not counts["confirmed"] + counts["refuted"] + counts["undecided"]:
         return Tally(label=label, counts=[(None, "not published" if counts else "not measured")])
     shown = [verdict for verdict in VERDICTS if counts[verdict]]
-    return Tally(label=label, counts=[(PASSED.get(verdict), f"{counts[verdict]} {verdict}") for verdict in shown])
+    return Tally(
+        label=label, counts=[(PASSED.get(verdict), f"{counts[verdict]} {verdict}") for verdict in shown]
+    )
 
 
 def title_of(name: str) -> str:
@@ -108,7 +110,9 @@ def _scales(documents: Documents) -> list[str]:
         if specs:
             networks = ", ".join(sorted({spec["model"] for spec in specs}))
             sizes = sorted({spec["train_size"] for spec in specs if spec.get("train_size")})
-            images = f"on {' or '.join(map(str, sizes))} training images" if sizes else "on all training images"
+            images = (
+                f"on {' or '.join(map(str, sizes))} training images" if sizes else "on all training images"
+            )
             said.append(f"scale “{document['scale']}” trains {networks} {images}")
     return said
 
