@@ -11,11 +11,6 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-ROW = """    "noise": Row(
-        make=lambda ball, h, start: Noise(ball=ball, objective=h, start=start),
-        passes=lambda loss, once: (loss, 0),
-    ),
-"""
 
 
 def inserted(path: Path, after: str, text: str) -> None:
@@ -47,11 +42,11 @@ def joined(tmp_path: Path) -> Path:
     inserted(names, "from freeat.algorithms.friendly import Friendly\n", imported)
     inserted(names, '    "friendly": Friendly,\n', f"    {shown(r'line in `FAMILIES` .`([^`]*)`')}\n")
     inserted(names, "EXAMPLES = {\n", '    "noise": "one descent at a random point",\n')
-    case, action = shown(r"case in `make_algorithm` .`([^`]*)`").split(": ", 1)
+    case, action = " ".join(shown(r"case in `make_algorithm` .`([^`]*)`").split()).split(": ", 1)
     inserted(names, "match parsed.family:\n", f"        {case}:\n            {action}\n")
     suite = tmp_path / "tests" / "algorithms" / "test_conformance.py"
     inserted(suite, "from freeat.learner import Learner\n", imported)
-    inserted(suite, "ROWS = {\n", ROW)
+    inserted(suite, "ROWS = {\n", shown(r"```text\n(.*?)```"))
     return tmp_path
 
 
