@@ -85,13 +85,25 @@ def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert (
         run(["evaluate", str(trained), "--attack", "pgd-3", "--eval-eps", "1/4", "--final-size", "30"]) == 0
     )
-    assert run(["attack", str(trained), "--attack", "fgsm", "-n", "25", "--device", "cpu"]) == 0
+    for n in ("25", "20"):  # of one attack at one radius, that on more images is shown
+        assert run(["attack", str(trained), "--attack", "fgsm", "-n", n, "--device", "cpu"]) == 0
     assert run(["attack", f"{trained}@ema", "--attack", "pgd-5", "-n", "25", "--device", "cpu"]) == 0
     folder = freeat.export(trained, tmp_path / "out")
     rows = Bundle(folder).manifest["further"]
     assert {(row["attack"], row["eps"], row["n"]) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
+
+
+def test_exports_of_several_seeds_have_names_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for algorithm in ("fast", "free-4"):
+        carry_out(tmp_path / "runs" / algorithm / "seed-0", algorithm=algorithm)
+    written = [freeat.export(tmp_path / "runs" / name / "seed-0") for name in ("fast", "free-4")]
+    assert written == [Path("exports/fast-seed-0"), Path("exports/free-4-seed-0")]
+    assert "# free-4-seed-0" in (written[1] / "README.md").read_text(encoding="utf-8")
 
 
 def front_matter(card: str) -> dict[str, Any]:

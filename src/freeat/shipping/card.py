@@ -112,8 +112,8 @@ def _use(manifest: dict[str, Any]) -> Iterator[str]:
     if "onnx" in manifest:
         yield ""
         yield (
-            "`model.onnx` takes `images` and returns `logits`, with any batch size; onnxruntime's logits differed "
-            f"from the model's by at most {manifest['onnx']['largest_difference']:.1e}."
+            "`model.onnx` takes `images` and returns `logits`, with any batch size; on random images onnxruntime's "
+            f"logits differed from the model's by at most {manifest['onnx']['largest_difference']:.1e}."
         )
 
 

@@ -1,5 +1,6 @@
 """A run's model, exported: the folder is written whole or not at all."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def export(
     is refused. ``freeat.load`` gets the model back.
     """
     folder = RunFolder(Path(run))
-    name = folder.path.resolve().name + ("" if weights == "model" else f"-{weights}")
+    name = _name(folder.path.resolve()) + ("" if weights == "model" else f"-{weights}")
     target = Path("exports") / name if out is None else Path(out)
     if target.exists() and not Bundle(target).exists:
         raise InputError(
@@ -56,6 +57,11 @@ def export(
         write_json(place / MANIFEST, manifest, format=FORMAT)
         write_text(place / CARD, model_card(manifest))
     return target
+
+
+def _name(run: Path) -> str:
+    """The run's folder; of one of several seeds also what they are seeds of, so that no two exports share a name."""
+    return f"{run.parent.name}-{run.name}" if re.fullmatch(r"seed-\d+", run.name) else run.name
 
 
 def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -> dict[str, Any]:

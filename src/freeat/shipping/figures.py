@@ -11,6 +11,7 @@ from freeat.intervals import wilson
 from freeat.store import FORMAT, Record, RunFolder
 
 SPLITS = ("train", "test", "validation")
+JUDGED_BY = ("attack", "verdict", "norm", "eps")
 FIGURES = ("n", "population", "clean_accuracy", "robust_accuracy", "robust_interval")
 
 
@@ -25,9 +26,13 @@ def figures(folder: RunFolder, weights: str) -> dict[str, Any]:
 
 
 def further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
-    """What ``freeat evaluate`` and ``freeat attack`` found of the weights with this digest on test images."""
-    rows = list(_evaluated(folder, digest)) + list(_attacked(folder.path / "attacks", digest))
-    return sorted(rows, key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
+    """What ``freeat evaluate`` and ``freeat attack`` found of the weights with this digest on test images.
+
+    Of one attack at one radius, the judgement of the most images.
+    """
+    rows = [*_evaluated(folder, digest), *_attacked(folder.path / "attacks", digest)]
+    most = {tuple(row[key] for key in JUDGED_BY): row for row in sorted(rows, key=lambda row: int(row["n"]))}
+    return sorted(most.values(), key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
 
 
 def _record(folder: RunFolder, weights: str) -> Record:
@@ -62,5 +67,4 @@ def _attacked(home: Path, digest: str) -> Iterator[dict[str, Any]]:
 
 
 def _row(about: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
-    names = ("attack", "verdict", "norm", "eps")
-    return {name: about[name] for name in names} | {name: measured[name] for name in FIGURES}
+    return {name: about[name] for name in JUDGED_BY} | {name: measured[name] for name in FIGURES}
