@@ -145,7 +145,8 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == [record["update"] for record in RunFolder(tmp_path / "run").history()]
     folders = list((tmp_path / "run" / "wandb").glob("offline-run-*"))
     assert len(folders) == 3
-    assert len({path.name for folder in folders for path in folder.glob("run-*.wandb")}) == 1  # one run in all
+    files = {path.name for folder in folders for path in folder.glob("run-*.wandb")}
+    assert len(files) == 1  # one run in all sessions
 
 
 def test_a_wandb_that_does_not_begin_is_told_with_its_remedy(
