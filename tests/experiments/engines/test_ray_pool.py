@@ -16,7 +16,7 @@ from freeat.fitting import Stopped
 
 ray = pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.filterwarnings("default")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.filterwarnings("default")]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     cluster.shutdown()
 
 
-def until(holds: Any, seconds: float = 300.0) -> None:
+def until(holds: Any, seconds: float = 900.0) -> None:
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end

@@ -1,11 +1,13 @@
 """Timed steps: every kind of work has a price, and estimates hold for runs."""
 
+import os
 from dataclasses import astuple
 from pathlib import Path
 
 import pytest
 
 from freeat.data.miniatures import write_miniatures
+from freeat.errors import InputError
 from freeat.experiments.paper.clock import Rates, Stopwatch, time_loading
 from freeat.experiments.paper.costing import Estimator
 from freeat.experiments.paper.effort import Ground, Work
@@ -21,6 +23,15 @@ def test_every_kind_of_work_takes_time() -> None:
     with Stopwatch(workers=1, device="cpu") as stopwatch:
         rates = stopwatch.rates(spec, GROUND)
     assert all(0 < seconds < 1 for seconds in astuple(rates)), rates
+
+
+def test_a_timing_process_that_is_killed_is_told_of() -> None:
+    spec = run_of(SMOKE, Site(store=Path("store")), "cifar10", "l2", "free-4").spec
+    with Stopwatch(workers=2, device="cpu") as stopwatch:
+        assert stopwatch._pool is not None
+        stopwatch._pool.submit(os._exit, 1)
+        with pytest.raises(InputError, match="ended from outside.*--jobs"):
+            stopwatch.rates(spec, GROUND)
 
 
 def test_seconds_are_rates_times_work() -> None:

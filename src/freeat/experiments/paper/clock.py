@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, fields
 from multiprocessing import get_context
 from types import TracebackType
@@ -75,8 +76,14 @@ class Stopwatch:
         """The rates of a network, by the slowest of the processes."""
         if self._pool is None:
             return time_steps(spec, ground, self.device)
-        found = [self._pool.submit(time_steps, spec, ground, self.device) for _ in range(self.workers)]
-        measured = [asdict(future.result()) for future in found]
+        try:
+            found = [self._pool.submit(time_steps, spec, ground, self.device) for _ in range(self.workers)]
+            measured = [asdict(future.result()) for future in found]
+        except BrokenProcessPool as end:
+            raise InputError(
+                f"one of {self.workers} processes that timed {spec.model} was ended from outside, perhaps for want of "
+                "memory: free some, or ask for fewer with --jobs"
+            ) from end
         return Rates(**{name: max(rates[name] for rates in measured) for name in measured[0]})
 
 
