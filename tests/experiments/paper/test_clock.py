@@ -30,7 +30,7 @@ def test_a_timing_process_that_is_killed_is_told_of() -> None:
     with Stopwatch(workers=2, device="cpu") as stopwatch:
         assert stopwatch._pool is not None
         stopwatch._pool.submit(os._exit, 1)
-        with pytest.raises(InputError, match="ended from outside.*--jobs"):
+        with pytest.raises(InputError, match=r"ended from outside.*--jobs"):
             stopwatch.rates(spec, GROUND)
 
 
