@@ -101,22 +101,26 @@ freeat.charts = (() => {
     };
   }
 
-  /* A logarithmic y-axis that fits its values, marked at powers of ten, or also at 2 and 5 where there are few of them. */
-  function logAxis(values, common) {
-    const known = values.filter((value) => value > 0);
-    const [low, high] = [Math.min(...known) / 1.25, Math.max(...known) * 1.25];
+  /* A logarithmic y-axis, marked at powers of ten, or between them too where there are few of them. */
+  function logAxis(low, high, common) {
     const decades = Math.log10(high / low);
     const steps = decades > 2.5 ? [1] : decades > 0.8 ? [1, 2, 5] : [1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9];
     const marks = [];
     for (let k = Math.floor(Math.log10(low)); k <= Math.log10(high); k += 1) {
       marks.push(...steps.map((step) => Number((step * 10 ** k).toPrecision(2))));
     }
-    const within = known.length ? marks.filter((mark) => mark >= low && mark <= high) : [1];
+    const within = marks.filter((mark) => mark >= low && mark <= high);
     return {
-      ...common, type: "log", min: known.length ? low : 0.1, max: known.length ? high : 10,
+      ...common, type: "log", min: low, max: high,
       axisLabel: { ...common.axisLabel, formatter: looks.tick, customValues: within },
       axisTick: { ...common.axisTick, customValues: within },
     };
+  }
+
+  /* The same around values, as far as such an axis can show them. */
+  function logAxisAround(values, common) {
+    const shown = values.filter((value) => value > 0);
+    return shown.length ? logAxis(Math.min(...shown) / 1.25, Math.max(...shown) * 1.25, common) : logAxis(0.1, 10, common);
   }
 
   /* The band between the lowest and the highest, as one polygon. */
@@ -221,7 +225,7 @@ freeat.charts = (() => {
       },
       xAxis: xAxis(axis, common, curves.flatMap((curve) => curve.x[axis.key])),
       yAxis: panel.log
-        ? logAxis(curves.flatMap((curve) => [...curve.y, ...(curve.low || []), ...(curve.high || [])]), common)
+        ? logAxisAround(curves.flatMap((curve) => [...curve.y, ...(curve.low || []), ...(curve.high || [])]), common)
         : { ...common, type: "value", scale: true },
       series,
     };
@@ -309,9 +313,8 @@ freeat.charts = (() => {
       },
       xAxis: { ...xAxis({ label: spec.x_label }, common), min: 0 },
       yAxis: {
-        ...common, type: "log", name: spec.y_label, nameLocation: "end", nameGap: 4,
-        min: Math.min(...boxes.map((box) => box[2])), max: Math.max(...boxes.map((box) => box[3])),
-        axisLabel: { ...common.axisLabel, formatter: looks.tick, showMinLabel: false, showMaxLabel: false },
+        ...logAxis(Math.min(...boxes.map((box) => box[2])), Math.max(...boxes.map((box) => box[3])), common),
+        name: spec.y_label, nameLocation: "end", nameGap: 4,
         nameTextStyle: { ...common.nameTextStyle, align: "left" },
         splitLine: { show: false },
       },

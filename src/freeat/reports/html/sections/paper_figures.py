@@ -116,7 +116,7 @@ def _exponents(figure: Json) -> Table:
     places = [_place(panel) for panel in figure["panels"]]
     missing = len(fits) < len(labels) * len(places)
     return Table(
-        caption=f"{title_of(figure['name'])}: fitted exponents a, the gap going with n^(−a), with 95 % intervals",
+        caption=f"{title_of(figure['name'])}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
         columns=("algorithm", *places),
         rows=[[label, *(with_interval(fits.get((place, label))) for place in places)] for label in labels],
         notes=["–: a single n, or a gap of zero or less, to which no power can be fitted."]

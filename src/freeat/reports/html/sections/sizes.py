@@ -131,7 +131,7 @@ def _fits(study: Study, rows: Sequence[dict[str, Any]]) -> Table:
         for row in rows
     ]
     return Table(
-        caption=f"{study.name}: fitted exponents a in n^(−a), and that of the bound",
+        caption=f"{study.name}: fitted exponents a in n⁻ᵃ, and that of the bound",
         columns=("algorithm", *MEASURES.values(), "the bound's"),
         rows=cells,
     )
