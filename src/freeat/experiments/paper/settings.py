@@ -74,6 +74,7 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
         "model": setup.network,
         "train_size": setup.n,
         "batch_size": setup.b,
+        "lr": setup.lr,
         "norm": norm,
         "eps": radius(data, norm),
         "algorithm": algorithm,
