@@ -20,9 +20,9 @@ def test_a_quarter_of_the_training_is_on_the_curve(name: str) -> None:
     assert find_scale(name).curve_points % 4 == 0
 
 
-def test_the_paper_scale_has_the_papers_rate_and_batch() -> None:
+def test_the_paper_scale_has_the_papers_rate_batch_and_no_warmup() -> None:
     setups = find_scale("paper").setups.values()
-    assert {(setup.lr, setup.b, setup.n) for setup in setups} == {(0.1, 128, None)}
+    assert {(setup.lr, setup.b, setup.n, setup.warmup) for setup in setups} == {(0.1, 128, None, 0.0)}
 
 
 def test_an_unknown_scale_is_refused_with_the_nearest() -> None:

@@ -14,12 +14,16 @@ SIXTY_MINUTES = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What a data set is trained with: its network, the number of training images (None: all), batch and rate."""
+    """What a data set is trained with: its network, the number of training images (None: all), batch and rate.
+
+    ``warmup`` is the part of the training over which ε grows; the paper has none.
+    """
 
     network: str
     n: int | None = None
     b: int = 128
     lr: float = 0.1
+    warmup: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +106,7 @@ NIGHT = Scale(
         "cifar10": Setup(network="resnet18-w16-s2", n=1024),
         "cifar100": Setup(network="resnet18-w16-s2", n=1024),
         "tiny-imagenet": Setup(network="resnet50-w8-s4", n=1024),
-        "svhn": Setup(network="vgg19-w8", n=1024, lr=0.02),
+        "svhn": Setup(network="vgg11-w16", n=1024, lr=0.02, warmup=0.5),
     },
     targets={"resnet18": "resnet18-w16-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
     other_seeds=3,
@@ -125,7 +129,7 @@ HOUR = Scale(
         "cifar10": Setup(network="resnet18-w8-s2", n=256),
         "cifar100": Setup(network="resnet18-w8-s2", n=256),
         "tiny-imagenet": Setup(network="resnet50-w8-s4", n=256),
-        "svhn": Setup(network="vgg19-w8", n=256, lr=0.02),
+        "svhn": Setup(network="vgg11-w16", n=256, lr=0.02, warmup=0.5),
     },
     targets={"resnet18": "resnet18-w8-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
     curve_size=128,

@@ -75,6 +75,7 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
         "train_size": setup.n,
         "batch_size": setup.b,
         "lr": setup.lr,
+        "warmup": setup.warmup,
         "norm": norm,
         "eps": radius(data, norm),
         "algorithm": algorithm,
