@@ -102,3 +102,13 @@ def test_links_that_lead_back_end(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "runs" / "free-4-60", tmp_path / "runs")
     (tmp_path / "runs" / "again").symlink_to(tmp_path, target_is_directory=True)
     assert len(gather([tmp_path]).runs) == 2
+
+
+def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_path: Path) -> None:
+    """As in the store of a reproduction; also two that differ in nothing a name says."""
+    for digest in ("a" * 16, "b" * 16):
+        shutil.copytree(store / "runs" / "free-4-60" / "seed-0", tmp_path / "runs" / digest)
+    found = gather([tmp_path])
+    name = f"digits l2 free-4 {found.runs[0].spec.model} n=60 seed 0"
+    assert [run.name for run in found.runs] == [name, f"{name} (bbbbbb)"]
+    assert {cell["model"] for cell in found.measurements} == {name, f"{name} (bbbbbb)"}

@@ -1,6 +1,7 @@
 """Runs in order: tasks, groups of seeds, labels that tell them apart, intervals."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,3 +57,19 @@ def test_thinning_keeps_the_ends_and_the_order(length: int, most: int) -> None:
     assert kept == sorted(set(kept))
     if length:
         assert (kept[0], kept[-1]) == (0, length - 1)
+
+
+def test_algorithms_stand_in_an_order_that_can_be_read(store: Path) -> None:
+    runs = gather([store]).runs
+    (task,) = tasks_of(runs[::-1])
+    labels = [group.label for group in task.groups]
+    assert labels == [f"{name}, train size {n}" for name in ("free-4", "vanilla-2") for n in (40, 60)]
+
+
+def test_lengths_in_labels_are_short(store: Path) -> None:
+    run = gather([store / "runs" / "free-4-60" / "seed-0"]).runs[0]
+    other = replace(
+        run, description=run.description | {"spec": run.description["spec"] | {"alpha": 32 / 255}}
+    )
+    (task,) = tasks_of([run, other])
+    assert {group.label for group in task.groups} == {"free-4", "free-4, alpha 32/255"}

@@ -1,5 +1,6 @@
 """Folders read into plain values: runs, comparisons, studies, attacks, examples, reproductions. Reads only."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -20,6 +21,8 @@ DEPTH = 8
 """How many folders below those given are looked into."""
 FROM = " from "
 """Between an attack and the model its perturbations were made on."""
+DIGEST = re.compile(r"[0-9a-f]{16}")
+"""How the store of a reproduction calls its runs, which is no name for readers."""
 INSIDE_RUNS = ("checkpoints", "evaluations", "cells", "examples")
 """Folders whose content belongs to the one that holds them."""
 
@@ -128,6 +131,7 @@ class _Walk:
     several: bool
     seen: set[Path]
     _made: dict[Path, Json] = field(default_factory=dict)
+    _called: dict[Path, str] = field(default_factory=dict)
 
     def visit(self, folder: Path, depth: int) -> None:
         """Take what this folder holds, then look into those below."""
@@ -153,6 +157,8 @@ class _Walk:
 
     def name(self, folder: Path) -> str:
         """A folder as a reader knows it: relative to the one given, without words that all have."""
+        if folder in self._called:
+            return self._called[folder]
         below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "attacks")]
         return "/".join([self.root.name, *below] if self.several or not below else below)
 
@@ -185,6 +191,8 @@ class _Walk:
             history = list(folder.history())
         except ValueError as error:
             raise InputError(f"{folder.history_path} is damaged: {error}") from None
+        if DIGEST.fullmatch(path.name):
+            self._called[path] = self._unused(_spelled(folder.spec), path.name)
         run = Run(
             name=self.name(path),
             description=folder.description,
@@ -194,6 +202,10 @@ class _Walk:
         )
         _ = run.spec, run.evaluation  # read now, so that a spec of another version is told here
         return run
+
+    def _unused(self, name: str, digest: str) -> str:
+        taken = name in self._called.values() or any(run.name == name for run in self.found.runs)
+        return f"{name} ({digest[:6]})" if taken else name
 
     def _study(self, folder: Path) -> Study:
         stored = {
@@ -207,7 +219,7 @@ class _Walk:
 
     def _measurements(self, folder: Path) -> None:
         """The cells of a campaign; in a run's folder the judged model is that run."""
-        own = self.name(folder) if (folder.parent / "run.json").is_file() else None
+        own = self.name(folder.parent) if (folder.parent / "run.json").is_file() else None
         for cell in self._documents(folder / "cells", attack_cells.FORMAT):
             identity = cell.get("identity", {})
             model = own or cell.get("model") or f"weights {identity.get('weights', '')[:8]}"
@@ -219,6 +231,12 @@ class _Walk:
                 self.found.measurements.append(measured)
                 if "source" not in cell:
                     self._made[examples_path(folder, cell)] = measured
+
+
+def _spelled(spec: TrainSpec) -> str:
+    """A run by what tells it from the others of a reproduction."""
+    size = "" if spec.train_size is None else f" n={spec.train_size}"
+    return f"{spec.data} {spec.norm} {spec.algorithm} {spec.model}{size} seed {spec.seed}"
 
 
 def is_study(folder: Path) -> bool:

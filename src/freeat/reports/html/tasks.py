@@ -10,11 +10,14 @@ from scipy.special import stdtrit
 from freeat.attacks.radii import radius_text
 from freeat.intervals import Interval, mean_std, wilson
 from freeat.reports.html.gather import Json, Run
+from freeat.spec import TrainSpec
 
 NORMS = {"l2": "L2", "linf": "L∞"}
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
 WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
 """Settings by which the groups of a task are not told apart: named elsewhere, or how the same was computed."""
+LENGTHS = ("eps", "alpha")
+"""Settings that are lengths in pixel space."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,10 +122,17 @@ def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:
     groups = list(grouped.values())
     varied = _varied([_settings(own[0]) for own in groups])
     rank = {name: place for place, name in enumerate(order)}
-    groups.sort(key=lambda own: rank.get(own[0].spec.algorithm, len(rank)))
+    groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_place(own[0].spec)))
     return [
         Group(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed)) for own in groups
     ]
+
+
+def _place(spec: TrainSpec) -> tuple[str, int, int]:
+    """Where an algorithm stands among others: by its name, its number of steps, and the images it was given."""
+    name, _, steps = spec.algorithm.rpartition("-")
+    words = (name, int(steps)) if steps.isdecimal() else (spec.algorithm, 0)
+    return *words, spec.train_size or 0
 
 
 def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
@@ -134,6 +144,8 @@ def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
 def _label(run: Run, varied: Sequence[str]) -> str:
     settings = _settings(run)
     extra = [
-        f"{name.replace('_', ' ')} {settings[name]}" for name in varied if settings.get(name) is not None
+        f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS else value}"
+        for name in varied
+        if (value := settings.get(name)) is not None
     ]
     return ", ".join([run.spec.algorithm, *extra])

@@ -142,8 +142,7 @@ def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
         for cell in cells
         if _place(cell) == key
     }
-    sources = list(dict.fromkeys(source for source, _ in own))
-    targets = list(dict.fromkeys(target for _, target in own))
+    sources, targets = (sorted(set(names)) for names in zip(*own, strict=True))
     return Matrix(
         caption=f"{attack}, {NORMS.get(norm, norm)} ε = {radius_text(eps)}, {split} images",
         corner="made on ↓, judged →",
