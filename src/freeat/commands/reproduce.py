@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--dry-run", is_flag=True, help="print the runs, what they cost and the estimated time; train nothing"
 )
+@click.option("--so-far", is_flag=True, help="make tables and figures of what is finished; train nothing")
 @json_option
 def reproduce(
     names: tuple[str, ...],
@@ -70,6 +71,7 @@ def reproduce(
     data_dir: Path | None,
     checkpoint_every: float,
     dry_run: bool,
+    so_far: bool,
     as_json: bool,
 ) -> int:
     """Run what tables and figures of the paper need, and put our numbers beside the published ones.
@@ -80,6 +82,7 @@ def reproduce(
     \b
     freeat reproduce table-1 figure-2 --scale hour --data cifar10
     freeat reproduce all --scale paper --dry-run
+    freeat reproduce all --scale night --so-far
     """
     from freeat.experiments.engines import make_pool
     from freeat.experiments.paper.reproduction import prepare
@@ -92,8 +95,13 @@ def reproduce(
     site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
     asked = [name.strip() for name in data.split(",")] if data is not None else None
     work = prepare(names, size, site, data=asked, workers=jobs)
+    if dry_run and so_far:
+        raise InputError("--dry-run shows what would be done, --so-far what is: ask for one of them")
     if dry_run:
         _show(work, work.make_plan()[0], as_json)
+        return 0
+    if so_far:
+        _publish(work.document(work.begun_plan(), []), folder, as_json)
         return 0
     plan = work.plan()
     options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}

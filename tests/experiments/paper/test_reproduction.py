@@ -1,6 +1,7 @@
 """What is reproduced where data sets are missing, and the whole way at the smallest scale."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,27 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert "found" in capsys.readouterr().err
     assert again["seconds"] == first["seconds"]
     assert without_times(again) == without_times(first)
+    capsys.readouterr()
+
+    (gone,) = (key for key, one in first["runs"].items() if one["name"] == "cifar10 linf free-4 seed 1")
+    shutil.rmtree(tmp_path / "store" / "runs" / gone)
+    assert reproduce(tmp_path, "table-6", "--out", str(out), "--so-far") == 0
+    so_far = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+    assert not (tmp_path / "store" / "runs" / gone).exists()
+    assert so_far["left_out"] == [{"what": "cifar10 linf free-4 seed 1", "reason": "not finished yet"}]
+    assert so_far["failures"] == []
+    vanilla, _, free = so_far["tables"][0]["rows"]
+    assert vanilla == table["rows"][0]
+    assert free != table["rows"][2]
+    assert free["measured"]
+
+
+def test_so_far_needs_something_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(tmp_path, "table-6", "--so-far") == 2
+    assert "nothing of this was begun" in capsys.readouterr().err
+    assert reproduce(tmp_path, "table-6", "--so-far", "--dry-run") == 2
+    assert "ask for one of them" in capsys.readouterr().err
+    assert not (tmp_path / "store" / "plans").exists()
 
 
 def without_times(document: dict[str, Any]) -> dict[str, Any]:

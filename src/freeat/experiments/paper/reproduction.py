@@ -61,6 +61,15 @@ class Reproduction:
         """The plan in the store, made now if there is none."""
         return settled_plan(self.plan_path, self.make_plan)
 
+    def begun_plan(self) -> Plan:
+        """The plan in the store, which must be there."""
+        if not self.plan_path.is_file():
+            raise InputError(
+                f"nothing of this was begun in {self.site.store}: give the names, --scale, --data and --store "
+                "of the command that is at it"
+            )
+        return self.plan()
+
     def tasks(self, plan: Plan) -> list[Piece]:
         """The tasks of a plan in its order."""
         known = {wish.task.key: wish.task for wish in self.wishes}
@@ -87,9 +96,15 @@ class Reproduction:
             yield done
 
     def document(self, plan: Plan, done: Sequence["Done[Piece]"]) -> dict[str, Any]:
-        """All that came out, with the published numbers and where everything comes from."""
+        """All that came out, with the published numbers and where everything comes from.
+
+        What is planned and has neither a result nor a failure is left out so far.
+        """
         gathered = gather(self.experiments, estimated={item.key: item.seconds for item in plan.items})
         failures = [{"task": one.task.name, "reason": one.failure} for one in done if one.result is None]
+        ended = self.finished(plan) | {one.task.key for one in done}
+        waiting = [task.name for task in self.tasks(plan) if task.key not in ended]
+        unfinished = [LeftOut(what=name, reason="not finished yet") for name in waiting]
         return {
             "scale": self.scale.name,
             **gathered,
@@ -98,7 +113,7 @@ class Reproduction:
                 "taken": taken(plans_sharing(self.plan_path)),
                 "budget": plan.budget,
             },
-            "left_out": [asdict(one) for one in (*self.absent, *plan.left_out)],
+            "left_out": [asdict(one) for one in (*self.absent, *plan.left_out, *unfinished)],
             "failures": failures,
             **provenance(resolve_device(self.site.device)),
         }
