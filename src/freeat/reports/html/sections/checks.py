@@ -33,6 +33,8 @@ def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequenc
         f"{failed} of {total} checks failed: do not trust the figures they speak of before you know why."
         if failed
         else f"All {total} checks passed."
+        if total > 1
+        else "The one check made was passed."
     )
     return Section(key="checks", title="Honesty checks", lead=lead, blocks=blocks)
 
