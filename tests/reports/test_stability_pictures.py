@@ -1,11 +1,12 @@
 """Pictures of a stability study."""
 
+import math
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-from freeat.reports.stability import draw_study
+from freeat.reports.stability import ROOM, draw_study
 
 
 def cell(name: str, scale: int) -> dict[str, Any]:
@@ -29,3 +30,16 @@ def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Fi
     meshes = [panel.collections[0] for panel in panels]
     assert [mesh.get_clim() for mesh in meshes] == [(1, 500), (1, 500)]
     assert meshes[0].get_array().tolist()[0] == [3, 3]
+
+
+def test_bounds_beyond_all_numbers_leave_the_measured_distances_in_sight(
+    tmp_path: Path, drawn: list[Figure]
+) -> None:
+    curves = {"fast": ([0, 1, 2], [0.0, 0.15, math.inf]), "free-4": ([0, 1, 2], [0.0, 1e300, math.inf])}
+    draw_study(tmp_path, [cell("fast", 1), cell("free-4", 1)], curves, [], "digits")
+    panel = drawn[0].axes[0]
+    low, high = panel.get_ylim()
+    assert low < 0.1
+    assert 0.2 < high <= ROOM * 0.2
+    labels = [text.get_text() for text in panel.get_legend().get_texts()]
+    assert labels == ["fast", "bound, fast", "free-4", "bound, free-4 (above)"]

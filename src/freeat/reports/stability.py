@@ -59,6 +59,8 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
+    measured = max(np.max(row["d_w"]) for cells in by_name.values() for c in cells for row in c["distances"])
+    top = ROOM * measured
     for place, (name, cells) in enumerate(by_name.items()):
         x = [row["update"] for row in cells[0]["distances"]]
         for panel, key in zip(axes, ("d_w", "d_delta"), strict=True):
@@ -66,9 +68,9 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
             _band(panel, x, values, name, place)
         if name in curves:
             updates, limits = curves[name]
-            axes[0].plot(
-                updates[1:], limits[1:], linestyle="--", color=look(place)["color"], label=f"bound, {name}"
-            )
+            seen = np.minimum(limits[1:], 2 * top)  # a vacuous bound leaves the picture, and may be infinite
+            label = f"bound, {name}" + (" (above)" if seen.min() > top else "")
+            axes[0].plot(updates[1:], seen, linestyle="--", color=look(place)["color"], label=label)
     axes[0].set(
         xlabel="weight updates", ylabel="‖w − w′‖, mean over neighbours", title="distance of the weights"
     )
@@ -77,11 +79,8 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
     )
     if curves:
         axes[0].set_yscale("log")
-        measured = max(
-            np.max(row["d_w"]) for cells in by_name.values() for c in cells for row in c["distances"]
-        )
         low, high = axes[0].get_ylim()
-        axes[0].set_ylim(low, min(high, ROOM * measured))  # vacuous bounds leave the picture
+        axes[0].set_ylim(low, min(high, top))
     axes[0].legend()
     figure.suptitle(title)
     return _save(figure, path)

@@ -1,6 +1,7 @@
 """Sections say what the stored numbers say."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,16 @@ def test_curves_hold_the_stored_errors(document: Document, store: Path) -> None:
     np.testing.assert_allclose(line.low, np.min(errors, 0))
     assert line.x["updates"] == [record["update"] for record in histories[0][:-1]]
     assert any(curve.apart for curve in named.curves)
+
+
+def test_a_run_judged_twice_has_curves_and_one_judged_once_says_why_not(store: Path) -> None:
+    folder = store / "runs" / "free-4-60" / "seed-0"
+    found = gather([folder])
+    (run,) = found.runs
+    for kept, shown in ((run.history[-2:], True), (run.history[-1:], False)):
+        document = make_document(Gathered(runs=[replace(run, history=kept)]), [folder])
+        assert ("curves" in {one.key for one in document.sections}) is shown
+        assert any("--eval-every" in remark for remark in document.remarks) is not shown
 
 
 def test_every_chart_has_its_numbers(document: Document) -> None:
