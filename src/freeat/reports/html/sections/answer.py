@@ -190,6 +190,11 @@ def remarks(tasks: Sequence[Task], found: Gathered) -> list[str]:
     for task in tasks:
         for group in task.groups:
             lines += _about(group)
+        if task.finished and all(len(run.history) < 2 for group in task.groups for run in group.runs):
+            lines.append(
+                "There are no learning curves: the training was judged at its end only. The option --eval-every "
+                "says how often to judge it."
+            )
     for name, comparison in found.comparisons:
         lines += [
             f"{name}: {failure['run']} failed: {failure['reason']}" for failure in comparison["failures"]

@@ -33,7 +33,7 @@ def curves_section(tasks: Sequence[Task]) -> Section | None:
 
 def _chart(task: Task) -> Lines | None:
     series = [one for group in task.groups if (one := _series(group)) is not None]
-    if not any(len(curve.y) > 1 for one in series for curve in one.curves):
+    if all(sum(len(curve.y) for curve in one.curves if curve.panel == 0) < 2 for one in series):
         return None
     return Lines(
         title=task.title,
