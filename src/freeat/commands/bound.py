@@ -52,7 +52,7 @@ def parameter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--tables", is_flag=True, help="also the comparison with Vanilla for T = O(n), and Remark 3 on m"
 )
 @click.option(
-    "--plots", type=click.Path(path_type=Path), help="draw the bounds along T, n, m, α_δ and ε here"
+    "--plots", type=click.Path(path_type=Path), help="draw the bounds along T, n, m, α_δ, ε and β here"
 )
 @click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
 @click.option("--trust-code", is_flag=True, help="allow importing code that the run folder names")

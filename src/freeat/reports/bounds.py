@@ -10,7 +10,7 @@ from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_sc
 from freeat.theory.recursion import USED
 
 PARAMETERS = {"T": "weight updates T", "n": "training examples n", "m": "free steps m"}
-PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε"}
+PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε", "beta": "smoothness β"}
 POINTS = 33
 
 
@@ -52,9 +52,9 @@ def _save(figure: Any, path: Path) -> Path:
 def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
     import matplotlib.pyplot as plt
 
-    here = {"T": float(T), "n": float(p.n), "m": float(m), "alpha": alpha, "eps": p.eps}
+    here = {"T": float(T), "n": float(p.n), "m": float(m), "alpha": alpha, "eps": p.eps, "beta": p.beta}
     figure, axes = plt.subplots(2, 3, figsize=(11, 6.2), layout="constrained")
-    for panel, (parameter, label) in zip(axes.flat, PARAMETERS.items(), strict=False):
+    for panel, (parameter, label) in zip(axes.flat, PARAMETERS.items(), strict=True):
         if not here[parameter]:  # ε = 0: plain training has no radius to vary
             panel.axis("off")
             continue
@@ -67,12 +67,9 @@ def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Pat
         panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
         panel.axvline(here[parameter], color="0.7", linewidth=0.9)
         panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
-    last = axes.flat[-1]
-    last.axis("off")
-    handles, labels = axes.flat[0].get_legend_handles_labels()
-    last.legend(handles, labels, loc="upper left", title="bound of")
-    last.text(0.02, 0.25, "dashed: 1, above which a bound is vacuous\nvertical: the values asked for")
-    figure.suptitle("Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)")
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(USED))
+    title = "Bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)"
+    figure.suptitle(f"{title}; above the dashed 1 vacuous; vertical: the values asked for", fontsize="medium")
     return _save(figure, path)
 
 
