@@ -69,19 +69,32 @@ def test_a_resumed_run_is_not_credited_with_what_it_did_before(
     assert "0:06:00 left" in capsys.readouterr().err
 
 
-def test_a_terminal_sees_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_sees_a_bar(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a narrow one: nothing of it is cut."""
     import sys
 
     from rich.console import Console
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(
-        progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=200)
+        progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=width)
     )
     with RunProgress("free-4", batch_size=32) as watcher:
         watcher.step(1, 100, 1.5)
         watcher.record(RECORD)
         watcher.step(21, 100, 0.5)
     told = capsys.readouterr().err
-    for part in ("free-4", "21/100 updates", "loss 0.500", "robust train 75.0%", "gap +25.0%"):
+    for part in (
+        "free-4",
+        "━━━━",
+        "21/100 updates",
+        "-:--:--",
+        "loss 0.500",
+        "robust train 75.0%",
+        "gap +25.0%",
+    ):
         assert part in told
+    assert "…" not in told

@@ -3,13 +3,15 @@
 import sys
 import time
 from collections import deque
+from collections.abc import Iterable
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 import click
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 if TYPE_CHECKING:
     from freeat.experiments.engine import Tick
@@ -22,6 +24,14 @@ def describe(record: dict[str, Any]) -> str:
         f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
         f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
     )
+
+
+class _WithFigures(Progress):
+    """A bar, and beneath it what was found last, so that a narrow terminal cuts neither."""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield self.make_tasks_table(self.tasks)
+        yield from (Text(task.fields["latest"]) for task in self.tasks if task.fields["latest"])
 
 
 class Bar:
@@ -37,9 +47,8 @@ class Bar:
                 BarColumn(),
                 TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
                 TimeRemainingColumn(),
-                TextColumn("{task.fields[latest]}"),
             )
-            self.bar = Progress(*columns, console=Console(stderr=True))
+            self.bar = _WithFigures(*columns, console=Console(stderr=True))
             self.bar.start()
         return self
 
