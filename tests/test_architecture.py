@@ -60,6 +60,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "tracking": {"run", "assembly", "fitting", "learner", "training", "experiments", "reports"},
     "shipping": {"run", "assembly", "fitting", "judgement", "learner", "training", "experiments"},
     "shipping.bundle": RUN_SIDE - {"checkpoints", "spec"},
+    "titles": RUN_SIDE - {"spec", "store"},
     "experiments.tasks": {"experiments.engine", "experiments.engines", *WHAT_IS_RUN},
     "experiments.engine": {"spec", "store", "run", "experiments.engines", *WHAT_IS_RUN},
     "experiments.engines": {"spec", "store", "run", *WHAT_IS_RUN},

@@ -24,13 +24,13 @@ from freeat.models.loading import load_weights
 from freeat.shipping.bundle import Bundle
 from freeat.spec import TrainSpec
 from freeat.store import RunFolder
+from freeat.titles import titles
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stored:
     """A model whose folder knows how it is built, on the CPU in evaluation mode; ``folder`` where it is a run's."""
 
-    name: str
     model: nn.Module
     spec: TrainSpec
     shape: tuple[int, int, int]
@@ -67,15 +67,13 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored |
     """The model of a run or exported folder; None where the reference points to neither."""
     where, _, weights = str(reference).partition("@")
     folder, bundle = RunFolder(Path(where)), Bundle(Path(where))
-    name = Path(where).resolve().name
     if folder.exists:
-        return _of_run(folder, name + (f"@{weights}" if weights else ""), weights or "model", trust_code)
+        return _of_run(folder, weights or "model", trust_code)
     if not bundle.exists:
         return None
     if weights:
         raise InputError(f"{reference}: an exported folder holds one set of weights; leave @{weights} out")
     return Stored(
-        name=name,
         model=bundle.model(trust_code=trust_code),
         spec=bundle.spec,
         shape=bundle.shape,
@@ -100,18 +98,18 @@ def open_model(
     device = torch.device(device)
     stored: Stored | None = None
     if isinstance(reference, nn.Module):
-        model, title = reference, type(reference).__name__
+        model = reference
     elif stored := stored_model(reference, trust_code=trust_code):
-        model, title = stored.model, stored.name
+        model = stored.model
     else:
         where, _, file = str(reference).partition("@")
-        model, title = _of_file(where, file, data, args or {}, normalize, trust_code)
+        model = _of_file(where, file, data, args or {}, normalize, trust_code)
     model = model.to(device)
     if not isinstance(reference, nn.Module):
         model = model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
     models.check_logits(model, data.shape, len(data.classes), device, images=data.glimpse)
     return Opened(
-        name=name or title,
+        name=name or _title(reference),
         model=model,
         digest=weights_digest(model),
         spec=stored.spec if stored else None,
@@ -125,7 +123,13 @@ def run_spec(reference: str | Path) -> TrainSpec | None:
     return next((found.spec for found in (RunFolder(where), Bundle(where)) if found.exists), None)
 
 
-def _of_run(folder: RunFolder, name: str, weights: str, trust_code: bool) -> Stored:
+def _title(reference: str | Path | nn.Module) -> str:
+    if isinstance(reference, nn.Module):
+        return type(reference).__name__
+    return titles([str(reference)])[0]
+
+
+def _of_run(folder: RunFolder, weights: str, trust_code: bool) -> Stored:
     spec, facts = folder.spec, folder.description["data"]
     channels, height, width = facts["shape"]
     model = models.build(
@@ -139,7 +143,6 @@ def _of_run(folder: RunFolder, name: str, weights: str, trust_code: bool) -> Sto
     )
     model.load_state_dict(folder.weights(weights)[0])
     return Stored(
-        name=name,
         model=model.eval(),
         spec=spec,
         shape=(channels, height, width),
@@ -155,7 +158,7 @@ def _of_file(
     args: Mapping[str, object],
     normalize: str | None,
     trust_code: bool,
-) -> tuple[nn.Module, str]:
+) -> nn.Module:
     if not file:
         known = "it exists, but has no run.json" if Path(network).exists() else "no such folder"
         raise InputError(
@@ -172,4 +175,4 @@ def _of_file(
             raise InputError(f"{file} brings its own normalization: leave --normalize out")
         layer = models.Normalization.parse(normalize).layer(data.shape[0])
         model = nn.Sequential(layer, model)
-    return model, Path(file).stem
+    return model

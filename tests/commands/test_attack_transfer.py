@@ -1,6 +1,7 @@
 """``freeat attack`` and ``freeat transfer`` from reference to picture."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,27 @@ def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
         for eps in (0.05, 0.1)
     }
     assert all(cell["verdict"] == "last" for cell in cells)
+
+
+def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """As `freeat compare` leaves them: every algorithm's run is called seed-0."""
+    free, erm = (tmp_path / "runs" / name / "seed-0" for name in ("free-4", "erm"))
+    shutil.copytree(runs["free-4"], free)
+    shutil.copytree(runs["erm"], erm)
+    words = ("--attack", "fgsm", "-n", "5", "--json")
+    judged = json.loads(ask(attack, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
+    assert [cell["model"] for cell in judged["cells"]] == ["free-4/seed-0", "erm/seed-0"]
+    assert sorted(path.name for path in (tmp_path / "out" / "examples").glob("*.npz")) == [
+        "erm-seed-0-fgsm-linf-0.08000-test.npz",
+        "free-4-seed-0-fgsm-linf-0.08000-test.npz",
+    ]
+    moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["cells"]
+    assert [(cell["source"], cell["model"]) for cell in moved] == [
+        ("free-4/seed-0", "seed-0"),
+        ("free-4/seed-0", "erm/seed-0"),
+    ]
 
 
 def test_refusals(runs: dict[str, Path]) -> None:

@@ -66,7 +66,8 @@ def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool,
 
 def examples_path(folder: Path, cell: Cell) -> Path:
     """Where the adversarial examples of a cell are stored."""
-    words = (cell["model"], cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
+    model = cell["model"].replace("/", "-")  # a name may be the end of a path
+    words = (model, cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
     return folder / "examples" / f"{'-'.join(words)}.npz"
 
 

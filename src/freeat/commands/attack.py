@@ -18,7 +18,8 @@ def attack(
     """Attack each MODEL and report its robust accuracy, with honesty checks.
 
     A MODEL is a run folder, or NETWORK@WEIGHTS-FILE, or package.module:factory@WEIGHTS-FILE, each with NAME= in
-    front if you like. What is measured is stored at once: the same command goes on where it was interrupted.
+    front if you like; one without is called by the end of its path that tells it from the others. What is measured is
+    stored at once: the same command goes on where it was interrupted.
     """
     from freeat.attacks.campaign import attack_models, examples_path
     from freeat.attacks.examples import load_examples

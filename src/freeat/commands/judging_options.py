@@ -121,16 +121,22 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
 
 
 def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
-    """The models behind ``[NAME=]REFERENCE``. A factory written on the command line is trusted."""
+    """The models behind ``[NAME=]REFERENCE``, each with a name of its own.
+
+    A factory written on the command line is trusted.
+    """
     from freeat.machine import resolve_device
     from freeat.models.imported import is_import_path
     from freeat.opening import open_model, run_spec
+    from freeat.titles import titles
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
+    asked = [_split_name(text) for text in references]
+    chosen = {name for name, _ in asked if name is not None}
+    found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
     opened = []
-    for text in references:
-        name, reference = _split_name(text)
+    for name, reference in asked:
         named_here = run_spec(reference) is None and is_import_path(reference.partition("@")[0])
         opened.append(
             open_model(
@@ -139,7 +145,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
                 device=device,
                 args=args,
                 normalize=given["normalize"],
-                name=name,
+                name=next(found) if name is None else name,
                 trust_code=given["trust_code"] or named_here,
             )
         )
