@@ -19,6 +19,7 @@ import torch
 from freeat.algorithms import make_algorithm
 from freeat.data import Images
 from freeat.learner import Learner
+from freeat.machine import provenance
 from freeat.models import build
 from freeat.schedules import Constant
 from freeat.stability import choose_engine, make_runs
@@ -98,7 +99,8 @@ def main() -> None:
                 flush=True,
             )
     if options.json:
-        options.json.write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=2) + "\n")
+        facts = provenance(torch.device("cpu"))
+        options.json.write_text(json.dumps({"format": 1, "rows": rows, **facts}, indent=2) + "\n")
 
 
 if __name__ == "__main__":
