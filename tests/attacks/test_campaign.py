@@ -86,6 +86,7 @@ def test_a_campaign_measures_every_cell_and_stores_it(
     assert first["population"] == 200
     assert [gap["value"] for gap in report["gaps"]] == [0] * 4, "both splits hold the same images"
     assert all(check["passed"] for check in report["checks"])
+    assert report["checks"][0]["sentence"] == "net (Linf): The model is in evaluation mode."
     assert len(list((tmp_path / "cells").glob("*.json"))) == len(cells) + 1  # and the honesty checks
     assert not list(tmp_path.rglob("*.tmp"))
 

@@ -1,5 +1,6 @@
 """The honesty checks pass on an honest model and speak up on models made to deceive."""
 
+import re
 from typing import Any
 
 import pytest
@@ -68,6 +69,17 @@ def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: I
     ]
 
 
+def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: Images) -> None:
+    said = {check.name: check.sentence for check in probe(robust_net, judged, Linf(0.1), classes=10)}
+    ends = r", (as it should be|no more than noise apart)\."
+    for name, start in {
+        "more steps": r"20 steps fool \d+ of 64 images and 5 steps fool \d+",
+        "larger radius": r"ε = 0\.2 fools \d+ of 64 images and ε = 0\.1 fools \d+",
+        "black box": r"PGD-20 fools \d+ of 64 images and Square with 100 queries fools \d+",
+    }.items():
+        assert re.fullmatch(start + ends, said[name]), said[name]
+
+
 def test_masked_gradients_are_found_out(robust_net: nn.Module, judged: Images) -> None:
     checks = probe(Masked(robust_net), judged, Linf(0.2), classes=10)
     assert {"gradients", "black box"} <= failed(checks)
@@ -127,6 +139,10 @@ def test_cells_are_compared_over_radii_and_boxes() -> None:
     assert [(check.name, check.passed) for check in compare_cells(good)] == [
         ("larger radius", True),
         ("black box", True),
+    ]
+    assert [check.sentence for check in compare_cells(good)] == [
+        "net, pgd-10 (Linf, test): robust accuracy does not rise as ε grows from 0.1 to 0.2.",
+        "net (Linf, test): at no radius does a black-box attack beat the white-box ones.",
     ]
     rising = compare_cells([cell("pgd-10", 0.2, range(20)), cell("pgd-10", 0.1, range(60))])
     assert failed(rising) == {"larger radius"}

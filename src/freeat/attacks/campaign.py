@@ -86,5 +86,6 @@ def _probes(model: Opened, plan: Plan, store: Cells, watch: Watch) -> list[Check
             progress(1)
             found = store.store(key, {"checks": [asdict(check) for check in made]})
         made = [Check(**document) for document in found["checks"]]
-        checks += [replace(check, sentence=f"{model.name} ({ball.norm}): {check.sentence}") for check in made]
+        said = f"{model.name} ({type(ball).__name__})"
+        checks += [replace(check, sentence=f"{said}: {check.sentence}") for check in made]
     return checks

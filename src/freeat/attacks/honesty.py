@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from freeat.threat import NORMS
+
 MASKED = "gradients may be masked, and the white-box figure is then too high"
 LEVEL = 0.05
 
@@ -49,7 +51,7 @@ def _radii(cells: Sequence[dict[str, Any]]) -> list[Check]:
         if len(group) == 1:
             continue
         rises = [(a["eps"], b["eps"]) for a, b in pairwise(group) if outdone(b["fooled"], a["fooled"])]
-        said = f"{model}, {attack} ({norm}, {split}): robust accuracy"
+        said = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy"
         sentence = (
             f"{said} rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
             if rises
@@ -64,12 +66,12 @@ def _boxes(cells: Sequence[dict[str, Any]]) -> list[Check]:
     for (model, norm, split), group in _groups(cells, "model", "norm", "split").items():
         pairs = [pair for same in _groups(group, "eps").values() if (pair := _strongest(same))]
         beaten = [(strong, weak) for strong, weak in pairs if outdone(strong["fooled"], weak["fooled"])]
-        said = f"{model} ({norm}, {split})"
+        said = f"{model} ({_written(norm)}, {split})"
         if beaten:
             strong, weak = beaten[0]
             sentence = (
                 f"{said}: at ε = {weak['eps']:.4g} the black-box {weak['attack']} leaves "
-                f"{weak['robust_accuracy']:.1%} right, the white-box {strong['attack']} "
+                f"{weak['robust_accuracy']:.1%} right and the white-box {strong['attack']} leaves "
                 f"{strong['robust_accuracy']:.1%}: {MASKED}."
             )
         else:
@@ -77,6 +79,11 @@ def _boxes(cells: Sequence[dict[str, Any]]) -> list[Check]:
         if pairs:
             checks.append(Check(name="black box", passed=not beaten, sentence=sentence))
     return checks
+
+
+def _written(norm: str) -> str:
+    """L2 and Linf, as people write them."""
+    return NORMS[norm].__name__
 
 
 def _strongest(cells: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:

@@ -46,17 +46,19 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
     n = len(images)
     return [
         *checks,
-        _order("more steps", f"20 steps fool {len(many)} of {n} images, 5 steps {len(few)}", many, few),
+        _order(
+            "more steps", f"20 steps fool {len(many)} of {n} images and 5 steps fool {len(few)}", many, few
+        ),
         _order(
             "larger radius",
-            f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images, ε = {ball.eps:.4g} {len(many)}",
+            f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}",
             wide,
             many,
         ),
         _vanishing(huge, n - len(fooled(Pgd(steps=40), huge)), n),
         _order(
             "black box",
-            f"PGD-20 fools {len(many)} of {n} images, Square with 100 queries {len(black)}",
+            f"PGD-20 fools {len(many)} of {n} images and Square with 100 queries fools {len(black)}",
             many,
             black,
         ),
@@ -95,10 +97,10 @@ def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Check:
 
 def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
     beaten = outdone(strong, weak)
-    verdict = (
-        MASKED if beaten else "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
-    )
-    return Check(name=name, passed=not beaten, sentence=f"{said}: {verdict}.")
+    if beaten:
+        return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
+    verdict = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    return Check(name=name, passed=True, sentence=f"{said}, {verdict}.")
 
 
 def _vanishing(ball: Ball, right: int, n: int) -> Check:
