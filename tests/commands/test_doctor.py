@@ -42,6 +42,24 @@ def test_it_tells_people_too(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "autoattack" in told
 
 
+@pytest.mark.parametrize(
+    ("cores", "threads", "line"),
+    [(1, 1, "1 core, 1 thread"), (2, 1, "2 cores, 1 thread"), (None, 4, "unknown cores, 4 threads")],
+)
+def test_one_is_one(
+    cores: int | None,
+    threads: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing = {"folder": "data", "free_bytes": None, "sets": []}
+    found = {"versions": {}, "system": "Linux", "devices": [], "data": nothing, "extras": []}
+    monkeypatch.setattr(examination, "examine", lambda data_dir: found | {"cores": cores, "threads": threads})
+    assert run(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == line
+
+
 def test_a_precision_that_does_not_work_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: object, model: object, x: object) -> object:
         raise RuntimeError("not implemented for 'Half'")

@@ -27,7 +27,7 @@ def doctor(data_dir: Path | None, as_json: bool) -> None:
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:
     yield ", ".join([*(f"{name} {version}" for name, version in found["versions"].items()), found["system"]])
-    yield f"{found['cores']} cores, {found['threads']} threads"
+    yield f"{_counted(found['cores'], 'core')}, {_counted(found['threads'], 'thread')}"
     for device in found["devices"]:
         yield ""
         yield (
@@ -48,6 +48,10 @@ def _lines(found: dict[str, Any]) -> Iterator[str]:
     for row in found["extras"]:
         state = row["installed"] or f"-   {row['command']}"
         yield f"  {row['extra']:<12} {row['package']:<31} {state}"
+
+
+def _counted(number: int | None, what: str) -> str:
+    return f"{'unknown' if number is None else number} {what}{'' if number == 1 else 's'}"
 
 
 def _gigabytes(count: int | None) -> str:
