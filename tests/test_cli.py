@@ -303,6 +303,22 @@ def test_settings_that_are_seldom_meant_are_remarked(
     assert "they wait for each other" in caplog.text
 
 
+def test_erm_shares_the_settings_of_a_comparison_and_says_which_it_has_no_use_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attack = {"alpha": 3, "warmup": 0.5, "updates": 2}
+    assert (
+        run(["compare", "--algorithms", "erm,fast", *arguments(**attack, seeds=1, jobs=1, out=tmp_path)]) == 0
+    )
+    told = capsys.readouterr().out
+    assert told.count("erm trains without an adversary and makes no use of alpha = 3.0, warmup = 0.5.") == 1
+    plain = carry_out(tmp_path / "plain", algorithm="erm", updates=2)
+    shared = RunFolder(tmp_path / "runs" / "erm" / "seed-0").result
+    assert shared is not None
+    assert not any("α = 3" in note for note in shared["notes"]), "there is no step that could cross the ball"
+    assert shared["train"] == plain["train"]
+
+
 def test_a_model_too_large_for_one_image_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

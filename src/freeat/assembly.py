@@ -84,11 +84,20 @@ def assemble(
 
 def _cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
     judged_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
+    used = _used(spec)
     steps = [
-        ("step of the training attack", spec.alpha, spec.eps),
+        ("step of the training attack", used.alpha, spec.eps),
         ("step of the evaluation attack", evaluation.eval_alpha, judged_at),
     ]
-    return cautions(batch_size=spec.batch_size, n=n, steps=steps)
+    unused = {name: value for name, value in spec.words().items() if name not in used.words()}
+    return cautions(batch_size=spec.batch_size, n=n, steps=steps, unused=unused)
+
+
+def _used(spec: TrainSpec) -> TrainSpec:
+    """What the algorithm has a use for: ERM shares the settings of a comparison, but has no attack to set."""
+    if parse_algorithm(spec.algorithm).family != "erm":
+        return spec
+    return spec.replaced(alpha=None, start=None, warmup=0.0)
 
 
 def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
@@ -141,6 +150,7 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
 
 def training_algorithm(spec: TrainSpec, ball: Ball, updates: int) -> Algorithm:
     """The algorithm a spec names, with its settings."""
+    spec = _used(spec)
     return make_algorithm(
         spec.algorithm,
         ball,

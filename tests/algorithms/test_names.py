@@ -73,6 +73,23 @@ def test_settings_of_friendly_are_refused_by_all_others(given: dict[str, Any]) -
             make_algorithm(name, BALL, **given)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"alpha": 0.1}, "alpha = 0.1: 'erm'"),
+        ({"start": "zero"}, "start = zero: 'erm'"),
+        ({"warmup_updates": 9}, "warmup_updates = 9: 'erm'"),
+        ({"alpha": 0.1, "warmup_updates": 9}, "alpha = 0.1, warmup_updates = 9: 'erm'"),
+    ],
+    ids=str,
+)
+def test_settings_of_an_attack_are_refused_by_erm(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=f"{said} trains without an attack.*leave it out"):
+        make_algorithm("erm", BALL, **given)
+    for name in ("vanilla-10", "fast", "free-4", "friendly"):
+        assert make_algorithm(name, BALL, **given) != make_algorithm(name, BALL)
+
+
 def test_friendly_steps_by_a_quarter_of_the_radius_it_is_judged_at() -> None:
     friendly = make_algorithm("friendly", BALL.scaled(2), eval_eps=BALL.eps, tau=2, omega=0.1)
     assert friendly == Friendly(ball=BALL.scaled(2), alpha=BALL.eps / 4, tau=2, omega=0.1)

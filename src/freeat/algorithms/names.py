@@ -91,7 +91,8 @@ def make_algorithm(
     """The algorithm of that name against ``ball``; what is None follows from the name, the norm and ε.
 
     ``objective`` replaces the named one (to give it another coefficient). ``eval_eps`` is the radius the model
-    is judged at: Friendly's step is a quarter of it, whatever its training radius.
+    is judged at: Friendly's step is a quarter of it, whatever its training radius. A setting that the algorithm has
+    no use for is refused.
     """
     parsed = parse_algorithm(name)
     if start is not None and start not in STARTS:
@@ -101,6 +102,11 @@ def make_algorithm(
     if (tau, omega) != (Friendly.tau, Friendly.omega) and parsed.family != "friendly":
         raise InputError(
             f"τ = {tau} and ω = {omega:g} are settings of Friendly, which {name!r} does not have: leave them out"
+        )
+    attack = {"alpha": alpha, "start": start, "warmup_updates": warmup_updates or None}
+    if parsed.family == "erm" and (given := [f"{k} = {v}" for k, v in attack.items() if v is not None]):
+        raise InputError(
+            f"{', '.join(given)}: {name!r} trains without an attack, which is what this sets; leave it out"
         )
     if objective is None:
         objective = OBJECTIVES[parsed.objective]()

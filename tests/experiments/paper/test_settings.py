@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from freeat.algorithms import Erm, WarmUp
+from freeat.assembly import training_algorithm
 from freeat.errors import InputError
-from freeat.experiments.paper.scales import PAPER, SMOKE, find_scale
+from freeat.experiments.paper.scales import HOUR, PAPER, SMOKE, find_scale
 from freeat.experiments.paper.settings import radius, run_of, source, train_size
 from freeat.experiments.paper.tables import table_2, table_6
 from freeat.experiments.tasks import Site
+from freeat.threat import L2
 
 SITE = Site(store=Path("store"), data_dir=Path("data"))
 
@@ -42,6 +45,14 @@ def test_radii_are_the_papers() -> None:
 )
 def test_attacks_start_as_in_the_code_behind_the_paper(norm: str, algorithm: str, start: str | None) -> None:
     assert run_of(PAPER, SITE, "cifar10", norm, algorithm).spec.start == start
+
+
+def test_a_warm_up_shared_by_all_algorithms_leaves_erm_as_it_is() -> None:
+    specs = [run_of(HOUR, SITE, "svhn", "l2", name).spec for name in ("erm", "free-4")]
+    assert [spec.warmup for spec in specs] == [0.5, 0.5]
+    erm, free = (training_algorithm(spec, L2(0.5), updates=8) for spec in specs)
+    assert erm == Erm()
+    assert isinstance(free, WarmUp)
 
 
 def test_friendly_is_trained_at_two_radii_and_judged_at_one() -> None:
