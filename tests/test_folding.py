@@ -141,17 +141,49 @@ def test_any_model_is_folded_where_its_forward_allows(
     assert len(net.seen) == len(outputs) == 2
 
 
-def test_a_changed_model_is_read_again(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, x = with_statistics(Foreign().double()).to(device), images(device)
-    with lent(net):
-        net(x)
-    net.conv2 = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Tanh()).double().to(device)
-    with frozen(net, "eval"):
-        plain = net(x)
+def test_who_looks_at_a_block_never_sees_a_symbol(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
+    net, x = with_statistics(nn.Sequential(block, nn.ReLU()).double()).to(device), images(device)
+    seen: list[object] = []
+    block.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    block.register_forward_hook(lambda module, inputs, output: seen.append(output))
     calls = count_batch_norms(monkeypatch)
     with lent(net):
+        net(x)
+    assert calls == []
+    assert [type(one) for one in seen] == [Tensor, Tensor]
+
+
+class Moody(Foreign):
+    """In training the convolution's output is normalized, in evaluation it is used twice."""
+
+    def body(self, x: Tensor) -> Tensor:
+        inner = self.conv2(x)
+        return self.norm2(inner) if self.norm2.training else self.norm2(inner) + inner
+
+
+def test_another_mode_is_read_again(device: torch.device) -> None:
+    net, x = with_statistics(Moody().double()).to(device), images(device)
+    with frozen(net, "train"), folded(net):
+        pass
+    with frozen(net, "eval"):
+        plain = net(x)
+    with lent(net):
         torch.testing.assert_close(net(x), plain)
-    assert len(calls) == 1
+
+
+def test_a_changed_model_is_read_again(device: torch.device) -> None:
+    net = with_statistics(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double()).to(device)
+    x = images(device)
+    with lent(net):
+        net(x)
+    net.insert(1, nn.Tanh())
+    with frozen(net, "eval"):
+        plain = net(x)
+    with lent(net):
+        torch.testing.assert_close(net(x), plain)
 
 
 def test_the_model_is_given_back_as_it_was(device: torch.device) -> None:

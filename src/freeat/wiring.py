@@ -10,21 +10,22 @@ from weakref import WeakKeyDictionary
 from torch import fx, nn
 
 Pairs = list[tuple[nn.Module, nn.Module]]
+Parts = list[tuple[nn.Module, bool]]  # every layer inside, and whether it trains
 
-_read: "WeakKeyDictionary[nn.Module, tuple[list[int], Pairs]]" = WeakKeyDictionary()
+_read: "WeakKeyDictionary[nn.Module, tuple[Parts, Pairs]]" = WeakKeyDictionary()
 _log = logging.getLogger(__name__)
 
 
 def consecutive(model: nn.Module) -> Pairs:
     """Layers of which the second takes the output of the first and nobody else does, each used once.
 
-    The forward is followed symbolically, once for a model while its modules stay the same. One that cannot be
-    followed, because what it does depends on the values it sees, has no pairs that could be vouched for.
+    The forward is followed symbolically, once for a model while its layers and their modes stay the same. One that
+    cannot be followed, because what it does depends on the values it sees, has no pairs that could be vouched for.
     """
-    modules = [id(module) for module in model.modules()]
+    parts = [(module, module.training) for module in model.modules() if module is not model]
     known = _read.get(model)
-    if known is None or known[0] != modules:
-        known = _read[model] = (modules, _pairs(model))
+    if known is None or known[0] != parts:
+        known = _read[model] = (parts, _pairs(model))
     return known[1]
 
 
