@@ -5,9 +5,20 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.files import NewerFormat, atomic, is_unfinished, read_json, sha256, write_json, write_text
+from freeat.files import (
+    NewerFormat,
+    atomic,
+    in_file_name,
+    is_unfinished,
+    read_json,
+    sha256,
+    write_json,
+    write_text,
+)
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -88,3 +99,14 @@ def test_text_that_json_escapes_is_written_plainly(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"note": "ε ≤ 1"}, format=1)
     assert "ε ≤ 1" in (tmp_path / "a").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "a").read_text(encoding="utf-8"))["format"] == 1
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_texts_in_file_names_stay_apart(one: str, other: str) -> None:
+    assert not set(in_file_name(one)) & set('/\\:*?"<>|')
+    assert (in_file_name(one) == in_file_name(other)) == (one == other)
+
+
+def test_a_plain_name_stays_as_it_is_in_a_file_name() -> None:
+    assert in_file_name("free-4 seed_0@ema") == "free-4 seed_0@ema"
+    assert in_file_name("free-4/seed-0") == "free-4%2Fseed-0"

@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -16,6 +17,11 @@ from freeat.errors import InputError
 
 class NewerFormat(InputError):
     """A file written by a newer version of this library."""
+
+
+def in_file_name(text: str) -> str:
+    """The text as part of a file's name on any system: what some system forbids there is written as in addresses."""
+    return re.sub(r'[%/\\:*?"<>|]', lambda found: f"%{ord(found.group()):02X}", text)
 
 
 @contextmanager

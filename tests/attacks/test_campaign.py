@@ -128,6 +128,16 @@ def test_other_weights_images_attacks_and_seeds_are_other_cells(
     assert again.calls == len(changed) + 1, "a name is no part of the measurement"
 
 
+def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
+    models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
+    report = attack_models(models, small, folder=tmp_path, examples=True)
+    one, other = (load_examples(examples_path(tmp_path, cell))["delta"] for cell in report["cells"])
+    assert not np.array_equal(one, other)
+
+
 def test_examples_bear_out_the_verdicts(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
     report = attack_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)

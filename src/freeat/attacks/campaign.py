@@ -22,6 +22,7 @@ from freeat.attacks.plan import (
 )
 from freeat.attacks.probe import probe
 from freeat.errors import InputError
+from freeat.files import in_file_name
 from freeat.opening import Opened
 
 
@@ -66,8 +67,7 @@ def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool,
 
 def examples_path(folder: Path, cell: Cell) -> Path:
     """Where the adversarial examples of a cell are stored."""
-    model = cell["model"].replace("/", "-")  # a name may be the end of a path
-    words = (model, cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
+    words = (in_file_name(cell["model"]), cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
     return folder / "examples" / f"{'-'.join(words)}.npz"
 
 
