@@ -61,7 +61,7 @@ def test_spellings_share_an_identity(same: tuple[dict[str, Any], dict[str, Any]]
 
 def test_every_setting_changes_the_identity() -> None:
     changes: dict[str, Any] = {"box": False, "deterministic": False, "carry": True, "compile": True}
-    changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist"}
+    changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist", "start": "zero"}
     changes |= {"momentum": 0.5, "warmup": 0.5, "ema": 0.5, "validation": 0.5}
     for name, setting in TrainSpec.settings().items():
         value = changes.get(name, 7 if not isinstance(setting.default, str) else "other")
@@ -101,6 +101,7 @@ def test_a_whole_number_is_exact_beyond_the_floats() -> None:
         ({"box": "yes"}, "box: 'yes' must be true or false"),
         ({"norm": None}, "norm: None must be text"),
         ({"norm": "l3"}, "did you mean 'l2'"),
+        ({"algorithm": "erm", "start": "unifrom"}, "did you mean 'uniform'"),
         ({"model_args": [1]}, "must be key: value pairs"),
         ({"algorithm": "fre-4"}, "did you mean 'free-4'"),
         ({"eval_every": 0}, "--eval-every 0 must be at least 1"),

@@ -138,12 +138,14 @@ class TrainSpec(_Words):
 
     def __post_init__(self) -> None:
         from freeat.algorithms.names import parse_algorithm
-        from freeat.threat import NORMS
+        from freeat.threat import NORMS, STARTS
 
         object.__setattr__(self, "algorithm", str(parse_algorithm(self.algorithm)))
         object.__setattr__(self, "norm", self.norm.lower())
         if self.norm not in NORMS:
             raise unknown_name("norm", self.norm, NORMS)
+        if self.start is not None and self.start not in STARTS:
+            raise unknown_name("start", self.start, STARTS)
         object.__setattr__(self, "data", str(self.data))
         self._check_ranges()
 
