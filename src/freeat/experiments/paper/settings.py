@@ -75,7 +75,7 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
         "train_size": setup.n,
         "batch_size": setup.b,
         "lr": setup.lr,
-        "warmup": setup.warmup,
+        "warmup": setup.warmup if algorithm != "erm" else 0.0,
         "norm": norm,
         "eps": radius(data, norm),
         "algorithm": algorithm,
