@@ -71,13 +71,19 @@ def test_the_rows_that_decide_the_claims_come_first() -> None:
     assert {item.rank for item in plan.items} == {0}
 
 
-def test_costly_tasks_begin_first_among_their_equals() -> None:
+def test_one_seed_follows_the_other_and_of_each_the_costly_tasks_begin_first() -> None:
+    seeds = {
+        wish.task.key: (wish.task if isinstance(wish.task, Training) else wish.task.target).spec.seed
+        for wish in EVERYTHING
+    }
+
     def by_steps(task: Piece) -> Cost:
         return Cost(passes=1.0, seconds=float(len(task.name)))
 
     items = fit(EVERYTHING, by_steps, budget=None, workers=1).items
-    keys = [(item.rank, -item.seconds) for item in items]
+    keys = [(item.rank, seeds[item.key], -item.seconds) for item in items]
     assert keys == sorted(keys)
+    assert len({(rank, seed) for rank, seed, _ in keys}) > len({rank for rank, _, _ in keys})
 
 
 def test_a_task_without_room_says_so() -> None:

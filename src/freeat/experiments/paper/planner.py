@@ -97,8 +97,9 @@ def _seed(task: Piece) -> int:
 def fit(wishes: Sequence[Wish], cost: Callable[[Piece], Cost], *, budget: float | None, workers: int) -> Plan:
     """Take the tasks in their order as long as the budget lasts; a smaller one may fit where a larger did not.
 
-    What is finished already costs nothing. The chosen ones are carried out by importance, the costly first, so
-    that no worker is left with a long one at the end.
+    What is finished already costs nothing. The chosen ones are carried out by importance, one seed after the other,
+    so that what there is when it is stopped can be compared; of a seed the costly ones first, so that no worker is
+    left with a long one at the end.
     """
     tasks = {wish.task.key: wish for wish in wishes}
     room = None if budget is None else USABLE * budget * workers
@@ -116,7 +117,11 @@ def fit(wishes: Sequence[Wish], cost: Callable[[Piece], Cost], *, budget: float 
             continue
         room = None if room is None else room - price
         chosen |= {item.key: item for item in items}
-    order = sorted(chosen.values(), key=lambda item: (item.rank, -item.seconds))
+
+    def turn(item: Item) -> tuple[int, int, float]:
+        return item.rank, _seed(tasks[item.key].task), -item.seconds
+
+    order = sorted(chosen.values(), key=turn)
     return Plan(items=tuple(order), left_out=tuple(left_out), workers=workers, budget=budget)
 
 
