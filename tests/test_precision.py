@@ -1,10 +1,13 @@
 """Arithmetic: what is run in low precision, what stays true, and what a scaler does."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
+from freeat.freezing import lent
 from freeat.precision import Precision, resolve_precision
 from problems import images, same_bits, smooth_net, weights
 
@@ -104,3 +107,26 @@ def test_names() -> None:
     assert [resolve_precision(name, CPU) for name in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]
     with pytest.raises(InputError, match="did you mean 'fp32'"):
         Precision("fp31", CPU)
+
+
+def test_a_lent_model_computes_in_true_fp32_whatever_the_process_allows() -> None:
+    backends: Any = torch.backends
+    kinds = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul)
+
+    class Witness(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            self.seen = [kind.fp32_precision for kind in kinds]
+            return x.flatten(1)
+
+    witness = Witness()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        allowed = [kind.fp32_precision for kind in kinds]
+        with lent(witness):
+            witness(torch.zeros(1, 1, 2, 2))
+        assert witness.seen == ["ieee"] * len(kinds)
+        with pytest.raises(ZeroDivisionError), lent(witness):
+            raise ZeroDivisionError
+        assert [kind.fp32_precision for kind in kinds] == allowed != ["ieee"] * len(kinds)
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -7,6 +7,7 @@ from typing import Literal
 from torch import nn
 
 from freeat.folding import folded
+from freeat.precision import true_fp32
 
 Mode = Literal["eval", "train"]
 
@@ -31,6 +32,6 @@ def frozen(model: nn.Module, mode: Mode) -> Iterator[None]:
 
 @contextmanager
 def lent(model: nn.Module) -> Iterator[None]:
-    """The model as an attack wants it: frozen, in evaluation mode, its batch norms folded away."""
-    with frozen(model, "eval"), folded(model):
+    """The model as an attack wants it: frozen, in evaluation mode, its batch norms folded away, fp32 being fp32."""
+    with frozen(model, "eval"), folded(model), true_fp32():
         yield

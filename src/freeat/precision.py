@@ -1,6 +1,7 @@
 """Arithmetic of the forward and backward pass: fp32, bf16 or fp16, with losses always in fp32."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -24,6 +25,22 @@ def resolve_precision(name: str, device: torch.device) -> str:
             native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
             return "bf16" if native else "fp32"
     return "fp32"
+
+
+@contextmanager
+def true_fp32() -> Iterator[None]:
+    """fp32 without short cuts: neither TF32, which cuDNN's convolutions take unasked, nor bf16 inside products."""
+    backends: Any = torch.backends  # whose kinds are unknown to its types
+    kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
+    kinds += [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
+    before = [kind.fp32_precision for kind in kinds]
+    try:
+        for kind in kinds:
+            kind.fp32_precision = "ieee"
+        yield
+    finally:
+        for kind, precision in zip(kinds, before, strict=True):
+            kind.fp32_precision = precision
 
 
 class _ScaleGradient(torch.autograd.Function):
