@@ -14,7 +14,7 @@ from freeat.attacks.pgd import Pgd
 from freeat.averaging import WeightAverage
 from freeat.batches import Batches, updates_for
 from freeat.cautions import cautions
-from freeat.data import DataSet, Images, load, parse_augmentation
+from freeat.data import DataSet, load, parse_augmentation
 from freeat.errors import InputError, unknown_name
 from freeat.fitting import Fit, OnCollapse
 from freeat.initial import start_from, weights_digest
@@ -27,6 +27,7 @@ from freeat.schedules import make_schedule
 from freeat.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.store import RunFolder
 from freeat.threat import Ball, make_ball
+from freeat.training_images import training_images
 from freeat.world import ALONE, World
 
 
@@ -118,7 +119,7 @@ def make_judge(
     """What judges the models of a spec: its splits, and the attack and radius asked for."""
     ball = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
     ball.check(data.shape)
-    train, validation = _training_images(data, spec)
+    train, validation = training_images(data, spec)
     return Judge(
         train=kept_near(train, device),
         test=kept_near(data.test, device),
@@ -227,19 +228,3 @@ def _objective(spec: TrainSpec) -> Objective | None:
         )
     setting = {"trades": "lam", "alp": "weight", "mart": "weight"}[name]
     return OBJECTIVES[name](**{setting: spec.coefficient})
-
-
-def _training_images(data: DataSet, spec: TrainSpec) -> tuple[Images, Images | None]:
-    """The images to train on, and those held out for validation."""
-    train: Images = data.train
-    validation: Images | None = None
-    if spec.validation:
-        held_out = int(spec.validation) if spec.validation >= 1 else spec.validation
-        train, validation = train.split(held_out, seed=spec.seed)
-    if spec.train_size is not None:
-        if spec.train_size > len(train):
-            raise InputError(
-                f"--train-size {spec.train_size} exceeds the {len(train)} training images of {data.name}"
-            )
-        train = train.subset(spec.train_size)
-    return train, validation

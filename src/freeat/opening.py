@@ -29,10 +29,14 @@ from freeat.titles import titles
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stored:
-    """A model whose folder knows how it is built, on the CPU in evaluation mode; ``folder`` where it is a run's."""
+    """A model whose folder knows how it is built, on the CPU in evaluation mode; ``folder`` where it is a run's.
+
+    ``trained_on`` is the digest of the data set it was trained on, where that is known.
+    """
 
     model: nn.Module
     spec: TrainSpec
+    trained_on: str | None
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
     folder: Path | None = None
@@ -40,12 +44,16 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """A model to be judged, in evaluation mode; ``spec`` and ``folder`` where it comes from a run of ours."""
+    """A model to be judged, in evaluation mode; ``spec`` and ``folder`` where it comes from a run of ours.
+
+    ``trained_on`` is the digest of the data set it was trained on, where that is known.
+    """
 
     name: str
     model: nn.Module
     digest: str
     spec: TrainSpec | None = None
+    trained_on: str | None = None
     folder: Path | None = None
 
 
@@ -76,6 +84,7 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored |
     return Stored(
         model=bundle.model(trust_code=trust_code),
         spec=bundle.spec,
+        trained_on=bundle.manifest.get("data", {}).get("digest"),
         shape=bundle.shape,
         classes=tuple(bundle.manifest["classes"]),
     )
@@ -113,6 +122,7 @@ def open_model(
         model=model,
         digest=weights_digest(model),
         spec=stored.spec if stored else None,
+        trained_on=stored.trained_on if stored else None,
         folder=stored.folder if stored else None,
     )
 
@@ -145,6 +155,7 @@ def _of_run(folder: RunFolder, weights: str, trust_code: bool) -> Stored:
     return Stored(
         model=model.eval(),
         spec=spec,
+        trained_on=facts["digest"],
         shape=(channels, height, width),
         classes=tuple(facts["classes"]),
         folder=folder.path,

@@ -77,7 +77,7 @@ def test_a_campaign_measures_every_cell_and_stores_it(
         for ball in BALLS
     }
     first = cells[0]
-    direct = measure(robust_net, plan.images("train")[0], Pgd(steps=3), BALLS[0], classes=10)
+    direct = measure(robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10)
     hits = int(direct.robust_correct.sum())
     assert first["robust_accuracy"] == hits / 80
     assert first["robust_interval"] == list(wilson(hits, 80))
@@ -166,7 +166,7 @@ def test_a_matrix_makes_each_perturbation_once(
     for cell in cells.values():
         assert cell["own"] == (cell["source"] == cell["model"])
         assert cell["black_box"] != cell["own"]
-    images = small.images("test")[0]
+    images = small.images("test", models[0])[0]
     own = measure(robust_net, images, small.attacks[0], BALLS[1], classes=10)
     assert cells["a", "a", BALLS[1].eps]["fooled"] == own.index[~own.robust_correct].tolist()
     x, y = images.batch(torch.arange(80))

@@ -18,6 +18,7 @@ from freeat.attacks.plan import (
     gaps,
     home_of,
     identity,
+    noted,
     unwatched,
 )
 from freeat.attacks.probe import probe
@@ -46,7 +47,7 @@ def attack_models(
     checks: list[Check] = []
     for model in models:
         store = Cells(home_of(model, folder))
-        cells += [_cell(model, plan, trial, store, examples, watch) for trial in plan.trials()]
+        cells += [_cell(model, plan, trial, store, examples, watch) for trial in plan.trials(model)]
         checks += _probes(model, plan, store, watch)
     checks += compare_cells(cells)
     return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
@@ -61,8 +62,8 @@ def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool,
         measurement = plan.measure(model, trial, watch, keep_delta=kept is not None)
         if kept is not None:
             save_examples(kept, trial.images, measurement, plan.data.classes)
-        found = store.store(key, about | measurement.summary())
-    return found | {"model": model.name}
+        found = store.store(key, noted(about | measurement.summary(), plan.notes(model)))
+    return noted(found, plan.notes(model)) | {"model": model.name}
 
 
 def examples_path(folder: Path, cell: Cell) -> Path:
@@ -74,7 +75,7 @@ def examples_path(folder: Path, cell: Cell) -> Path:
 def _probes(model: Opened, plan: Plan, store: Cells, watch: Watch) -> list[Check]:
     """The checks of the model itself, at the smallest radius of each norm."""
     split = plan.splits[-1]
-    images, _ = plan.images(split)
+    images, _ = plan.images(split, model)
     positive = sorted((ball for ball in plan.balls if ball.eps > 0), key=lambda ball: -ball.eps)
     checks: list[Check] = []
     for ball in {ball.norm: ball for ball in positive}.values():

@@ -12,12 +12,14 @@ from freeat.attacks.plan import (
     Plan,
     Trial,
     Watch,
+    alike,
     architecture,
     check_distinct,
     facts,
     gaps,
     home_of,
     identity,
+    noted,
     unwatched,
 )
 from freeat.attacks.transfer import apply_to
@@ -35,6 +37,8 @@ def transfer_models(
 ) -> dict[str, Any]:
     """The whole matrix, every perturbation computed once and only where a cell is missing.
 
+    Targets that were trained on different images are each judged on their own, where training images are asked for.
+
     Where source and target have the same weights the cell is a white-box one, and is marked ``own``.
     """
     check_distinct(sources)
@@ -42,8 +46,9 @@ def transfer_models(
     cells = [
         cell
         for source in sources
-        for trial in plan.trials()
-        for cell in _row(source, targets, plan, trial, folder, watch)
+        for group in alike(targets, plan)
+        for trial in plan.trials(group[0])
+        for cell in _row(source, group, plan, trial, folder, watch)
     ]
     checks = compare_cells(cells)
     return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
@@ -57,7 +62,7 @@ def _row(
     folder: Path | None,
     watch: Watch,
 ) -> list[Cell]:
-    """One source against all targets, in one split and ball."""
+    """One source against targets that are judged on the same images, in one split and ball."""
     split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
     keys = [identity("transfer", t, split, images, attack, ball, plan.seed) | of_source for t in targets]
@@ -69,9 +74,11 @@ def _row(
         for i in missing:
             measurement = apply_to(targets[i].model, images, made, ball, batch_size=plan.batch_size)
             about = facts(targets[i], plan, trial) | _pair(source, targets[i], attack)
-            found[i] = stores[i].store(keys[i], about | measurement.summary())
+            found[i] = stores[i].store(
+                keys[i], noted(about | measurement.summary(), plan.notes(targets[i]))
+            )
     return [
-        cell | _pair(source, target, attack)
+        noted(cell, plan.notes(target)) | _pair(source, target, attack)
         for target, cell in zip(targets, found, strict=True)
         if cell is not None
     ]

@@ -15,6 +15,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation import gap
 from freeat.opening import Opened
 from freeat.threat import Ball
+from freeat.training_images import training_images
 
 Cell = dict[str, Any]
 Watch = Callable[[str, int], Progress]  # a title and a number of images, to what counts them
@@ -43,7 +44,10 @@ class Trial:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plan:
-    """What every model of a campaign goes through, on the first ``n`` images (None: all) of each split."""
+    """What every model of a campaign goes through, on the first ``n`` images (None: all) of each split.
+
+    The training images of a run are those it was trained on, not all that its data set has.
+    """
 
     data: DataSet
     attacks: tuple[Attack, ...]
@@ -64,15 +68,26 @@ class Plan:
         for ball in self.balls:
             ball.check(self.data.shape)
 
-    def images(self, split: str) -> tuple[Images, int]:
-        """The images of a split that are judged, and how many it has."""
-        whole = self.data.train if split == "train" else self.data.test
+    def images(self, split: str, model: Opened) -> tuple[Images, int]:
+        """The images of a split that a model is judged on, and how many the split has."""
+        whole = self._trained_on(model) if split == "train" else self.data.test
         return whole.take(torch.arange(min(self.n or len(whole), len(whole)))), len(whole)
 
-    def trials(self) -> Iterator[Trial]:
+    def _trained_on(self, model: Opened) -> Images:
+        if model.spec is None or model.trained_on != self.data.digest:
+            return self.data.train
+        return training_images(self.data, model.spec)[0]
+
+    def notes(self, model: Opened) -> tuple[str, ...]:
+        """What a report of this model must say about its images."""
+        if model.trained_on is None or model.trained_on == self.data.digest:
+            return self.data.notes
+        return (*self.data.notes, f"{model.name} was trained on other data than {self.data.name}.")
+
+    def trials(self, model: Opened) -> Iterator[Trial]:
         """Every split, attack and radius in turn."""
         for split in self.splits:
-            images, population = self.images(split)
+            images, population = self.images(split, model)
             for attack in self.attacks:
                 for ball in self.balls:
                     yield Trial(split=split, images=images, population=population, attack=attack, ball=ball)
@@ -103,11 +118,30 @@ def identity(
         "architecture": architecture(model),
         "split": split,
         "images": images.digest,
-        "index": hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest(),
+        "index": _numbers(images),
         "attack": None if attack is None else repr(attack),
         "ball": repr(ball),
         "seed": seed,
     }
+
+
+def _numbers(images: Images) -> str:
+    """A digest of which images of their split these are."""
+    return hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest()
+
+
+def alike(models: Sequence[Opened], plan: Plan) -> list[list[Opened]]:
+    """The models in groups that are judged on the same images: runs may have been trained on different ones."""
+    groups: dict[tuple[str, ...], list[Opened]] = {}
+    for model in models:
+        key = tuple(_numbers(plan.images(split, model)[0]) for split in plan.splits)
+        groups.setdefault(key, []).append(model)
+    return list(groups.values())
+
+
+def noted(cell: Cell, notes: Sequence[str]) -> Cell:
+    """The cell with what a report of it must say besides what it says itself."""
+    return cell | {"notes": list(dict.fromkeys([*notes, *cell["notes"]]))}
 
 
 def architecture(model: Opened) -> str:

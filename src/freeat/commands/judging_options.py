@@ -108,9 +108,9 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
         )
         for attack in given["attacks"] or ("pgd-10",)
     )
-    image_size = specs[0].image_size if specs else None
+    seed, image_size = (specs[0].seed, specs[0].image_size) if specs else (0, None)
     return Plan(
-        data=load(name, data_dir=given["data_dir"], image_size=image_size),
+        data=load(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
         splits=SPLITS if given["split"] == "both" else (given["split"],),
@@ -149,7 +149,30 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
                 trust_code=given["trust_code"] or named_here,
             )
         )
+    _check_data(opened, data, given["data"])
     return opened
+
+
+def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) -> None:
+    """Refuse data that a run calls its own and was not trained on: its test images may be training images.
+
+    Another data set may be asked for on purpose.
+    """
+    runs = [(model, model.spec) for model in models if model.spec is not None]
+    seeds = sorted({spec.seed for _, spec in runs})
+    for model, spec in runs:
+        if model.trained_on in (None, data.digest) or asked not in (None, spec.data):
+            continue
+        if len(seeds) > 1:
+            raise InputError(
+                f"{data.name} is divided by the seed of a run, and these have several ({seeds}): test images of one "
+                "are training images of another; judge runs of one seed at a time"
+            )
+        raise InputError(
+            f"{data.name} is not as it was when {model.name} was trained on it (SHA-256 {data.digest[:16]} instead "
+            f"of {str(model.trained_on)[:16]}): its test images may be training images; restore it, or name other "
+            "data with --data"
+        )
 
 
 def _split_name(text: str) -> tuple[str | None, str]:
