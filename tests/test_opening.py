@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from freeat.attacks.pgd import Pgd
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.initial import weights_digest
@@ -88,3 +89,16 @@ def test_robustbench_form(tmp_path: Path) -> None:
     assert benchmark(model, 100, "digits", "Linf", eps=0.0, device="cpu", attack="pgd-2") == (clean, clean)
     standard = benchmark(model, 40, "digits", "L2", device="cpu", attack="pgd-5")
     assert standard == benchmark(model, 40, "digits", "L2", eps=0.5, device="cpu", attack="pgd-5")
+
+
+def test_the_benchmark_computes_the_same_bits_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.setattr(
+        Pgd,
+        "step_size",
+        lambda attack, ball: seen.append(torch.are_deterministic_algorithms_enabled()) or ball.eps,
+    )
+    for deterministic in (True, False):
+        benchmark(trained(), 5, "digits", eps=0.1, device="cpu", attack="pgd-1", deterministic=deterministic)
+    assert seen == [True, False]
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -9,7 +9,7 @@ from torch import nn
 from freeat.attacks.measurement import measure
 from freeat.attacks.names import parse_attack
 from freeat.data import load
-from freeat.machine import resolve_device
+from freeat.machine import arithmetic, resolve_device
 from freeat.opening import open_model
 from freeat.threat import make_ball
 from freeat.units import parse_radius
@@ -43,10 +43,12 @@ def benchmark(
     batch_size: int = 256,
     data_dir: Path | str | None = None,
     seed: int = 0,
+    deterministic: bool = True,
 ) -> tuple[float, float]:
     """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack unless told otherwise.
 
     ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``.
+    With ``deterministic=False`` torch may compute as it finds fastest.
     """
     data = load(dataset, data_dir=data_dir)
     radius = STANDARD_EPS.get(threat_model.lower(), 0.0) if eps is None else eps
@@ -55,15 +57,16 @@ def benchmark(
     place = resolve_device("auto") if device is None else torch.device(device)
     opened = open_model(model, data, device=place)
     images = data.test.take(torch.arange(min(n_examples, len(data.test))))
-    measured = measure(
-        opened.model,
-        images,
-        parse_attack(attack),
-        ball,
-        classes=len(data.classes),
-        seed=seed,
-        population=len(data.test),
-        batch_size=batch_size,
-        keep_delta=False,
-    ).summary()
+    with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
+        measured = measure(
+            opened.model,
+            images,
+            parse_attack(attack),
+            ball,
+            classes=len(data.classes),
+            seed=seed,
+            population=len(data.test),
+            batch_size=batch_size,
+            keep_delta=False,
+        ).summary()
     return measured["clean_accuracy"], measured["robust_accuracy"]

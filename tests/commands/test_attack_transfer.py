@@ -4,17 +4,22 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
+from PIL import Image
 
 from freeat.assembly import Place
+from freeat.attacks.pgd import Pgd
 from freeat.commands.attack import attack
 from freeat.commands.transfer import transfer
+from freeat.data import load
 from freeat.errors import InputError
 from freeat.run import execute
 from freeat.spec import split_words
 from freeat.store import RunFolder
+from freeat.training_images import training_images
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +40,24 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         paths[algorithm] = folder / algorithm
         execute(training, evaluation, Place(folder=paths[algorithm], device="cpu"))
     return paths
+
+
+def small_run(path: Path, **words: object) -> Path:
+    """A run of a few updates."""
+    settings = {"model": "mlp-w16", "algorithm": "erm", "eps": 0.08, "updates": 5, "batch_size": 8, "threads": 1}
+    training, evaluation = split_words({**settings, "final_size": 8, "attack": "pgd-1", **words})
+    execute(training, evaluation, Place(folder=path, device="cpu"))
+    return path
+
+
+def photographs(folder: Path, seed: int) -> Path:
+    """A folder of images of two classes, without a test split."""
+    levels = np.random.default_rng(seed)
+    for k in range(40):
+        path = folder / ("cats", "dogs")[k % 2] / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(levels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    return folder
 
 
 def ask(command: object, *words: str | Path) -> Result:
@@ -151,3 +174,57 @@ def test_refusals(runs: dict[str, Path]) -> None:
     ):
         with pytest.raises(InputError, match=message):
             ask(command, *words)  # type: ignore[arg-type]
+
+
+def test_a_run_is_judged_on_the_test_images_that_its_seed_made(tmp_path: Path) -> None:
+    data = photographs(tmp_path / "pets", 0)
+    one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
+    document = json.loads(ask(attack, one, "--attack", "fgsm", "--json").stdout)
+    (cell,) = document["cells"]
+    assert cell["identity"]["images"] == load(data, seed=1).test.digest != load(data, seed=0).test.digest
+    assert "(seed 1)" in cell["notes"][0]
+    with pytest.raises(InputError, match="one seed at a time"):
+        ask(attack, one, two, "--attack", "fgsm")
+    other = photographs(tmp_path / "others", 1)
+    said = ask(attack, one, "--attack", "fgsm", "--data", other).stdout
+    assert "note: seed-1 was trained on other data than others." in said
+    (data / "cats" / "0.png").unlink()
+    with pytest.raises(InputError, match="not as it was"):
+        ask(attack, one, "--attack", "fgsm")
+
+
+def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
+    sizes: tuple[dict[str, object], ...] = ({"train_size": 50}, {"train_size": 30, "validation": 0.5})
+    runs = [small_run(tmp_path / f"run-{k}", data="digits", **size) for k, size in enumerate(sizes)]
+    words = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
+    judged = json.loads(ask(attack, *runs, *words).stdout)
+    moved = json.loads(ask(transfer, runs[0], "--to", *runs, *words).stdout)
+    for document in (judged, moved):
+        trained = [cell for cell in document["cells"] if cell["split"] == "train"]
+        assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
+        for run, cell in zip(runs, trained, strict=True):
+            own = training_images(load("digits"), RunFolder(run).spec)[0].index.tolist()
+            assert cell["fooled"]
+            assert {*cell["fooled"]} <= {*own}
+        assert len(document["gaps"]) == 2
+
+
+def test_threads_and_determinism_are_as_asked_for(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = Pgd.__call__
+
+    def watched(*args: object, **kwargs: object) -> object:
+        seen.append((torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()))
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Pgd, "__call__", watched)
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    words = ("--attack", "fgsm", "-n", "7")
+    ask(attack, runs["erm"], *words, "--threads", "2")
+    assert {*seen} == {(2, True)}
+    seen.clear()
+    ask(transfer, runs["erm"], "--to", runs["free-4"], *words, "--threads", "2", "--fast")
+    assert {*seen} == {(2, False)}
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from freeat.commands.judging_options import judging_options, make_plan, open_models
+from freeat.commands.judging_options import judging_arithmetic, judging_options, make_plan, open_models
 
 
 @click.command()
@@ -33,7 +33,7 @@ def attack(
 
     plan = make_plan(models, given)
     opened = open_models(models, plan.data, given)
-    with CampaignProgress() as progress:
+    with judging_arithmetic(given), CampaignProgress() as progress:
         report = attack_models(opened, plan, folder=out, examples=examples, watch=progress.watch)
     if plot is not None:
         draw_radii(plot, report["cells"])

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,13 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
             "--out", type=click.Path(path_type=Path), help="folder of the results  [default: RUN/attacks]"
         ),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
+        click.option("--threads", type=int, default=None, help="CPU threads  [default: torch's choice]"),
+        click.option(
+            "--deterministic/--fast",
+            default=True,
+            show_default=True,
+            help="same bits every time, or whatever is fastest",
+        ),
         click.option(
             "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
         ),
@@ -82,6 +90,13 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
         return command
 
     return decorate
+
+
+def judging_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
+    """Threads and determinism as the options ask for them."""
+    from freeat.machine import arithmetic, resolve_threads
+
+    return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
 
 
 def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from freeat.commands.judging_options import judging_options, make_plan, open_models
+from freeat.commands.judging_options import judging_arithmetic, judging_options, make_plan, open_models
 from freeat.errors import InputError
 
 
@@ -48,7 +48,7 @@ def transfer(
     plan = make_plan([*sources, *targets], given)
     named = list(dict.fromkeys([*sources, *targets]))
     opened = dict(zip(named, open_models(named, plan.data, given), strict=True))
-    with CampaignProgress() as progress:
+    with judging_arithmetic(given), CampaignProgress() as progress:
         report = transfer_models(
             [opened[text] for text in sources],
             [opened[text] for text in targets],
