@@ -75,10 +75,40 @@ def test_bf16_loses_little_and_claims_nothing_false(
     coins = ImageCoins(0, range(len(x)))
     exact = parse_attack(name, verdict=verdict)(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
     rough = parse_attack(name, verdict=verdict, precision="bf16")(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
-    shown = robust_net(ball.apply(x, rough.delta))
-    assert torch.equal(shown.argmax(-1) != y, rough.fooled)
+    assert (robust_net(ball.apply(x, rough.delta)).argmax(-1) != y)[rough.fooled].all()
     assert not torch.equal(exact.delta, rough.delta), "bf16 was not used"
     assert abs(int(exact.fooled.sum()) - int(rough.fooled.sum())) <= 6  # of 200 images
+
+
+class Coarse(nn.Module):
+    """Logits so far from zero that bf16 knows even numbers only, and cannot tell many of them apart."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.lift = nn.Linear(10, 10)
+        with torch.no_grad():
+            self.lift.weight.copy_(torch.eye(10))
+            self.lift.bias.fill_(300)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.lift(self.net(x))
+        return logits
+
+
+def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, judged: Images) -> None:
+    coarse, ball = Coarse(robust_net).eval(), Linf(0.4)
+    attack = parse_attack("square-30", precision="bf16")
+    measured = measure(coarse, judged, attack, ball, classes=10)
+    x, y = judged.batch(torch.arange(len(judged)))
+    assert measured.delta is not None
+    with torch.no_grad():
+        shown = coarse(ball.apply(x, measured.delta)).argmax(-1)
+    assert torch.equal(measured.predicted, shown)
+    attacked = attack(coarse, x, y, ball, ImageCoins(0, judged.index.tolist()))
+    missed = (shown != y) & ~attacked.fooled
+    assert missed.any(), "nothing was passed by: the test shows nothing"
+    assert not measured.robust_correct[missed].any()
 
 
 def test_square_keeps_its_streams_when_others_fall(

@@ -1,6 +1,7 @@
 """A measurement: every verdict confirmed on what is stored, costs counted, the model given back as it was."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from freeat.attacks.examples import save_examples
 from freeat.attacks.measurement import measure
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attacked, Logits
+from freeat.attacks.verdict import Attack, Attacked, Logits
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.learner import Passes
@@ -35,6 +36,36 @@ class Boaster:
         )
 
 
+@dataclass(frozen=True)
+class Modest(Pgd):
+    """An attack that fools images and claims none of them."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Attacked:
+        attacked = super().__call__(*args, **kwargs)
+        return replace(attacked, fooled=torch.zeros_like(attacked.fooled))
+
+
+def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, judged: Images) -> None:
+    modest, plain = (measure(robust_net, judged, a, Linf(0.12), classes=10) for a in (Modest(), Pgd()))
+    assert torch.equal(modest.robust_correct, plain.robust_correct)
+    assert not plain.robust_correct.all()
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=50, restarts=3), Square()], ids=["pgd", "square"])
+def test_in_a_ball_of_radius_0_the_clean_verdict_is_the_answer(
+    attack: Attack, robust_net: nn.Module, judged: Images
+) -> None:
+    zero, usual = (measure(robust_net, judged, attack, Linf(eps), classes=10) for eps in (0.0, 0.5))
+    assert torch.equal(zero.robust_correct, zero.clean_correct)
+    assert torch.equal(zero.clean_correct, usual.clean_correct)
+    assert torch.equal(zero.predicted == zero.y, zero.clean_correct)
+    assert zero.delta is not None
+    assert not zero.delta.any()
+    assert zero.passes == Passes(gradient=0, forward=len(judged))
+    assert (zero.queries is None) == (usual.queries is None)
+    assert zero.summary().keys() == usual.summary().keys()
+
+
 def test_a_false_claim_is_not_believed(robust_net: nn.Module, judged: Images) -> None:
     measured = measure(robust_net, judged, Boaster(), Linf(0.1), classes=10, batch_size=64)
     assert torch.equal(measured.robust_correct, measured.clean_correct)
@@ -55,8 +86,8 @@ def test_summary(robust_net: nn.Module, judged: Images) -> None:
     assert summary["queries"]["most"] == 30
     assert summary["queries"]["total"] == sum(summary["queries"]["per_image"])
     assert summary["passes"]["gradient"] == 0
-    asked = summary["queries"]["total"] + 2 * 200 + int((~measured.robust_correct).sum())
-    assert summary["passes"]["forward"] == asked, "queries, twice the clean images, and the claims confirmed"
+    asked = summary["queries"]["total"] + 3 * 200
+    assert summary["passes"]["forward"] == asked, "queries, twice the clean images, and every image at the end"
     assert set(summary["fooled"]) == set(judged.index[~measured.robust_correct].tolist())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.verdict import Attack
+from freeat.attacks.verdict import Attack, Attacked
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.freezing import lent
@@ -111,7 +111,11 @@ def measure(
     progress: Progress | None = None,
     keep_delta: bool = True,
 ) -> Measurement:
-    """Attack every image in evaluation mode. What counts as fooled is confirmed by the model on the stored x + δ."""
+    """Attack every image in evaluation mode. Whether it is fooled is judged by the model on the stored x + δ.
+
+    What the attack claims does not count, nor what it does not claim: one that is guided by bf16 may pass by an image
+    that fp32 gets wrong. In a ball of radius 0 there is nothing to attack, and the clean verdict is the answer.
+    """
     images = images.to(home(model)[0])
     found, passes = Columns(), Passes()
     notes: dict[str, None] = {}
@@ -119,17 +123,13 @@ def measure(
     with lent(model):
         for batch in judged_batches(model, images, batch_size, seed=seed):
             x, y = batch.x, batch.y
-            with torch.no_grad():
-                clean = model(x).argmax(-1) == y
-            attacked = attack(model, x, y, ball, batch.coins)
-            predicted = y.clone()
-            claimed = attacked.fooled.nonzero().squeeze(-1)
-            if len(claimed):
-                predicted[claimed] = labels(model, x[claimed], attacked.delta[claimed], ball)
-            passes.forward += len(x) + len(claimed) + attacked.passes.forward
+            clean = labels(model, x, torch.zeros_like(x), ball)
+            attacked = attack(model, x, y, ball, batch.coins) if ball.eps > 0 else _untouched(x, attack)
+            predicted = labels(model, x, attacked.delta, ball) if ball.eps > 0 else clean
+            passes.forward += len(x) * (2 if ball.eps > 0 else 1) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
             notes |= dict.fromkeys(attacked.notes)
-            found.add(clean_correct=clean, robust_correct=predicted == y, predicted=predicted)
+            found.add(clean_correct=clean == y, robust_correct=predicted == y, predicted=predicted)
             if keep_delta:
                 found.add(delta=attacked.delta)
             if attacked.queries is not None:
@@ -144,6 +144,18 @@ def measure(
         notes=tuple(notes),
         classes=classes,
         population=population,
+    )
+
+
+def _untouched(x: Tensor, attack: Attack) -> Attacked:
+    """Images that nothing was done to."""
+    nothing = torch.zeros(len(x), dtype=torch.int64)
+    return Attacked(
+        delta=torch.zeros_like(x),
+        fooled=nothing.bool(),
+        loss=None,
+        passes=Passes(),
+        queries=nothing if attack.black_box else None,
     )
 
 
@@ -176,15 +188,13 @@ def measurement_of(
 
 
 def joined(parts: Sequence[Measurement], *, population: int | None = None) -> Measurement:
-    """Measurements of the parts of one sample as one, without the perturbations."""
+    """Measurements of the parts of one sample as one."""
     names = ["index", "y", "clean_correct", "robust_correct", "predicted"]
-    if parts[0].queries is not None:
-        names.append("queries")
+    names += [name for name in ("delta", "queries") if getattr(parts[0], name) is not None]
     columns: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in names}
     return replace(
         parts[0],
         **columns,
-        delta=None,
         passes=Passes(
             gradient=sum(part.passes.gradient for part in parts),
             forward=sum(part.passes.forward for part in parts),
