@@ -8,6 +8,7 @@
                   | package.module:factory "@" weights-file
 """
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ from freeat.titles import titles
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stored:
-    """A model whose folder knows how it is built, on the CPU in evaluation mode; ``folder`` where it is a run's.
+    """A model whose folder knows how it is built, on the CPU in evaluation mode.
 
     ``trained_on`` is the digest of the data set it was trained on, where that is known.
     """
@@ -39,14 +40,14 @@ class Stored:
     trained_on: str | None
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
-    folder: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """A model to be judged, in evaluation mode; ``spec`` and ``folder`` where it comes from a run of ours.
+    """A model to be judged, in evaluation mode; ``spec`` where it comes from a run of ours.
 
-    ``trained_on`` is the digest of the data set it was trained on, where that is known.
+    ``trained_on`` is the digest of the data set it was trained on, where that is known; ``home`` the folder for what is
+    measured of it, in the run's folder or beside its file: a live module has none.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Opened:
     digest: str
     spec: TrainSpec | None = None
     trained_on: str | None = None
-    folder: Path | None = None
+    home: Path | None = None
 
 
 def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
@@ -123,8 +124,24 @@ def open_model(
         digest=weights_digest(model),
         spec=stored.spec if stored else None,
         trained_on=stored.trained_on if stored else None,
-        folder=stored.folder if stored else None,
+        home=None if isinstance(reference, nn.Module) else _home(str(reference)),
     )
+
+
+def _home(reference: str) -> Path | None:
+    """``attacks`` in a run folder, NAME.attacks beside an exported folder or a weights file; None if none can be made.
+
+    What was exported stays as it is: it was made to be given away.
+    """
+    where, _, file = reference.partition("@")
+    folder = Path(where)
+    if RunFolder(folder).exists:
+        home = folder / "attacks"
+    elif Bundle(folder).exists:
+        home = folder.resolve().with_name(f"{folder.resolve().name}.attacks")
+    else:
+        home = Path(file).with_name(f"{Path(file).stem}.attacks")
+    return home if os.access(home if home.exists() else home.parent, os.W_OK) else None
 
 
 def run_spec(reference: str | Path) -> TrainSpec | None:
@@ -158,7 +175,6 @@ def _of_run(folder: RunFolder, weights: str, trust_code: bool) -> Stored:
         trained_on=facts["digest"],
         shape=(channels, height, width),
         classes=tuple(facts["classes"]),
-        folder=folder.path,
     )
 
 

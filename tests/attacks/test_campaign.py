@@ -1,6 +1,8 @@
 """Campaigns and transfer matrices: measured once, resumed where they stopped, told apart by what they measure."""
 
 import copy
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +11,18 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks import campaign
+from freeat.attacks import checking
 from freeat.attacks import plan as plans
-from freeat.attacks.campaign import attack_models, examples_path
+from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.campaign import attack_models
 from freeat.attacks.examples import load_examples
 from freeat.attacks.matrix import transfer_models
 from freeat.attacks.measurement import measure
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.plan import Plan
 from freeat.attacks.square import Square
+from freeat.attacks.unfinished import Unfinished
+from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.errors import InputError
 from freeat.initial import weights_digest
@@ -77,7 +82,9 @@ def test_a_campaign_measures_every_cell_and_stores_it(
         for ball in BALLS
     }
     first = cells[0]
-    direct = measure(robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10)
+    direct = measure(
+        robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
+    )
     hits = int(direct.robust_correct.sum())
     assert first["robust_accuracy"] == hits / 80
     assert first["robust_interval"] == list(wilson(hits, 80))
@@ -97,7 +104,7 @@ def test_it_goes_on_where_it_stopped(
     model = opened(robust_net, "net")
     whole = attack_models([model], plan, folder=tmp_path)
     again = Counter(monkeypatch, plans, "measure")
-    probes = Counter(monkeypatch, campaign, "probe")
+    probes = Counter(monkeypatch, checking, "probe")
     assert attack_models([model], plan, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
     sorted((tmp_path / "cells").glob("*.json"), key=lambda p: p.stat().st_size)[-1].unlink()
@@ -134,18 +141,106 @@ def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
     small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
     models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
     report = attack_models(models, small, folder=tmp_path, examples=True)
-    one, other = (load_examples(examples_path(tmp_path, cell))["delta"] for cell in report["cells"])
+    one, other = (load_examples(Path(cell["examples"]))["delta"] for cell in report["cells"])
     assert not np.array_equal(one, other)
+
+
+def test_examples_are_those_of_their_cell(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    """Another seed, number of images or training of the same run must not find the arrays of the first."""
+    kinds: tuple[dict[str, Any], ...] = ({"n": 10}, {"n": 10, "seed": 1}, {"n": 12})
+    plans = [Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], **kind) for kind in kinds]
+    asked = [(robust_net, one) for one in plans] + [(other_net, plans[0])]
+    paths = []
+    for net, one in asked * 2:
+        (cell,) = attack_models([opened(net, "net")], one, folder=tmp_path, examples=True)["cells"]
+        stored = load_examples(Path(cell["examples"]))
+        assert len(stored["y"]) == cell["n"]
+        assert stored["index"][stored["predicted"] != stored["y"]].tolist() == cell["fooled"]
+        paths.append(cell["examples"])
+    assert len({*paths}) == len(asked)
+    assert paths[: len(asked)] == paths[len(asked) :]
+
+
+class Cut(Exception):
+    """The process was killed."""
+
+
+@pytest.mark.parametrize("examples", [False, True])
+def test_a_cell_goes_on_in_the_middle(
+    examples: bool, robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = Plan(data=plan.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=16)
+    model = opened(robust_net, "net")
+    monkeypatch.setattr(plans, "EVERY", 0.0)
+    calls = Counter(monkeypatch, plans, "measure")
+    (whole,) = attack_models([model], long, folder=tmp_path / "whole", examples=examples)["cells"]
+    assert calls.calls == 4
+
+    def cut(title: str, images: int) -> Any:
+        def count(more: int) -> None:
+            if calls.calls == 6:
+                raise Cut
+
+        return count
+
+    def ask(watch: Any) -> Any:
+        return attack_models([model], long, folder=tmp_path / "cut", examples=examples, watch=watch)
+
+    with pytest.raises(Cut):
+        ask(cut)
+    assert len(list((tmp_path / "cut").rglob("part-*"))) == 1
+    done: list[int] = []
+    (resumed,) = ask(lambda title, images: done.append)["cells"]
+    assert calls.calls == 6 + 3, "one batch of four was found"
+    assert done[0] == 16
+    timeless = [{**cell, "seconds": 0, "examples": None} for cell in (whole, resumed)]
+    assert timeless[0] == timeless[1]
+    assert not list((tmp_path / "cut").rglob("*.parts"))
+    if examples:
+        one, other = (load_examples(Path(cell["examples"])) for cell in (whole, resumed))
+        assert np.array_equal(one["delta"], other["delta"])
+
+
+def test_a_damaged_part_is_measured_again(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "EVERY", 0.0)
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
+    (trial,) = long.trials(opened(robust_net, "net"))
+    parts = Unfinished(tmp_path / "parts")
+    whole = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    (tmp_path / "parts" / "part-00001.safetensors").write_bytes(b"torn")
+    again = Counter(monkeypatch, plans, "measure")
+    other = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    assert again.calls == 2
+    assert other.delta is not None
+    assert whole.delta is not None
+    assert torch.equal(other.delta, whole.delta)
+    assert torch.equal(other.robust_correct, whole.robust_correct)
+
+
+def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan) -> None:
+    rough = Plan(data=plan.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5)
+    (cell,) = attack_models([opened(robust_net, "net")], rough)["cells"]
+    assert cell["settings"] == {
+        "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "verdict": "worst", "loss": "ce",
+        "precision": "bf16",
+    }  # fmt: skip
+    assert (cell["batch_size"], cell["device"]) == (256, "cpu")
+    assert cell["versions"].keys() >= {"freeat", "torch"}
+    assert cell["command"].startswith("freeat")
 
 
 def test_examples_bear_out_the_verdicts(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
     report = attack_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
-    stored = load_examples(examples_path(tmp_path, report["cells"][0]))
+    stored = load_examples(Path(report["cells"][0]["examples"]))
     shown = torch.from_numpy(np.clip(stored["x"] + stored["delta"], 0, 1))
     predicted = robust_net(shown).argmax(-1).numpy()
     fooled = stored["predicted"] != stored["y"]
-    assert np.array_equal(predicted[fooled], stored["predicted"][fooled])
+    assert np.array_equal(predicted, stored["predicted"])
     assert stored["index"][fooled].tolist() == report["cells"][0]["fooled"]
     with pytest.raises(InputError, match="--out"):
         attack_models([opened(robust_net, "net")], small, examples=True)
@@ -174,6 +269,91 @@ def test_a_matrix_makes_each_perturbation_once(
     assert cells["a", "b", BALLS[1].eps]["robust_accuracy"] == float(crossed.double().mean())
 
 
+def test_a_transfer_says_what_it_cost_and_what_weakens_it(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+) -> None:
+    a, b = opened(robust_net, "a"), opened(other_net, "b")
+
+    def moved(attack: Attack) -> Any:
+        report = transfer_models([a], [b], Plan(data=plan.data, attacks=(attack,), balls=BALLS[1:], n=40))
+        return report["cells"][0]
+
+    strong = moved(Pgd(steps=3, verdict="last"))
+    assert strong["making"]["passes"]["gradient"] == 3 * 40
+    assert strong["making"]["queries"] is None
+    assert strong["passes"]["forward"] == 2 * 40
+    assert strong["notes"] == []
+    for weak in (Pgd(steps=3, verdict="worst"), Square(queries=10)):
+        (note,) = moved(weak)["notes"]
+        assert f"{weak.name} stops at the first perturbation that fools its source" in note
+    assert moved(Square(queries=10))["making"]["queries"]["most"] == 10
+    with pytest.raises(InputError, match="look harmless"):
+        moved(AutoAttack(parts=("apgd-ce",)))
+
+
+def test_a_transfer_carries_the_notes_of_its_attack(
+    robust_net: nn.Module, other_net: nn.Module, judged: Images
+) -> None:
+    three = Images(x=judged.x, y=judged.y % 3, index=judged.index)
+    data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
+    nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
+    small = Plan(data=data, attacks=(Pgd(steps=1, loss="dlr", verdict="last"),), balls=BALLS[:1], n=10)
+    (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small)["cells"]
+    assert cell["notes"][0] == "made up"
+    assert "undefined with 3 classes" in cell["notes"][1]
+
+
+def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    a, b = opened(robust_net, "a"), opened(other_net, "b")
+    small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS[1:], n=40)
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    for name in "ab":
+        assert any(check["sentence"].startswith(f"{name} (Linf): The model gives") for check in checks)
+    assert not any("black-box attack" in check["sentence"] for check in checks), (
+        "no white-box figure is known"
+    )
+    attack_models([b], small, folder=tmp_path)
+    stored = next(
+        path for path in (tmp_path / "cells").glob("*.json") if '"kind": "attack"' in path.read_text()
+    )
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    assert "b (Linf, test): at no radius does a black-box attack beat the white-box ones." in [
+        check["sentence"] for check in checks
+    ]
+    document = json.loads(stored.read_text())
+    stored.write_text(json.dumps(document | {"fooled": [], "robust_accuracy": 1.0}))
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    assert any("pgd-5 from a leaves" in check["sentence"] for check in checks if not check["passed"])
+
+
+def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, plan: Plan) -> None:
+    zero = Plan(data=plan.data, attacks=(Pgd(steps=5),), balls=(Linf(0.0),), n=40)
+    report = attack_models([opened(robust_net, "net")], zero)
+    assert {check["name"] for check in report["checks"]} >= {
+        "deterministic",
+        "gradients",
+        "very large radius",
+    }
+    assert report["cells"][0]["robust_accuracy"] == report["cells"][0]["clean_accuracy"]
+    assert report["stored"] == []
+
+
+def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, plan: Plan) -> None:
+    pytest.importorskip("pyautoattack")
+    model = opened(robust_net, "net")
+    images, _ = plan.images("test", model)
+
+    def key(plan: Plan, attack: Attack) -> dict[str, Any]:
+        return plan.identity("attack", model, split="test", images=images, ball=BALLS[0], attack=attack)
+
+    other = replace(plan, batch_size=7)
+    assert "pyautoattack 0." in key(plan, AutoAttack())["package"]
+    assert key(plan, AutoAttack()) != key(other, AutoAttack())
+    assert key(plan, Pgd()) == key(other, Pgd()), "our own attacks draw for each image"
+
+
 def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
     done: dict[str, int] = {}
 
@@ -186,6 +366,21 @@ def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=50, batch_size=16)
     attack_models([opened(robust_net, "net")], small, watch=watch)
     assert done == {"net: pgd-1, linf ε = 0.05, test": 50, "net: honesty checks": 1}
+    done.clear()
+    attack_models([opened(robust_net, "net")], replace(small, balls=BALLS), watch=watch)
+    assert done == {
+        "[1/2] net: pgd-1, linf ε = 0.05, test": 50,
+        "[2/2] net: pgd-1, linf ε = 0.12, test": 50,
+        "net: honesty checks": 1,
+    }
+
+
+def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, judged: Images) -> None:
+    counts: list[int] = []
+    measure(robust_net, judged, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
+    assert len(counts) >= 10
+    assert max(counts) <= len(judged) // 10
+    assert sum(counts) == len(judged)
 
 
 def test_refusals(robust_net: nn.Module, plan: Plan) -> None:

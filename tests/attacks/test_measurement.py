@@ -87,7 +87,9 @@ def test_summary(robust_net: nn.Module, judged: Images) -> None:
     assert summary["queries"]["total"] == sum(summary["queries"]["per_image"])
     assert summary["passes"]["gradient"] == 0
     asked = summary["queries"]["total"] + 3 * 200
-    assert summary["passes"]["forward"] == asked, "queries, twice the clean images, and every image at the end"
+    assert summary["passes"]["forward"] == asked, (
+        "queries, twice the clean images, and every image at the end"
+    )
     assert set(summary["fooled"]) == set(judged.index[~measured.robust_correct].tolist())
 
 

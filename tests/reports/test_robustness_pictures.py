@@ -11,7 +11,7 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.reports.pictures import draw_examples, views
 from freeat.reports.radius import draw_radii
-from freeat.reports.robustness import robustness_lines
+from freeat.reports.robustness import attack_text, robustness_lines
 
 
 def cell(model: str, eps: float, **more: Any) -> dict[str, Any]:
@@ -136,9 +136,14 @@ def test_the_table_says_everything_once() -> None:
             {"name": "b", "passed": False, "sentence": "gradients may be masked."},
         ],
     }
-    written = {"plot": "r.png", "examples": [{"arrays": "e.npz", "picture": "e.png"}]}
+    written = {
+        "stored": ["runs/net/attacks"],
+        "plot": "r.png",
+        "examples": [{"arrays": "e.npz", "picture": "e.png"}],
+    }
     text = "\n".join(robustness_lines(report | written))
-    assert text.endswith("plot: r.png\nexamples: e.npz, drawn in e.png")
+    assert text.endswith("stored in: runs/net/attacks\nplot: r.png\nexamples: e.npz, drawn in e.png")
+    assert "nothing was stored" in robustness_lines(report)[-1]
     assert "8/255" in text
     assert "3 of 90" in text
     assert "86.9" in text
@@ -149,3 +154,15 @@ def test_the_table_says_everything_once() -> None:
     assert "ok: All is well." in text
     assert "WARNING: gradients may be masked." in text
     assert "1 honesty checks failed" in text
+
+
+def test_what_is_unusual_about_an_attack_is_said() -> None:
+    usual = {"alpha": None, "start": "uniform", "precision": "fp32"}
+    for settings, verdict, said in (
+        (usual, "worst", "pgd-10"),
+        (usual | {"alpha": 2 / 255, "precision": "bf16"}, "last", "pgd-10 (last, bf16, α = 2/255)"),
+        (usual | {"start": "zero"}, "worst", "pgd-10 (zero start)"),
+    ):
+        assert attack_text(cell("net", 0.1, settings=settings, verdict=verdict)) == said
+    assert attack_text(cell("net", 0.1)) == "pgd-10", "a cell of an older version"
+    assert attack_text(cell("net", 0.1, attack="fgsm", settings=usual | {"start": "zero"})) == "fgsm"

@@ -167,11 +167,12 @@ def test_it_is_a_reference_for_attacks(exported: Path, capsys: pytest.CaptureFix
     data = load("digits")
     opened = open_model(str(exported), data)
     assert opened.name == "model"
-    assert opened.folder is None
+    assert opened.home == exported.with_name("model.attacks")
     assert run(["attack", str(exported), "--attack", "pgd-2", "-n", "20", "--device", "cpu", "--json"]) == 0
     (cell,) = json.loads(capsys.readouterr().out)["cells"]
     assert (cell["data"], cell["norm"], cell["eps"]) == ("digits", "l2", 0.5)
     assert not (exported / "attacks").exists()
+    assert list((exported.with_name("model.attacks") / "cells").glob("*.json"))
 
 
 def test_an_earlier_export_is_replaced_and_anything_else_refused(trained: Path, tmp_path: Path) -> None:

@@ -54,6 +54,12 @@ class AutoAttack:
     def black_box(self) -> bool:
         return self.parts == ("square",)
 
+    @property
+    def package(self) -> str:
+        """What does the work, with its version."""
+        _package()
+        return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
+
     def __call__(
         self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
@@ -75,8 +81,7 @@ class AutoAttack:
             logits = oracle.exact_logits(ball.apply(x, delta))
             search.see(everyone, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
             notes += said
-        version = importlib.metadata.version("pyautoattack")
-        notes = (f"pyautoattack {version}: {', '.join(parts)}; seed {coins.seed}", *notes)
+        notes = (f"{self.package}: {', '.join(parts)}; seed {coins.seed}", *notes)
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
 

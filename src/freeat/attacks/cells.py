@@ -2,12 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from freeat.files import read_json, write_json
+from freeat.errors import InputError
+from freeat.files import read_json, to_json, write_json
+
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 SEMANTICS = 2
@@ -26,15 +30,37 @@ class Cells:
         return read_json(path, format=FORMAT) if path is not None and path.is_file() else None
 
     def store(self, identity: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-        """Publish a result under its identity, atomically; returns the document."""
+        """Publish a result under its identity, atomically; returns the document as it would be found again."""
         document = {"identity": {"semantics": SEMANTICS, **identity}, **result}
         path = self._path(identity)
         if path is not None:
             write_json(path, document, format=FORMAT)
-        return {"format": FORMAT, **document}
+        found: dict[str, Any] = json.loads(to_json({"format": FORMAT, **document}))
+        return found
+
+    def matching(self, **part: Any) -> Iterator[dict[str, Any]]:
+        """The stored results whose identity has this part."""
+        wanted = {"semantics": SEMANTICS, **part}
+        for path in sorted((self.folder / "cells").glob("*.json")) if self.folder is not None else ():
+            try:
+                found = read_json(path, format=FORMAT)
+            except InputError as error:
+                log.warning("left out: %s", error)
+                continue
+            if wanted.items() <= found.get("identity", {}).items():
+                yield found
+
+    def parts(self, identity: Mapping[str, Any]) -> Path | None:
+        """The folder for what is finished of a cell that is not, beside where the cell will be."""
+        path = self._path(identity)
+        return None if path is None else path.with_suffix(".parts")
 
     def _path(self, identity: Mapping[str, Any]) -> Path | None:
         if self.folder is None:
             return None
-        text = json.dumps({"semantics": SEMANTICS, **identity}, sort_keys=True)
-        return self.folder / "cells" / f"{hashlib.sha256(text.encode()).hexdigest()[:20]}.json"
+        return self.folder / "cells" / f"{cell_name({'semantics': SEMANTICS, **identity})}.json"
+
+
+def cell_name(identity: Mapping[str, Any]) -> str:
+    """What the files of a cell are called, by its whole identity."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]

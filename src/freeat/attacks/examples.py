@@ -1,21 +1,29 @@
 """Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from freeat.attacks.cells import cell_name
 from freeat.attacks.measurement import Measurement
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.files import atomic
+from freeat.files import atomic, in_file_name
 
 FORMAT = 1
 Examples = dict[str, Any]
 
 
+def examples_path(folder: Path, cell: Mapping[str, Any]) -> Path:
+    """Where the adversarial examples of a stored cell lie; another measurement has another place."""
+    words = (in_file_name(cell["model"]), cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
+    return folder / "examples" / f"{'-'.join(words)}-{cell_name(cell['identity'])[:8]}.npz"
+
+
 def save_examples(path: Path, images: Images, measurement: Measurement, classes: tuple[str, ...]) -> None:
-    """The images x, their perturbations δ, labels, and the labels given to x and x + δ where that is wrong.
+    """The images x, their perturbations δ, their labels, those given to x + δ, and whether x itself was right.
 
     ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
     """

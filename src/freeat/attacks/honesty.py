@@ -32,9 +32,12 @@ def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
     return only_weak > only_strong and tail < LEVEL
 
 
-def compare_cells(cells: Sequence[dict[str, Any]]) -> list[Check]:
-    """The checks between finished measurements: radii among each other, black box against white box."""
-    return [*_radii(cells), *_boxes(cells)]
+def compare_cells(cells: Sequence[dict[str, Any]], *, known: Sequence[dict[str, Any]] = ()) -> list[Check]:
+    """The checks between finished measurements: radii among each other, black box against white box.
+
+    ``known`` are white-box measurements of the same models and images that were made before.
+    """
+    return [*_radii(cells), *_boxes([*cells, *known])]
 
 
 def _groups(cells: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:

@@ -1,11 +1,12 @@
 """The transfer matrix source × target over radii and splits, stored cell by cell, resumable."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from freeat.attacks.cells import Cells
+from freeat.attacks.checking import check_model
 from freeat.attacks.honesty import compare_cells
 from freeat.attacks.plan import (
     Cell,
@@ -15,14 +16,15 @@ from freeat.attacks.plan import (
     alike,
     architecture,
     check_distinct,
-    facts,
     gaps,
     home_of,
-    identity,
+    homes,
     noted,
+    numbered,
     unwatched,
 )
-from freeat.attacks.transfer import apply_to
+from freeat.attacks.transfer import apply_to, weakness
+from freeat.attacks.unfinished import until_published
 from freeat.attacks.verdict import Attack
 from freeat.opening import Opened
 
@@ -38,20 +40,34 @@ def transfer_models(
     """The whole matrix, every perturbation computed once and only where a cell is missing.
 
     Targets that were trained on different images are each judged on their own, where training images are asked for.
-
     Where source and target have the same weights the cell is a white-box one, and is marked ``own``.
     """
     check_distinct(sources)
     check_distinct(targets)
+    for attack in plan.attacks:
+        weakness(attack)  # refused before anything is measured
+    groups = alike(targets, plan)
+    rows = [
+        (source, group, trial) for source in sources for group in groups for trial in plan.trials(group[0])
+    ]
     cells = [
         cell
-        for source in sources
-        for group in alike(targets, plan)
-        for trial in plan.trials(group[0])
-        for cell in _row(source, group, plan, trial, folder, watch)
+        for k, (source, group, trial) in enumerate(rows, start=1)
+        for cell in _row(source, group, plan, trial, folder, numbered(watch, k, len(rows)))
     ]
-    checks = compare_cells(cells)
-    return {"cells": cells, "gaps": gaps(cells), "checks": [asdict(check) for check in checks]}
+    checks = [
+        check
+        for model in _once([*targets, *sources])
+        for check in check_model(model, plan, Cells(home_of(model, folder)), watch)
+    ]
+    known = [cell for target in targets for cell in _white_box(target, plan, Cells(home_of(target, folder)))]
+    checks += compare_cells(cells, known=known)
+    return {
+        "cells": cells,
+        "gaps": gaps(cells),
+        "checks": [asdict(check) for check in checks],
+        "stored": homes(targets, folder),
+    }
 
 
 def _row(
@@ -64,22 +80,28 @@ def _row(
 ) -> list[Cell]:
     """One source against targets that are judged on the same images, in one split and ball."""
     split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
+    notes = [(*plan.notes(target), *weakness(attack)) for target in targets]
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
-    keys = [identity("transfer", t, split, images, attack, ball, plan.seed) | of_source for t in targets]
+    keys = [
+        plan.identity("transfer", target, split=split, images=images, ball=ball, attack=attack) | of_source
+        for target in targets
+    ]
     stores = [Cells(home_of(target, folder)) for target in targets]
     found = [store.find(key) for store, key in zip(stores, keys, strict=True)]
     missing = [i for i, cell in enumerate(found) if cell is None]
     if missing:
-        made = plan.measure(source, trial, watch, keep_delta=True)
-        for i in missing:
-            measurement = apply_to(targets[i].model, images, made, ball, batch_size=plan.batch_size)
-            about = facts(targets[i], plan, trial) | _pair(source, targets[i], attack)
-            found[i] = stores[i].store(
-                keys[i], noted(about | measurement.summary(), plan.notes(targets[i]))
-            )
+        key = plan.identity("perturb", source, split=split, images=images, ball=ball, attack=attack)
+        at_source = Cells(home_of(source, folder))
+        with until_published(plan.unfinished(at_source, key, keep_delta=True)) as unfinished:
+            made = plan.measure(source, trial, watch, keep_delta=True, unfinished=unfinished)
+            cost = {name: made.summary()[name] for name in ("passes", "seconds", "queries")}
+            for i in missing:
+                measurement = apply_to(targets[i].model, images, made, ball, batch_size=plan.batch_size)
+                about = plan.facts(targets[i], trial) | _pair(source, targets[i], attack) | {"making": cost}
+                found[i] = stores[i].store(keys[i], noted(about | measurement.summary(), notes[i]))
     return [
-        noted(cell, plan.notes(target)) | _pair(source, target, attack)
-        for target, cell in zip(targets, found, strict=True)
+        noted(cell, notes[i]) | _pair(source, targets[i], attack)
+        for i, cell in enumerate(found)
         if cell is not None
     ]
 
@@ -93,3 +115,19 @@ def _pair(source: Opened, target: Opened, attack: Attack) -> Cell:
         "own": own,
         "black_box": not own,
     }
+
+
+def _once(models: Iterable[Opened]) -> list[Opened]:
+    """Each model once, whatever it is called and whichever side it is on."""
+    return list({(model.digest, architecture(model)): model for model in models}.values())
+
+
+def _white_box(target: Opened, plan: Plan, store: Cells) -> Iterator[Cell]:
+    """What is stored of the target under attacks of its own, on the very images it is judged on here."""
+    for split in plan.splits:
+        images, _ = plan.images(split, target)
+        same = ("kind", "weights", "architecture", "split", "images", "index")
+        key = plan.identity("attack", target, split=split, images=images, ball=plan.balls[0], attack=None)
+        for cell in store.matching(**{name: key[name] for name in same}):
+            if not cell["black_box"]:
+                yield cell | {"model": target.name}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.verdict import Attack, Attacked
+from freeat.attacks.verdict import Attack, Attacked, Logits
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.freezing import lent
@@ -124,7 +124,8 @@ def measure(
         for batch in judged_batches(model, images, batch_size, seed=seed):
             x, y = batch.x, batch.y
             clean = labels(model, x, torch.zeros_like(x), ball)
-            attacked = attack(model, x, y, ball, batch.coins) if ball.eps > 0 else _untouched(x, attack)
+            ticks = _Ticks(model, getattr(attack, "queries", None), len(x), progress)
+            attacked = attack(ticks, x, y, ball, batch.coins) if ball.eps > 0 else _untouched(x, attack)
             predicted = labels(model, x, attacked.delta, ball) if ball.eps > 0 else clean
             passes.forward += len(x) * (2 if ball.eps > 0 else 1) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
@@ -134,8 +135,7 @@ def measure(
                 found.add(delta=attacked.delta)
             if attacked.queries is not None:
                 found.add(queries=attacked.queries)
-            if progress is not None:
-                progress(len(x))
+            ticks.end()
     return measurement_of(
         images,
         found,
@@ -145,6 +145,35 @@ def measure(
         classes=classes,
         population=population,
     )
+
+
+class _Ticks:
+    """The model while an attack of so many queries asks it about a batch: the images count as they are worked off.
+
+    A batch of thousands of queries takes minutes; where their number is not known its images count at the end.
+    """
+
+    def __init__(self, f: Logits, queries: int | None, images: int, progress: Progress | None) -> None:
+        self.f = f
+        self.queries = queries
+        self.images = images
+        self.progress = progress
+        self.asked = self.counted = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.asked += 1
+        if self.queries is not None:
+            self._count(min(self.images * self.asked // self.queries, self.images))
+        return self.f(x)
+
+    def end(self) -> None:
+        """All images are done, however few queries they took."""
+        self._count(self.images)
+
+    def _count(self, done: int) -> None:
+        if self.progress is not None and done > self.counted:
+            self.progress(done - self.counted)
+            self.counted = done
 
 
 def _untouched(x: Tensor, attack: Attack) -> Attacked:

@@ -1,18 +1,25 @@
 """What a campaign measures: attacks, radii and splits for every model, and what identifies each cell."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from freeat.attacks.measurement import BATCH, Measurement, Progress, measure
+from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.cells import Cells
+from freeat.attacks.measurement import BATCH, Measurement, Progress, joined, measure
+from freeat.attacks.unfinished import EVERY, NOWHERE, Unfinished
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation import gap
+from freeat.judged_batches import home
+from freeat.machine import provenance
 from freeat.opening import Opened
 from freeat.threat import Ball
 from freeat.training_images import training_images
@@ -20,6 +27,11 @@ from freeat.training_images import training_images
 Cell = dict[str, Any]
 Watch = Callable[[str, int], Progress]  # a title and a number of images, to what counts them
 SPLITS = ("train", "test")
+
+
+def numbered(watch: Watch, k: int, total: int) -> Watch:
+    """The same, told which cell of how many it is."""
+    return lambda title, images: watch(f"[{k}/{total}] {title}" if total > 1 else title, images)
 
 
 def unwatched(title: str, images: int) -> Progress:
@@ -84,6 +96,11 @@ class Plan:
             return self.data.notes
         return (*self.data.notes, f"{model.name} was trained on other data than {self.data.name}.")
 
+    @property
+    def size(self) -> int:
+        """How many trials a model goes through."""
+        return len(self.splits) * len(self.attacks) * len(self.balls)
+
     def trials(self, model: Opened) -> Iterator[Trial]:
         """Every split, attack and radius in turn."""
         for split in self.splits:
@@ -92,37 +109,92 @@ class Plan:
                 for ball in self.balls:
                     yield Trial(split=split, images=images, population=population, attack=attack, ball=ball)
 
-    def measure(self, model: Opened, trial: Trial, watch: Watch, *, keep_delta: bool) -> Measurement:
-        """A model under one trial."""
-        return measure(
-            model.model,
-            trial.images,
-            trial.attack,
-            trial.ball,
-            classes=len(self.data.classes),
-            seed=self.seed,
-            population=trial.population,
-            batch_size=self.batch_size,
-            progress=watch(trial.title(model.name), len(trial.images)),
-            keep_delta=keep_delta,
-        )
+    def measure(
+        self,
+        model: Opened,
+        trial: Trial,
+        watch: Watch,
+        *,
+        keep_delta: bool,
+        unfinished: Unfinished = NOWHERE,
+    ) -> Measurement:
+        """A model under one trial, batch by batch; those that are kept as ``unfinished`` are not measured again."""
+        progress = watch(trial.title(model.name), len(trial.images))
+        parts = unfinished.parts()
+        done = sum(len(part.y) for part in parts)
+        progress(done)
+        fresh: list[Measurement] = []
+        kept_at = time.monotonic()
+        for first in range(done, len(trial.images), self.batch_size):
+            part = measure(
+                model.model,
+                trial.images.take(torch.arange(first, min(first + self.batch_size, len(trial.images)))),
+                trial.attack,
+                trial.ball,
+                classes=len(self.data.classes),
+                seed=self.seed,
+                batch_size=self.batch_size,
+                progress=progress,
+                keep_delta=keep_delta,
+            )
+            fresh.append(part)
+            if time.monotonic() - kept_at >= EVERY:
+                unfinished.add(len(parts), joined(fresh))
+                parts, fresh, kept_at = [*parts, joined(fresh)], [], time.monotonic()
+        return joined([*parts, *fresh], population=trial.population)
+
+    def unfinished(self, store: Cells, key: Mapping[str, Any], *, keep_delta: bool) -> Unfinished:
+        """Where the finished batches of a cell are kept until it is published."""
+        return Unfinished(store.parts({**key, "batch_size": self.batch_size, "delta": keep_delta}))
+
+    def identity(
+        self, kind: str, model: Opened, *, split: str, images: Images, ball: Ball, attack: Attack | None
+    ) -> dict[str, Any]:
+        """All that a measurement depends on."""
+        key = {
+            "kind": kind,
+            "weights": model.digest,
+            "architecture": architecture(model),
+            "split": split,
+            "images": images.digest,
+            "index": _numbers(images),
+            "attack": None if attack is None else repr(attack),
+            "ball": repr(ball),
+            "seed": self.seed,
+        }
+        if getattr(attack, "precision", "fp32") != "fp32":
+            key["judged"] = "all"  # older cells of such attacks were judged where the attack claimed only
+        if isinstance(attack, AutoAttack):  # it draws for whole batches
+            key |= {"package": attack.package, "batch_size": self.batch_size}
+        return key
+
+    def facts(self, model: Opened, trial: Trial) -> Cell:
+        """What a cell says about itself besides its result."""
+        attack, ball = trial.attack, trial.ball
+        device, _ = home(model.model)
+        return {
+            "model": model.name,
+            "weights": model.digest,
+            "data": self.data.name,
+            "split": trial.split,
+            "attack": attack.name,
+            "verdict": getattr(attack, "verdict", "worst"),
+            "settings": asdict(attack) if is_dataclass(attack) and not isinstance(attack, type) else {},
+            "black_box": attack.black_box,
+            "norm": ball.norm,
+            "eps": ball.eps,
+            "seed": self.seed,
+            "batch_size": self.batch_size,
+            "device": str(device),
+            "threads": torch.get_num_threads(),
+            **_provenance(device),
+        }
 
 
-def identity(
-    kind: str, model: Opened, split: str, images: Images, attack: Attack | None, ball: Ball, seed: int
-) -> dict[str, Any]:
-    """All that a measurement depends on."""
-    return {
-        "kind": kind,
-        "weights": model.digest,
-        "architecture": architecture(model),
-        "split": split,
-        "images": images.digest,
-        "index": _numbers(images),
-        "attack": None if attack is None else repr(attack),
-        "ball": repr(ball),
-        "seed": seed,
-    }
+@cache
+def _provenance(device: torch.device) -> dict[str, Any]:
+    """Asked for once: a campaign has many cells, and git takes its time."""
+    return provenance(device)
 
 
 def _numbers(images: Images) -> str:
@@ -132,10 +204,12 @@ def _numbers(images: Images) -> str:
 
 def alike(models: Sequence[Opened], plan: Plan) -> list[list[Opened]]:
     """The models in groups that are judged on the same images: runs may have been trained on different ones."""
-    groups: dict[tuple[str, ...], list[Opened]] = {}
+    if "train" not in plan.splits:
+        return [list(models)]
+    groups: dict[tuple[str, int], list[Opened]] = {}
     for model in models:
-        key = tuple(_numbers(plan.images(split, model)[0]) for split in plan.splits)
-        groups.setdefault(key, []).append(model)
+        images, population = plan.images("train", model)
+        groups.setdefault((_numbers(images), population), []).append(model)
     return list(groups.values())
 
 
@@ -147,23 +221,6 @@ def noted(cell: Cell, notes: Sequence[str]) -> Cell:
 def architecture(model: Opened) -> str:
     """A digest of the model's layers: the same weights in other layers are another model."""
     return hashlib.sha256(repr(model.model).encode()).hexdigest()
-
-
-def facts(model: Opened, plan: Plan, trial: Trial) -> Cell:
-    """What a cell says about itself besides its result."""
-    attack, ball = trial.attack, trial.ball
-    return {
-        "model": model.name,
-        "weights": model.digest,
-        "data": plan.data.name,
-        "split": trial.split,
-        "attack": attack.name,
-        "verdict": getattr(attack, "verdict", "worst"),
-        "black_box": attack.black_box,
-        "norm": ball.norm,
-        "eps": ball.eps,
-        "seed": plan.seed,
-    }
 
 
 def gaps(cells: Sequence[Cell]) -> list[Cell]:
@@ -188,7 +245,11 @@ def check_distinct(models: Sequence[Opened]) -> None:
 
 
 def home_of(model: Opened, folder: Path | None) -> Path | None:
-    """Where a model's results go: the folder asked for, or ``attacks`` in its run folder, or nowhere."""
-    if folder is not None:
-        return folder
-    return None if model.folder is None else model.folder / "attacks"
+    """Where a model's results go: the folder asked for, or the model's own place, or nowhere."""
+    return model.home if folder is None else folder
+
+
+def homes(models: Sequence[Opened], folder: Path | None) -> list[str]:
+    """Where the results of these models went."""
+    places = (home_of(model, folder) for model in models)
+    return [str(place) for place in dict.fromkeys(places) if place is not None]

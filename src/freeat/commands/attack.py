@@ -21,9 +21,8 @@ def attack(
     front if you like; one without is called by the end of its path that tells it from the others. What is measured is
     stored at once: the same command goes on where it was interrupted.
     """
-    from freeat.attacks.campaign import attack_models, examples_path
+    from freeat.attacks.campaign import attack_models
     from freeat.attacks.examples import load_examples
-    from freeat.attacks.plan import home_of
     from freeat.attacks.radii import radius_text
     from freeat.commands.judging_progress import CampaignProgress
     from freeat.files import to_json
@@ -38,11 +37,8 @@ def attack(
     if plot is not None:
         draw_radii(plot, report["cells"])
         report["plot"] = str(plot)
-    homes = {model.name: home_of(model, out) for model in opened}
     for cell in report["cells"] if examples else ():
-        home = homes[cell["model"]]
-        assert home is not None
-        stored = examples_path(home, cell)
+        stored = Path(cell["examples"])
         title = f"{cell['model']}, {cell['attack']}\n{cell['norm']} ε = {radius_text(cell['eps'])}, {cell['split']}"
         draw_examples(stored.with_suffix(".png"), load_examples(stored), title=title)
         report.setdefault("examples", []).append(

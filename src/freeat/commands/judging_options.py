@@ -67,7 +67,9 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
             help="draw robust accuracy against ε to this file",
         ),
         click.option(
-            "--out", type=click.Path(path_type=Path), help="folder of the results  [default: RUN/attacks]"
+            "--out",
+            type=click.Path(path_type=Path),
+            help="folder of the results  [default: RUN/attacks, NAME.attacks beside a file]",
         ),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
         click.option("--threads", type=int, default=None, help="CPU threads  [default: torch's choice]"),

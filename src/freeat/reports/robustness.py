@@ -36,6 +36,10 @@ def robustness_lines(report: dict[str, Any]) -> list[str]:
     lines += [f"{'ok' if check['passed'] else 'WARNING'}: {check['sentence']}" for check in report["checks"]]
     if failed:
         lines.append(f"{len(failed)} honesty checks failed: do not trust these figures before you know why.")
+    places = report.get("stored", ())
+    lines += [f"stored in: {place}" for place in places]
+    if not places:
+        lines.append("nothing was stored: there is no place for it; name a folder with --out")
     if "plot" in report:
         lines.append(f"plot: {report['plot']}")
     lines += [f"examples: {one['arrays']}, drawn in {one['picture']}" for one in report.get("examples", ())]
@@ -49,12 +53,29 @@ def _turned(cell: dict[str, Any]) -> str:
     return f"{cell['turned_wrong']} of {cell['n'] - cell['wrong_when_clean']}"
 
 
+def attack_text(cell: dict[str, Any]) -> str:
+    """The attack's name, with what about it is not as usual; older cells know their verdict only."""
+    settings = {"alpha": None, "precision": "fp32"} | cell.get("settings", {})
+    words = [
+        "last" if cell["verdict"] == "last" else "",
+        "" if settings["precision"] == "fp32" else settings["precision"],
+        "" if settings["alpha"] is None else f"α = {radius_text(settings['alpha'])}",
+        f"{settings['start']} start" if _unusual_start(cell["attack"], settings) else "",
+    ]
+    said = ", ".join(word for word in words if word)
+    return f"{cell['attack']} ({said})" if said else str(cell["attack"])
+
+
+def _unusual_start(attack: str, settings: dict[str, Any]) -> bool:
+    usual = "zero" if attack.startswith("fgsm") else "uniform"
+    return str(settings.get("start", usual)) != usual
+
+
 def _row(cell: dict[str, Any]) -> tuple[str, ...]:
     low, high = cell["robust_interval"]
-    verdict = " (last)" if cell["verdict"] == "last" else ""
     return (
         cell["model"],
-        cell["attack"] + verdict,
+        attack_text(cell),
         cell["norm"],
         radius_text(cell["eps"]),
         cell["split"],

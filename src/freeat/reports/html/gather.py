@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.attacks import cells as attack_cells
-from freeat.attacks.campaign import examples_path
+from freeat.attacks.examples import examples_path
 from freeat.errors import InputError
 from freeat.files import read_json
 from freeat.spec import EvalSpec, TrainSpec
@@ -229,7 +229,7 @@ class _Walk:
             elif "robust_accuracy" in cell:
                 measured = cell | {"model": model}
                 self.found.measurements.append(measured)
-                if "source" not in cell:
+                if "source" not in cell and "identity" in cell:
                     self._made[examples_path(folder, cell)] = measured
 
 

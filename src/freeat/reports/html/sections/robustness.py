@@ -8,6 +8,7 @@ from freeat.reports.html.gather import FROM, Gathered, Json, Run
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.html.texts import seconds
 from freeat.reports.html.thinning import thinned
+from freeat.reports.robustness import attack_text
 from freeat.reports.table import percent
 
 MATRICES = 6
@@ -94,10 +95,9 @@ def _table(cells: Sequence[Json]) -> Table:
 
 def _row(cell: Json) -> list[str | Cell]:
     low, high = cell["robust_interval"]
-    verdict = " (last)" if cell["verdict"] == "last" else ""
     return [
         cell["model"],
-        cell["attack"] + verdict,
+        attack_text(cell),
         NORMS.get(cell["norm"], cell["norm"]),
         cell["split"],
         radius_text(cell["eps"]),
