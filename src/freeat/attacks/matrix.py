@@ -35,12 +35,14 @@ def transfer_models(
     plan: Plan,
     *,
     folder: Path | None = None,
+    probes: bool = True,
     watch: Watch = unwatched,
 ) -> dict[str, Any]:
     """The whole matrix, every perturbation computed once and only where a cell is missing.
 
     Targets that were trained on different images are each judged on their own, where training images are asked for.
-    Where source and target have the same weights the cell is a white-box one, and is marked ``own``.
+    Where source and target have the same weights the cell is a white-box one, and is marked ``own``. The honesty checks
+    of the models themselves are left out without ``probes``, for models that were checked before.
     """
     check_distinct(sources)
     check_distinct(targets)
@@ -57,7 +59,7 @@ def transfer_models(
     ]
     checks = [
         check
-        for model in _once([*targets, *sources])
+        for model in (_once([*targets, *sources]) if probes else ())
         for check in check_model(model, plan, Cells(home_of(model, folder)), watch)
     ]
     known = [cell for target in targets for cell in _white_box(target, plan, Cells(home_of(target, folder)))]

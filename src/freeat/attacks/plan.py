@@ -179,7 +179,7 @@ class Plan:
             "split": trial.split,
             "attack": attack.name,
             "verdict": getattr(attack, "verdict", "worst"),
-            "settings": asdict(attack) if is_dataclass(attack) and not isinstance(attack, type) else {},
+            "settings": asdict(attack) if is_dataclass(attack) else {},
             "black_box": attack.black_box,
             "norm": ball.norm,
             "eps": ball.eps,

@@ -191,7 +191,8 @@ class Transferring:
 
     def _transfer(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
         source, *targets = models
-        return transfer_models([source], targets, plan, watch=watch)
+        # Without probes: the compared runs have theirs from Square, and no plan counts them here.
+        return transfer_models([source], targets, plan, probes=False, watch=watch)
 
 
 Measurement = Attacking | Transferring

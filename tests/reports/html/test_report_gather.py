@@ -23,7 +23,9 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert {cell["model"] for cell in judged} == {"free-4-60/seed-0"}
     assert len(judged) == 4
     assert len(found.measurements) == 8
-    assert [probe.model for probe in found.probes] == ["free-4-60/seed-0"]
+    probed = sorted((probe.model, probe.ball) for probe in found.probes)
+    assert [model for model, _ in probed] == ["free-4-60/seed-0"] * 2 + ["vanilla-2-60/seed-0"]
+    assert len({*probed}) == 3, "the attack and the transfer have other smallest radii"
     assert len(found.examples) == 1
     assert found.left_out == []
 
