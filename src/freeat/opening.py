@@ -1,12 +1,4 @@
-"""Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module.
-
-::
-
-    reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
-                  | exported-folder                   e.g. exports/free-4
-                  | network "@" weights-file          e.g. resnet18@robust.safetensors
-                  | package.module:factory "@" weights-file
-"""
+"""Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module."""
 
 import os
 from collections.abc import Mapping
@@ -22,7 +14,7 @@ from freeat.errors import InputError
 from freeat.initial import weights_digest
 from freeat.machine import resolve_device
 from freeat.models.loading import load_weights
-from freeat.shipping.bundle import Bundle
+from freeat.references import Reference
 from freeat.spec import TrainSpec
 from freeat.store import RunFolder
 from freeat.titles import titles
@@ -74,20 +66,20 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
 
 def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored | None:
     """The model of a run or exported folder; None where the reference points to neither."""
-    where, _, weights = str(reference).partition("@")
-    folder, bundle = RunFolder(Path(where)), Bundle(Path(where))
-    if folder.exists:
-        return _of_run(folder, weights or "model", trust_code)
-    if not bundle.exists:
+    asked = Reference.of(reference)
+    folder, weights = asked.folder, asked.weights
+    if folder is None:
         return None
+    if isinstance(folder, RunFolder):
+        return _of_run(folder, weights or "model", trust_code)
     if weights:
         raise InputError(f"{reference}: an exported folder holds one set of weights; leave @{weights} out")
     return Stored(
-        model=bundle.model(trust_code=trust_code),
-        spec=bundle.spec,
-        trained_on=bundle.manifest.get("data", {}).get("digest"),
-        shape=bundle.shape,
-        classes=tuple(bundle.manifest["classes"]),
+        model=folder.model(trust_code=trust_code),
+        spec=folder.spec,
+        trained_on=folder.manifest.get("data", {}).get("digest"),
+        shape=folder.shape,
+        classes=tuple(folder.manifest["classes"]),
     )
 
 
@@ -112,8 +104,8 @@ def open_model(
     elif stored := stored_model(reference, trust_code=trust_code):
         model = stored.model
     else:
-        where, _, file = str(reference).partition("@")
-        model = _of_file(where, file, data, args or {}, normalize, trust_code)
+        asked = Reference.of(reference)
+        model = _of_file(asked.where, asked.weights, data, args or {}, normalize, trust_code)
     model = model.to(device)
     if not isinstance(reference, nn.Module):
         model = model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
@@ -124,30 +116,31 @@ def open_model(
         digest=weights_digest(model),
         spec=stored.spec if stored else None,
         trained_on=stored.trained_on if stored else None,
-        home=None if isinstance(reference, nn.Module) else _home(str(reference)),
+        home=None if isinstance(reference, nn.Module) else _home(reference),
     )
 
 
-def _home(reference: str) -> Path | None:
+def _home(reference: str | Path) -> Path | None:
     """``attacks`` in a run folder, NAME.attacks beside an exported folder or a weights file; None if none can be made.
 
     What was exported stays as it is: it was made to be given away.
     """
-    where, _, file = reference.partition("@")
-    folder = Path(where)
-    if RunFolder(folder).exists:
-        home = folder / "attacks"
-    elif Bundle(folder).exists:
-        home = folder.resolve().with_name(f"{folder.resolve().name}.attacks")
+    asked = Reference.of(reference)
+    if isinstance(asked.folder, RunFolder):
+        home = asked.folder.path / "attacks"
+    elif asked.folder is not None:
+        exported = asked.folder.path.resolve()
+        home = exported.with_name(f"{exported.name}.attacks")
     else:
-        home = Path(file).with_name(f"{Path(file).stem}.attacks")
+        file = Path(asked.weights)
+        home = file.with_name(f"{file.stem}.attacks")
     return home if os.access(home if home.exists() else home.parent, os.W_OK) else None
 
 
 def run_spec(reference: str | Path) -> TrainSpec | None:
     """The spec of the run a reference points to or was exported from, None where it is neither."""
-    where = Path(str(reference).partition("@")[0])
-    return next((found.spec for found in (RunFolder(where), Bundle(where)) if found.exists), None)
+    folder = Reference.of(reference).folder
+    return None if folder is None else folder.spec
 
 
 def _title(reference: str | Path | nn.Module) -> str:

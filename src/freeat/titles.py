@@ -4,8 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from freeat.shipping.bundle import Bundle
-from freeat.store import RunFolder
+from freeat.references import Reference
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,10 @@ def _title(place: _Place, others: Collection[_Place], taken: Collection[str]) ->
 
 
 def _place(reference: str) -> _Place:
-    where, _, weights = reference.partition("@")
-    folder = Path(where)
-    if RunFolder(folder).exists or Bundle(folder).exists:
-        return _Place(_parts(folder.resolve()), f"@{weights}" if weights else "")
-    file = Path(weights).absolute()
+    asked = Reference.of(reference)
+    if asked.folder is not None:
+        return _Place(_parts(asked.folder.path.resolve()), f"@{asked.weights}" if asked.weights else "")
+    file = Path(asked.weights).absolute()
     return _Place(_parts(file.parent / file.stem))
 
 

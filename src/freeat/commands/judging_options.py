@@ -143,8 +143,8 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
     A factory written on the command line is trusted.
     """
     from freeat.machine import resolve_device
-    from freeat.models.imported import is_import_path
-    from freeat.opening import open_model, run_spec
+    from freeat.opening import open_model
+    from freeat.references import Reference
     from freeat.titles import titles
 
     device = resolve_device(given["device"])
@@ -154,7 +154,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
     found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
     opened = []
     for name, reference in asked:
-        named_here = run_spec(reference) is None and is_import_path(reference.partition("@")[0])
+        named_here = Reference.of(reference).names_code
         opened.append(
             open_model(
                 reference,
