@@ -28,6 +28,8 @@ def logits(model: nn.Module) -> Tensor:
 WRAPPED = {
     "bare": lambda state: state,
     "state_dict": lambda state: {"epoch": 3, "state_dict": state},
+    "beside a tensor": lambda state: {"best_acc": torch.tensor(0.9), "state_dict": state},
+    "beside settings": lambda state: {**state, "params": {"lr": 0.1}},
     "nested": lambda state: {"model": {"state_dict": state}},
     "parallel": lambda state: {f"module.{name}": value for name, value in state.items()},
     "compiled": lambda state: {"state_dict": {f"module._orig_mod.{k}": v for k, v in state.items()}},

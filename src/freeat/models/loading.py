@@ -61,19 +61,20 @@ def read_state(path: Path) -> State:
             f"{path} is not a readable weights file: {str(error).splitlines()[0]}; "
             "give a .safetensors file or a saved state dict"
         ) from None
-    return _unwrapped(content, path)
+    state = _state_in(content)
+    if state is None:
+        raise InputError(f"{path} holds no state dict: save model.state_dict(), bare or under 'state_dict'")
+    return state
 
 
-def _unwrapped(content: object, path: Path) -> State:
-    while isinstance(content, Mapping):
-        tensors = {str(name): value for name, value in content.items() if isinstance(value, Tensor)}
-        if tensors:
-            return tensors
-        inner = [content[name] for name in WRAPPINGS if isinstance(content.get(name), Mapping)]
-        if not inner:
-            break
-        content = inner[0]
-    raise InputError(f"{path} holds no state dict: save model.state_dict(), bare or under 'state_dict'")
+def _state_in(content: object) -> State | None:
+    """The tensors of a wrapping in the content, and where none has any, those of the content itself."""
+    if not isinstance(content, Mapping):
+        return None
+    for name in WRAPPINGS:
+        if wrapped := _state_in(content.get(name)):
+            return wrapped
+    return {str(name): value for name, value in content.items() if isinstance(value, Tensor)} or None
 
 
 def _prefix(model: nn.Module, state: State, path: Path) -> str:
