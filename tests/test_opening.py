@@ -1,4 +1,4 @@
-"""Any model by one reference; and RobustBench's form on top of it."""
+"""Any model by one reference."""
 
 from pathlib import Path
 
@@ -6,32 +6,18 @@ import pytest
 import torch
 from torch import nn
 
-from freeat.attacks.pgd import Pgd
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.initial import weights_digest
 from freeat.models import build
 from freeat.opening import open_model
-from freeat.robustbench import benchmark, load_model
+from problems import digits_classifier
 
 DATA = load("digits")
 
 
-def trained() -> nn.Module:
-    """A linear classifier of the digits by one least-squares fit."""
-    net = build("linear", classes=10, shape=DATA.shape)
-    x, y = DATA.train.batch(torch.arange(len(DATA.train)))
-    flat = torch.cat([x.flatten(1), torch.ones(len(x), 1)], 1)
-    solved = torch.linalg.lstsq(flat, 10 * nn.functional.one_hot(y).float(), driver="gelsd").solution
-    head = next(module for module in net.modules() if isinstance(module, nn.Linear))
-    with torch.no_grad():
-        head.weight.copy_(solved[:-1].T)
-        head.bias.copy_(solved[-1])
-    return net.eval()
-
-
 def test_a_network_with_a_weights_file(tmp_path: Path) -> None:
-    net = trained()
+    net = digits_classifier()
     torch.save({"state_dict": net.state_dict()}, tmp_path / "mine.pt")
     opened = open_model(f"linear@{tmp_path / 'mine.pt'}", DATA)
     assert opened.name == "mine"
@@ -53,14 +39,29 @@ def test_a_factory_needs_trust(tmp_path: Path) -> None:
 
 
 def test_a_live_module_keeps_its_mode() -> None:
-    net = trained().train()
+    net = digits_classifier().train()
     opened = open_model(net, DATA)
     assert opened.model is net
     assert net.training
 
 
+def test_a_live_module_stays_where_it_is_unless_a_device_is_named() -> None:
+    moves = []
+
+    class Watched(nn.Sequential):
+        def to(self, *args: object, **kwargs: object) -> "Watched":
+            moves.append(args)
+            return super().to(*args, **kwargs)  # type: ignore[no-any-return, call-overload]
+
+    net = Watched(digits_classifier())
+    open_model(net, DATA)
+    assert not moves
+    open_model(net, DATA, device="cpu")
+    assert moves == [("cpu",)]
+
+
 def test_normalization_in_front(tmp_path: Path) -> None:
-    net = trained()
+    net = digits_classifier()
     torch.save(net.state_dict(), tmp_path / "w.pt")
     opened = open_model(f"linear@{tmp_path / 'w.pt'}", DATA, normalize="mean=0.5;std=0.25")
     x, _ = DATA.test.batch(torch.arange(5))
@@ -76,29 +77,3 @@ def test_refusals_name_the_remedy(reference: str) -> None:
 def test_a_model_for_other_classes_is_refused() -> None:
     with pytest.raises(InputError, match="logits"):
         open_model(build("linear", classes=7, shape=DATA.shape), DATA)
-
-
-def test_robustbench_form(tmp_path: Path) -> None:
-    net = trained()
-    torch.save(net.state_dict(), tmp_path / "w.pt")
-    model = load_model(f"linear@{tmp_path / 'w.pt'}", dataset="digits")
-    clean, robust = benchmark(model, 100, "digits", "L2", eps="1/10", device="cpu", attack="pgd-10")
-    x, y = DATA.test.batch(torch.arange(100))
-    assert clean == float((net(x).argmax(-1) == y).double().mean())
-    assert 0 < robust < clean
-    assert benchmark(model, 100, "digits", "Linf", eps=0.0, device="cpu", attack="pgd-2") == (clean, clean)
-    standard = benchmark(model, 40, "digits", "L2", device="cpu", attack="pgd-5")
-    assert standard == benchmark(model, 40, "digits", "L2", eps=0.5, device="cpu", attack="pgd-5")
-
-
-def test_the_benchmark_computes_the_same_bits_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-    monkeypatch.setattr(
-        Pgd,
-        "step_size",
-        lambda attack, ball: seen.append(torch.are_deterministic_algorithms_enabled()) or ball.eps,
-    )
-    for deterministic in (True, False):
-        benchmark(trained(), 5, "digits", eps=0.1, device="cpu", attack="pgd-1", deterministic=deterministic)
-    assert seen == [True, False]
-    assert not torch.are_deterministic_algorithms_enabled()

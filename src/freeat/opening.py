@@ -12,6 +12,7 @@ from freeat import models
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.initial import weights_digest
+from freeat.judged_batches import home
 from freeat.machine import resolve_device
 from freeat.models.loading import load_weights
 from freeat.references import Reference
@@ -87,7 +88,7 @@ def open_model(
     reference: str | Path | nn.Module,
     data: DataSet,
     *,
-    device: torch.device | str = "cpu",
+    device: torch.device | str | None = None,
     args: Mapping[str, object] | None = None,
     normalize: str | None = None,
     name: str | None = None,
@@ -95,21 +96,26 @@ def open_model(
 ) -> Opened:
     """The model behind a reference, checked to return logits for the images of ``data``.
 
-    ``args`` and ``normalize`` are for networks and factories; a folder knows its own.
+    ``args`` and ``normalize`` are for networks and factories; a folder knows its own. Without a ``device`` a live
+    module stays where it is, and any other model is on the CPU.
     """
-    device = torch.device(device)
     stored: Stored | None = None
     if isinstance(reference, nn.Module):
         model = reference
     elif stored := stored_model(reference, trust_code=trust_code):
-        model = stored.model
+        model = judgeable(stored.model)
     else:
-        asked = Reference.of(reference)
-        model = _of_file(asked.where, asked.weights, data, args or {}, normalize, trust_code)
-    model = model.to(device)
-    if not isinstance(reference, nn.Module):
-        model = model.to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-    models.check_logits(model, data.shape, len(data.classes), device, images=data.glimpse)
+        model = file_model(
+            reference,
+            classes=len(data.classes),
+            shape=data.shape,
+            args=args,
+            normalize=normalize,
+            trust_code=trust_code,
+        )
+    if device is not None:
+        model = model.to(device)
+    models.check_logits(model, data.shape, len(data.classes), home(model)[0], images=data.glimpse)
     return Opened(
         name=name or _title(reference),
         model=model,
@@ -127,14 +133,46 @@ def _home(reference: str | Path) -> Path | None:
     """
     asked = Reference.of(reference)
     if isinstance(asked.folder, RunFolder):
-        home = asked.folder.path / "attacks"
+        place = asked.folder.path / "attacks"
     elif asked.folder is not None:
         exported = asked.folder.path.resolve()
-        home = exported.with_name(f"{exported.name}.attacks")
+        place = exported.with_name(f"{exported.name}.attacks")
     else:
         file = Path(asked.weights)
-        home = file.with_name(f"{file.stem}.attacks")
-    return home if os.access(home if home.exists() else home.parent, os.W_OK) else None
+        place = file.with_name(f"{file.stem}.attacks")
+    return place if os.access(place if place.exists() else place.parent, os.W_OK) else None
+
+
+def file_model(
+    reference: str | Path,
+    *,
+    classes: int,
+    shape: tuple[int, int, int],
+    args: Mapping[str, object] | None = None,
+    normalize: str | None = None,
+    trust_code: bool = False,
+) -> nn.Module:
+    """A network or factory with the weights of a file, for images of ``shape``, on the CPU in evaluation mode."""
+    asked = Reference.of(reference)
+    if not asked.weights:
+        known = "it exists, but has no run.json" if Path(asked.where).exists() else "no such folder"
+        raise InputError(
+            f"model {asked.where!r} is not a run folder ({known}): give a run or exported folder, or a network with "
+            "its weights as resnet18@FILE or package.module:factory@FILE"
+        )
+    bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
+    model = load_weights(bare, asked.weights, channels=shape[0])
+    if normalize:
+        if model is not bare:
+            raise InputError(f"{asked.weights} brings its own normalization: leave --normalize out")
+        model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
+    return judgeable(model)
+
+
+def judgeable(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode, its weights laid out as attacks are fastest."""
+    laid_out: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return laid_out.eval()
 
 
 def run_spec(reference: str | Path) -> TrainSpec | None:
@@ -169,30 +207,3 @@ def _of_run(folder: RunFolder, weights: str, trust_code: bool) -> Stored:
         shape=(channels, height, width),
         classes=tuple(facts["classes"]),
     )
-
-
-def _of_file(
-    network: str,
-    file: str,
-    data: DataSet,
-    args: Mapping[str, object],
-    normalize: str | None,
-    trust_code: bool,
-) -> nn.Module:
-    if not file:
-        known = "it exists, but has no run.json" if Path(network).exists() else "no such folder"
-        raise InputError(
-            f"model {network!r} is not a run folder ({known}): give a run or exported folder, or a network with "
-            "its weights as resnet18@FILE or package.module:factory@FILE"
-        )
-    model = models.build(
-        network, classes=len(data.classes), shape=data.shape, args=args, trust_code=trust_code
-    )
-    bare = model
-    model = load_weights(bare, file, channels=data.shape[0])
-    if normalize:
-        if model is not bare:
-            raise InputError(f"{file} brings its own normalization: leave --normalize out")
-        layer = models.Normalization.parse(normalize).layer(data.shape[0])
-        model = nn.Sequential(layer, model)
-    return model
