@@ -1,6 +1,7 @@
 """The honesty checks pass on an honest model and speak up on models made to deceive."""
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -47,6 +48,35 @@ class Infinite(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.net(x.clamp_min(0).sqrt())
+        return logits
+
+
+class Wakeful(nn.Module):
+    """Puts a layer of its own back into training mode on every call."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.noise = net, nn.Dropout(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.noise.train()
+        logits: Tensor = self.net(self.noise(x))
+        return logits
+
+
+class Counting(nn.Module):
+    """Remembers how often it was asked."""
+
+    asked: Tensor
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("asked", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked += 1
+        logits: Tensor = self.net(x)
         return logits
 
 
@@ -107,6 +137,29 @@ def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(ju
     assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
 
 
+def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
+    robust_net: nn.Module, judged: Images
+) -> None:
+    few = judged.take(torch.arange(8))
+    for net, said in (
+        (Wakeful(robust_net), "goes back to training mode while it classifies ('noise' first)"),
+        (Counting(robust_net), "changes while it classifies ('asked' first)"),
+    ):
+        mode, *rest = probe(net.eval(), few, Linf(0.1), classes=10)
+        assert (mode.name, mode.passed) == ("evaluation mode", False)
+        assert said in mode.sentence
+        assert failed(rest) == set()
+
+
+def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
+    robust_net: nn.Module, judged: Images
+) -> None:
+    few = judged.take(torch.arange(8))
+    names = {eps: [c.name for c in probe(robust_net, few, Linf(eps), classes=10)] for eps in (0.5, 0.51)}
+    assert "larger radius" in names[0.5]
+    assert names[0.51] == [name for name in names[0.5] if name != "larger radius"]
+
+
 def test_outdone_is_a_matter_of_significance() -> None:
     assert not outdone(strong=[], weak=[])
     assert not outdone(strong=range(4), weak=range(4, 8))
@@ -147,6 +200,11 @@ def test_cells_are_compared_over_radii_and_boxes() -> None:
     rising = compare_cells([cell("pgd-10", 0.2, range(20)), cell("pgd-10", 0.1, range(60))])
     assert failed(rising) == {"larger radius"}
     assert "from ε = 0.1 to 0.2" in rising[0].sentence
+    slowly = [cell("pgd-10", eps, range(60 - 4 * k)) for k, eps in enumerate((0.1, 0.2, 0.3, 0.4))]
+    assert all(not outdone(b["fooled"], a["fooled"]) for a, b in pairwise(slowly))
+    (crept,) = compare_cells([cell("pgd-10", 0.05, range(30)), *slowly])
+    assert not crept.passed
+    assert "rises from ε = 0.1 to 0.3" in crept.sentence
     masked = compare_cells([cell("pgd-10", 0.1, range(20)), cell("square", 0.1, range(60), black_box=True)])
     assert failed(masked) == {"black box"}
     assert "gradients may be masked" in masked[0].sentence

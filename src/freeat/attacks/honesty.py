@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from freeat.threat import NORMS
@@ -53,7 +52,13 @@ def _radii(cells: Sequence[dict[str, Any]]) -> list[Check]:
         group = sorted(group, key=lambda cell: float(cell["eps"]))
         if len(group) == 1:
             continue
-        rises = [(a["eps"], b["eps"]) for a, b in pairwise(group) if outdone(b["fooled"], a["fooled"])]
+        # Each against the lowest before it, not its neighbour: many small rises add up.
+        lowest = [min(group[:k], key=_accuracy) for k in range(1, len(group))]
+        rises = [
+            (low["eps"], cell["eps"])
+            for low, cell in zip(lowest, group[1:], strict=True)
+            if outdone(cell["fooled"], low["fooled"])
+        ]
         said = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy"
         sentence = (
             f"{said} rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
@@ -95,5 +100,8 @@ def _strongest(cells: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[st
     black = [cell for cell in cells if cell["black_box"]]
     if not white or not black:
         return None
-    strong, weak = (min(side, key=lambda cell: float(cell["robust_accuracy"])) for side in (white, black))
-    return strong, weak
+    return min(white, key=_accuracy), min(black, key=_accuracy)
+
+
+def _accuracy(cell: dict[str, Any]) -> float:
+    return float(cell["robust_accuracy"])

@@ -29,7 +29,7 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
     x, y = images.to(device).batch(torch.arange(len(images)))
     with frozen(model, "eval"):
         checks = [
-            _mode(was_training),
+            _mode(model, x.to(dtype), was_training),
             _determinism(model, x.to(dtype)),
             _gradients(model, x.to(dtype), y, ball),
         ]
@@ -38,23 +38,22 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
         measured = measure(model, images, attack, at, classes=classes, seed=seed, keep_delta=False)
         return measured.index[~measured.robust_correct].tolist()
 
-    wider, huge = _wider(ball), _huge(ball, images.shape)
+    huge = _huge(ball, images.shape)
     few = fooled(Pgd(steps=5, verdict="last"), ball)
     many = fooled(Pgd(steps=20, verdict="last"), ball)
-    wide = fooled(Pgd(steps=20, verdict="last"), wider)
     black = fooled(Square(queries=100), ball)
     n = len(images)
+    larger = []
+    if wider := _wider(ball):
+        wide = fooled(Pgd(steps=20, verdict="last"), wider)
+        said = f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}"
+        larger.append(_order("larger radius", said, wide, many))
     return [
         *checks,
         _order(
             "more steps", f"20 steps fool {len(many)} of {n} images and 5 steps fool {len(few)}", many, few
         ),
-        _order(
-            "larger radius",
-            f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}",
-            wide,
-            many,
-        ),
+        *larger,
         _vanishing(huge, n - len(fooled(Pgd(steps=40), huge)), n),
         _order(
             "black box",
@@ -65,9 +64,31 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
     ]
 
 
-def _mode(was_training: bool) -> Check:
+@torch.no_grad()
+def _mode(model: nn.Module, x: Tensor, was_training: bool) -> Check:
+    """Whether a model in evaluation mode is still in it, and as it was, after it has classified images."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(x)
+    training = [name for name, module in model.named_modules() if module.training]
+    changed = [
+        name
+        for name, buffer in model.named_buffers()
+        if name not in before or not torch.equal(buffer, before[name])
+    ]
     said = "was in training mode and was put into" if was_training else "is in"
-    return Check(name="evaluation mode", passed=True, sentence=f"The model {said} evaluation mode.")
+    sentence = f"The model {said} evaluation mode."
+    if training:
+        layer = repr(training[0]) if training[0] else "the model itself"
+        sentence = (
+            f"The model goes back to training mode while it classifies ({layer} first): it is not judged as it "
+            "would be used."
+        )
+    elif changed:
+        sentence = (
+            f"The model changes while it classifies ({changed[0]!r} first): what it says of an image depends on the "
+            "images before it, and these attacks take it for fixed."
+        )
+    return Check(name="evaluation mode", passed=not training and not changed, sentence=sentence)
 
 
 @torch.no_grad()
@@ -109,8 +130,9 @@ def _vanishing(ball: Ball, right: int, n: int) -> Check:
     return Check(name="very large radius", passed=not right, sentence=sentence)
 
 
-def _wider(ball: Ball) -> Ball:
-    return ball.scaled(2) if isinstance(ball, L2) or ball.eps <= 0.5 else ball
+def _wider(ball: Ball) -> Ball | None:
+    """A ball of twice the radius; a Linf ball beyond half the range of a pixel has none."""
+    return ball.scaled(2) if isinstance(ball, L2) or ball.eps <= 0.5 else None
 
 
 def _huge(ball: Ball, shape: tuple[int, int, int]) -> Ball:
