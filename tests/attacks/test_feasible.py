@@ -1,30 +1,66 @@
 """The perturbation of every attack is in the ball and the box, whatever the images; and the verdict is true."""
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from freeat.attacks.losses import LOSS_NAMES, LossName
 from freeat.attacks.names import parse_attack
+from freeat.attacks.pgd import VERDICTS, Pgd, Verdict
+from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.streams import ImageCoins
-from freeat.threat import L2, Ball, Linf
+from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import random
 
 OWN = ("fgsm", "pgd-3", "pgd-margin-2-2", "pgd-dlr-3", "square-15")
-PEERS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "autoattack-square")
+PEERS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "autoattack-square", "autoattack")
 SHAPES = ((1, 8, 8), (3, 8, 8), (2, 5, 4), (1, 1, 1), (3, 2, 7))
+KINDS = ("grey", "black", "white", "both", "random")
+RADII = (0.0, 1e-4, 8 / 255, 0.5, 1.0)
 
 
-def net_for(shape: tuple[int, int, int], classes: int, seed: int) -> nn.Module:
-    linear = nn.Linear(torch.Size(shape).numel(), classes).requires_grad_(False)
-    linear.weight.copy_(random(seed, *linear.weight.shape))
-    linear.bias.copy_(-linear.weight.sum(-1) / 2)
-    return nn.Sequential(nn.Flatten(), linear).eval()
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """``n`` images of one kind, labelled as a net labels them or not, and a ball around each."""
+
+    ball: Ball
+    shape: tuple[int, int, int] = (3, 8, 8)
+    classes: int = 4
+    n: int = 1
+    kind: str = "both"
+    right: bool = True
+    seed: int = 0
+
+    def net(self) -> nn.Module:
+        linear = nn.Linear(torch.Size(self.shape).numel(), self.classes).requires_grad_(False)
+        linear.weight.copy_(random(self.seed, *linear.weight.shape))
+        linear.bias.copy_(-linear.weight.sum(-1) / 2)
+        return nn.Sequential(nn.Flatten(), linear).eval()
+
+    def images(self) -> Tensor:
+        size = (self.n, *self.shape)
+        match self.kind:
+            case "grey":
+                return torch.full(size, 0.5)
+            case "black":
+                return torch.zeros(size)
+            case "white":
+                return torch.ones(size)
+            case "both":
+                return (random(self.seed, *size) > 0).float()
+        return torch.rand(size, generator=torch.Generator().manual_seed(self.seed))
 
 
-def check(attack: Attack, net: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> None:
+def check(attack: Attack, case: Case) -> None:
+    net, x, ball = case.net(), case.images(), case.ball
+    y = net(x).argmax(-1) if case.right else torch.arange(case.n) % case.classes
     attacked = attack(net, x, y, ball, ImageCoins(0, range(len(x))))
     assert attacked.delta.shape == x.shape
     assert attacked.delta.isfinite().all()
@@ -36,48 +72,81 @@ def check(attack: Attack, net: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> N
     assert torch.equal((shown.argmax(-1) != y)[certain], attacked.fooled[certain])
 
 
-@st.composite
-def cases(draw: st.DrawFn) -> tuple[nn.Module, Tensor, Tensor, Ball]:
-    shape = draw(st.sampled_from(SHAPES))
-    classes = draw(st.sampled_from((2, 3, 4, 10)))
-    n = draw(st.integers(1, 4))
-    seed = draw(st.integers(0, 1000))
-    kind = draw(st.sampled_from(("grey", "black", "white", "both", "random")))
-    x = {
-        "grey": torch.full((n, *shape), 0.5),
-        "black": torch.zeros(n, *shape),
-        "white": torch.ones(n, *shape),
-        "both": (random(seed, n, *shape, dtype=torch.float32) > 0).float(),
-        "random": torch.rand(n, *shape, generator=torch.Generator().manual_seed(seed)),
-    }[kind]
-    net = net_for(shape, classes, seed)
-    right = draw(st.booleans())
-    y = net(x).argmax(-1) if right else torch.arange(n) % classes
-    eps = draw(st.sampled_from((0.0, 1e-4, 8 / 255, 0.5, 1.0)))
-    return net, x, y, draw(st.sampled_from((L2, Linf)))(eps)
+def cases(*, shapes: Sequence[tuple[int, int, int]], classes: Sequence[int]) -> st.SearchStrategy[Case]:
+    return st.builds(
+        Case,
+        ball=st.builds(lambda norm, eps: norm(eps), st.sampled_from((L2, Linf)), st.sampled_from(RADII)),
+        shape=st.sampled_from(shapes),
+        classes=st.sampled_from(classes),
+        n=st.integers(1, 4),
+        kind=st.sampled_from(KINDS),
+        right=st.booleans(),
+        seed=st.integers(0, 1000),
+    )
 
 
+OURS = cases(shapes=SHAPES, classes=(2, 3, 4, 10))
+THEIRS = cases(shapes=SHAPES[:2], classes=(2, 3, 4))  # the package's Square needs 3×3 pixels
+
+CORNERS = {
+    "one image at 0 and 1, L2": Case(ball=L2(0.5)),
+    "one image at 0 and 1, Linf": Case(ball=Linf(8 / 255)),
+    "black images": Case(ball=L2(1.0), kind="black", n=3, classes=3),
+    "white images": Case(ball=Linf(0.05), kind="white", n=3, classes=2, shape=(1, 8, 8)),
+    "ε = 0, L2": Case(ball=L2(0.0), n=2),
+    "ε = 0, Linf": Case(ball=Linf(0.0), n=2),
+    "64×64, L2": Case(ball=L2(1.0), shape=(3, 64, 64), kind="random"),
+    "64×64, Linf": Case(ball=Linf(8 / 255), shape=(3, 64, 64), kind="random", n=3),
+}
+
+
+@pytest.mark.parametrize("loss", LOSS_NAMES)
+@pytest.mark.parametrize("verdict", VERDICTS)
+@given(case=OURS, start=st.sampled_from(STARTS), steps=st.integers(1, 3), restarts=st.integers(1, 2))
+@settings(max_examples=30)
+def test_pgd(verdict: Verdict, loss: LossName, case: Case, start: Start, steps: int, restarts: int) -> None:
+    check(Pgd(steps=steps, restarts=restarts, start=start, verdict=verdict, loss=loss), case)
+
+
+@given(case=OURS, queries=st.integers(1, 20), rescale=st.booleans())
+@settings(max_examples=60)
+def test_square(case: Case, queries: int, rescale: bool) -> None:
+    check(Square(queries=queries, rescale=rescale), case)
+
+
+@pytest.mark.parametrize("case", CORNERS.values(), ids=CORNERS)
 @pytest.mark.parametrize("name", OWN)
-@given(case=cases())
-@settings(max_examples=40, deadline=None)
-def test_in_the_ball_and_the_box(name: str, case: tuple[nn.Module, Tensor, Tensor, Ball]) -> None:
-    check(parse_attack(name), *case)
+def test_corners(name: str, case: Case) -> None:
+    check(parse_attack(name), case)
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_large_images(name: str) -> None:
-    net = net_for((3, 64, 64), 4, 0)
-    x = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    for ball in (L2(1.0), Linf(8 / 255)):
-        check(parse_attack(name), net, x, net(x).argmax(-1), ball)
+@pytest.fixture(scope="module")
+def hasty_square() -> Iterator[None]:
+    """pyautoattack with 30 queries of its Square attack in place of 5000: where it ends up is the same ball."""
+    package = pytest.importorskip("pyautoattack")
+
+    class Hasty(package.AutoAttack):  # type: ignore[misc, name-defined]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.square.n_queries = 30
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(package, "AutoAttack", Hasty)
+        yield
 
 
 @pytest.mark.peer
-@pytest.mark.parametrize("classes", [2, 3, 4])
-@pytest.mark.parametrize("ball", [L2(0.5), Linf(0.05), Linf(0.0)], ids=str)
+@pytest.mark.usefixtures("hasty_square")
 @pytest.mark.parametrize("name", PEERS)
-def test_autoattack_too(name: str, ball: Ball, classes: int) -> None:
-    pytest.importorskip("pyautoattack")
-    net = net_for((1, 8, 8), classes, 0)
-    x = torch.rand(3, 1, 8, 8, generator=torch.Generator().manual_seed(0)).round(decimals=1)
-    check(parse_attack(name), net, x, net(x).argmax(-1), ball)
+@given(case=THEIRS)
+@settings(max_examples=5)
+def test_autoattack(name: str, case: Case) -> None:
+    check(parse_attack(name), case)
+
+
+@pytest.mark.peer
+@pytest.mark.usefixtures("hasty_square")
+@pytest.mark.parametrize("case", CORNERS.values(), ids=CORNERS)
+@pytest.mark.parametrize("name", PEERS)
+def test_autoattack_in_corners(name: str, case: Case) -> None:
+    check(parse_attack(name), case)
