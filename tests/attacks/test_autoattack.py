@@ -44,6 +44,19 @@ def test_equals_the_package_itself_and_is_no_weaker_than_pgd(
     assert ours.fooled.sum() >= pgd.fooled.sum() - 1
 
 
+def test_the_seed_decides_the_draws(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
+    x, y = few
+
+    def found(seed: int) -> Tensor:
+        attack = AutoAttack(parts=("apgd-ce",))
+        return attack(robust_net, x, y, Linf(0.2), ImageCoins(seed, range(len(x)))).delta
+
+    first = found(3)
+    assert first.any()
+    assert torch.equal(found(3), first)
+    assert not torch.equal(found(4), first)
+
+
 def test_the_process_is_left_as_it_was(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
     before, trace = torch.get_rng_state(), sys.gettrace()
@@ -85,7 +98,7 @@ def test_warnings_of_the_package_become_notes(
         return robust_net(images + 0.05 * torch.randn(images.shape, generator=noise))
 
     attacked = AutoAttack(parts=("apgd-ce",))(random_net, x, y, Linf(0.05), ImageCoins(0, range(len(x))))
-    assert any("randomized" in note for note in attacked.notes)
+    assert "AutoAttack warns: it seems to be a randomized defense!" in attacked.notes
     assert capsys.readouterr().err == ""
 
 

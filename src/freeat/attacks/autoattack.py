@@ -139,8 +139,15 @@ def _run(
         # The package reshapes with view(), which needs images that are contiguous in NCHW.
         images = x.float().contiguous(memory_format=torch.contiguous_format)
         x_adv, _ = adversary.run_standard_evaluation(images, y, batch_size=len(x))
-    said = tuple(f"AutoAttack warns: {text}" for text in warned if "DLR loss" not in text)
+    said = tuple(f"AutoAttack warns: {_ours(text)}" for text in warned if "DLR loss" not in text)
     return x_adv.to(x.dtype), said
+
+
+def _ours(text: str) -> str:
+    """A warning of the package without its pointers to a version and a page that are not here."""
+    for pointer in (' Please use version="rand".', " See flags_doc.md for details."):
+        text = text.replace(pointer, "")
+    return text
 
 
 @contextmanager
