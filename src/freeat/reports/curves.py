@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from freeat.files import atomic
-from freeat.reports.style import look, styled
+from freeat.reports.style import HOLLOW, look, styled
 
 History = list[dict[str, Any]]
 
@@ -17,8 +17,6 @@ AXES = {
     "passes": ("gradient_passes", "gradient passes (images)"),
     "seconds": ("seconds", "seconds"),
 }
-
-HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
 
 
 def draw_curves(
@@ -68,7 +66,7 @@ def _draw_line(axes: Any, histories: list[History], key: str, name: str, looks: 
 def _draw_apart(axes: Any, histories: list[History], key: str, looks: dict[str, Any]) -> None:
     x, values = aligned(histories, key)
     for panel, rows in zip(axes, values, strict=True):
-        panel.plot(x, rows.mean(0), **HOLLOW, **looks)
+        panel.plot(x, rows.mean(0), **(looks | HOLLOW))
 
 
 def comparable(history: History) -> History:

@@ -8,7 +8,7 @@ import numpy as np
 
 from freeat.files import atomic
 from freeat.reports.paper_names import label_name, panel_name
-from freeat.reports.style import look, styled
+from freeat.reports.style import HOLLOW, look, styled
 
 Figure = Mapping[str, Any]
 Panel = Mapping[str, Any]
@@ -114,9 +114,8 @@ def _learning_curve(row: Sequence[Any], series: Series) -> None:
         )
     shown = {key: series[key][:whole] for key in ("gap", "low", "high")} | {"label": series["label"]}
     _band(row[2], x[:whole], shown, "gap")
-    hollow = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
     for axis, key in zip(row, ("train", "test", "gap"), strict=True):
-        axis.plot(x[whole:], _percent(series[key])[whole:], **hollow, **_look(series["label"]))
+        axis.plot(x[whole:], _percent(series[key])[whole:], **(_look(series["label"]) | HOLLOW))
 
 
 def _grid(figure: Figure) -> tuple[Any, dict[int, Any]]:

@@ -1,4 +1,4 @@
-"""How pictures look: one colour and marker per algorithm, safe for colour-blind readers."""
+"""How pictures look: one colour, marker and line per algorithm, safe for colour-blind readers."""
 
 from contextlib import AbstractContextManager
 from typing import Any
@@ -9,6 +9,10 @@ matplotlib.use("Agg")
 
 OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", ":", "-.")
+
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
+"""Over a series' look: a mark of its own, apart from the line."""
 
 SETTINGS: dict[str, Any] = {
     "figure.dpi": 110,
@@ -26,8 +30,9 @@ SETTINGS: dict[str, Any] = {
 
 
 def look(place: int) -> dict[str, Any]:
-    """Colour and marker of the series at this place."""
-    return {"color": OKABE_ITO[place % len(OKABE_ITO)], "marker": MARKERS[place % len(MARKERS)]}
+    """Colour, marker and line of the series at this place; where the colours begin anew, the line is another."""
+    rounds, at = divmod(place, len(OKABE_ITO))
+    return {"color": OKABE_ITO[at], "marker": MARKERS[at], "linestyle": LINES[rounds % len(LINES)]}
 
 
 def styled(**changes: Any) -> AbstractContextManager[None]:
