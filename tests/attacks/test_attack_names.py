@@ -1,16 +1,21 @@
 """Attacks by name."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from freeat.attacks.autoattack import STANDARD, AutoAttack
+from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
+from freeat.attacks.losses import LOSS_NAMES
 from freeat.attacks.names import EXAMPLES, parse_attack
-from freeat.attacks.pgd import Pgd
+from freeat.attacks.pgd import VERDICTS, Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.errors import InputError
+from freeat.threat import STARTS
 
 MEANT: dict[str, Attack] = {
     "fgsm": Pgd(steps=1, start="zero"),
+    "fgsm-cw": Pgd(steps=1, start="zero", loss="margin"),
     "pgd": Pgd(steps=10),
     "pgd-10": Pgd(steps=10),
     "PGD_50_10": Pgd(steps=50, restarts=10),
@@ -21,6 +26,8 @@ MEANT: dict[str, Attack] = {
     "autoattack": AutoAttack(parts=STANDARD),
     "apgd-t": AutoAttack(parts=("apgd-t",)),
     "autoattack-square": AutoAttack(parts=("square",)),
+    "APGD-CE+square": AutoAttack(parts=("apgd-ce", "square")),
+    "apgd-ce+apgd-t+fab-t+square": AutoAttack(),
 }
 
 
@@ -32,6 +39,30 @@ def test_what_a_name_means(text: str) -> None:
 @pytest.mark.parametrize("text", [*EXAMPLES, "pgd-dlr-7-3"])
 def test_a_name_is_its_own_canonical_form(text: str) -> None:
     assert parse_attack(text).name == text
+
+
+ATTACKS: st.SearchStrategy[Attack] = st.one_of(
+    st.builds(
+        Pgd,
+        steps=st.integers(1, 99),
+        restarts=st.integers(1, 20),
+        start=st.sampled_from(STARTS),
+        loss=st.sampled_from(LOSS_NAMES),
+        alpha=st.none() | st.floats(0.01, 1),
+        verdict=st.sampled_from(VERDICTS),
+    ),
+    st.builds(Square, queries=st.integers(1, 9999)),
+    st.builds(AutoAttack, parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(tuple)),
+)
+
+
+@given(ATTACKS)
+@example(Pgd(steps=1, start="zero", loss="dlr"))
+@example(Pgd(steps=1, start="zero", restarts=3))
+def test_the_name_and_the_options_of_an_attack_give_it_back(attack: Attack) -> None:
+    options = {option: getattr(attack, option, None) for option in ("alpha", "start")}
+    verdict = getattr(attack, "verdict", "worst")
+    assert parse_attack(attack.name, verdict=verdict, **options) == attack  # type: ignore[arg-type]
 
 
 def test_options_reach_the_attack() -> None:
@@ -50,6 +81,9 @@ def test_options_reach_the_attack() -> None:
         ("square-0", "at least 1"),
         ("square-5-5", "unknown attack"),
         ("fgsm-2", "unknown attack"),
+        ("fgsm-ce-ce", "unknown attack"),
+        ("pgd-cww-5", "unknown attack"),
+        ("fab+", "unknown part of AutoAttack"),
         ("", "unknown attack"),
     ],
 )

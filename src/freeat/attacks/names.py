@@ -2,12 +2,14 @@
 
 ::
 
-    name  =  fgsm | pgd [ "-" loss ] [ "-" steps [ "-" restarts ] ] | square [ "-" queries ]
-             | autoattack | apgd-ce | apgd-dlr | apgd-t | fab | fab-t | autoattack-square
+    name  =  fgsm [ "-" loss ] | pgd [ "-" loss ] [ "-" steps [ "-" restarts ] ] | square [ "-" queries ]
+             | autoattack | autoattack-square | part | part "+" part …
     loss  =  ce | margin | cw | dlr
+    part  =  apgd-ce | apgd-dlr | apgd-t | fab | fab-t | square
 
 ``pgd`` is ``pgd-10``, ``cw`` another word for the margin loss, ``square`` has 5000 queries. ``autoattack-square``
-is pyautoattack's own Square attack, ``square`` ours.
+is pyautoattack's own Square attack, ``square`` alone is ours; ``apgd-ce+fab`` runs parts of AutoAttack one after
+another.
 """
 
 from typing import cast
@@ -48,15 +50,19 @@ def parse_attack(
     precision: str = "fp32",
 ) -> Attack:
     """The attack that ``text`` means. The options are PGD's, but ``precision`` is Square's too."""
-    words = text.lower().replace("_", "-").split("-")
+    written = text.lower().replace("_", "-")
+    if "+" in written:
+        return AutoAttack(parts=tuple(written.split("+")))
+    words = written.split("-")
     family, rest = words[0], words[1:]
-    if family == "fgsm" and not rest:
-        return Pgd(steps=1, start="zero", alpha=alpha, verdict=verdict, precision=precision)
+    if family == "fgsm" and len(rest) <= 1:
+        loss = _loss(text, rest[0]) if rest else "ce"
+        return Pgd(steps=1, start="zero", alpha=alpha, verdict=verdict, loss=loss, precision=precision)
     if family == "pgd":
         return _pgd(text, rest, verdict=verdict, alpha=alpha, start=start or "uniform", precision=precision)
     if family == "square" and len(rest) <= 1:
         return Square(queries=_count(text, rest[0]) if rest else 5000, precision=precision)
-    part = "square" if words == ["autoattack", "square"] else "-".join(words)
+    part = "square" if words == ["autoattack", "square"] else written
     if part == "autoattack":
         return AutoAttack()
     if part in PARTS:
@@ -67,10 +73,9 @@ def parse_attack(
 def _pgd(
     text: str, rest: list[str], *, verdict: Verdict, alpha: float | None, start: Start, precision: str
 ) -> Pgd:
-    loss = "ce"
-    if rest and (rest[0] in LOSS_NAMES or rest[0] == "cw"):
-        word = rest.pop(0)
-        loss = "margin" if word == "cw" else word
+    loss: LossName = "ce"
+    if rest and not rest[0].isdecimal():
+        loss = _loss(text, rest.pop(0))
     if len(rest) > 2:
         raise InputError(f"attack {text!r}: write pgd-STEPS or pgd-STEPS-RESTARTS, e.g. pgd-50-10")
     counts = [_count(text, word) for word in rest]
@@ -81,9 +86,16 @@ def _pgd(
         alpha=alpha,
         start=start,
         verdict=verdict,
-        loss=cast("LossName", loss),
+        loss=loss,
         precision=precision,
     )
+
+
+def _loss(text: str, word: str) -> LossName:
+    """The loss that a word of a name means."""
+    if word not in (*LOSS_NAMES, "cw"):
+        raise unknown_name("attack", text, EXAMPLES)
+    return cast("LossName", "margin" if word == "cw" else word)
 
 
 def _count(text: str, word: str) -> int:

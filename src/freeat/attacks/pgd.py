@@ -54,10 +54,12 @@ class Pgd:
 
     @property
     def name(self) -> str:
-        if self.steps == 1 and self.start == "zero":
-            return "fgsm" if self.loss == "ce" else f"fgsm-{self.loss}"
-        words = ["pgd", *([self.loss] if self.loss != "ce" else []), str(self.steps)]
-        return "-".join([*words, *([str(self.restarts)] if self.restarts > 1 else [])])
+        """What it is called; ``alpha``, ``verdict``, ``precision`` and most starts are said elsewhere."""
+        loss = [self.loss] if self.loss != "ce" else []
+        if self.steps == self.restarts == 1 and self.start == "zero":
+            return "-".join(["fgsm", *loss])
+        restarts = [str(self.restarts)] if self.restarts > 1 else []
+        return "-".join(["pgd", *loss, str(self.steps), *restarts])
 
     def step_size(self, ball: Ball) -> float:
         """α in input units."""
