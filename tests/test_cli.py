@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from freeat.attacks.names import EXAMPLES
 from freeat.cli import COMMANDS, run
 from freeat.machine import usable_cores
 from freeat.store import RunFolder
@@ -241,10 +242,23 @@ def test_json_is_one_document_on_stdout(tmp_path: Path, capsys: pytest.CaptureFi
     for args in (
         ["evaluate", str(tmp_path / "run"), "--json"],
         ["algorithms", "--json"],
+        ["attacks", "--json"],
         ["models", "--json"],
     ):
         assert run(args) == 0
         json.loads(capsys.readouterr().out)
+
+
+def test_attacks_are_listed_and_named_where_one_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["attacks", "--json"]) == 0
+    listed = {row["name"]: row["sees"] for row in json.loads(capsys.readouterr().out)}
+    assert listed.keys() == EXAMPLES.keys()
+    assert (listed["pgd-10"], listed["square"]) == ("gradients", "scores")
+    assert run(["attack", "--help"]) == 0
+    told = capsys.readouterr().out
+    assert "pgd-50-10" in told
+    assert "`freeat attacks`" in told
+    assert "[default: pgd-10]" in told
 
 
 def test_a_run_is_judged_again_from_the_command_line(

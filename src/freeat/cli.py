@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("freeat.commands.export", "Write a run's model as safetensors, JSON, a model card and ONNX."),
     "data": ("freeat.commands.data", "List and fetch data sets."),
     "algorithms": ("freeat.commands.listing", "List the training algorithms."),
+    "attacks": ("freeat.commands.listing", "List the attacks that judge a model."),
     "models": ("freeat.commands.listing", "List the networks with their parameter counts."),
     "doctor": ("freeat.commands.doctor", "Say what this machine has: device, precision, data, extras."),
     "completion": ("freeat.commands.completion", "Print the script for completion in bash, zsh or fish."),

@@ -23,7 +23,13 @@ _NAMED = re.compile(r"([\w .+-]+)=(.+)")
 def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """The options of both commands; ``verdict`` is the default mode of PGD."""
     options: list[Callable[[Any], Any]] = [
-        click.option("--attack", "attacks", multiple=True, help="attack by name; may be repeated"),
+        click.option(
+            "--attack",
+            "attacks",
+            multiple=True,
+            help="fgsm, pgd-10, pgd-50-10, square, autoattack, … (see `freeat attacks`); may be repeated  "
+            "[default: pgd-10]",
+        ),
         click.option("--norm", default=None, help="l2 or linf  [default: the run's]"),
         click.option(
             "--eps", default=None, help="radius 8/255, list, or range 1/255:9/255:1/255  [default: the run's]"
@@ -52,7 +58,7 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
             "--precision",
             default="fp32",
             show_default=True,
-            help="arithmetic that guides PGD and Square: fp32, bf16 or auto; verdicts are always in fp32",
+            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; verdicts are always in fp32",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
         click.option(

@@ -1,4 +1,4 @@
-"""``freeat algorithms`` and ``freeat models``: what there is to choose from."""
+"""``freeat algorithms``, ``freeat attacks`` and ``freeat models``: what there is to choose from."""
 
 import json
 from typing import Any
@@ -34,6 +34,19 @@ def algorithms(as_json: bool) -> None:
     _show(
         ["name", "what it does"], [{"name": n, "what it does": what} for n, what in EXAMPLES.items()], as_json
     )
+
+
+@click.command()
+@json_option
+def attacks(as_json: bool) -> None:
+    """List the attacks. Every number of steps, restarts and queries works: pgd-20, pgd-100-5, square-500, …"""
+    from freeat.attacks.names import EXAMPLES, parse_attack
+
+    rows = [
+        {"name": n, "sees": "scores" if parse_attack(n).black_box else "gradients", "what it does": what}
+        for n, what in EXAMPLES.items()
+    ]
+    _show(["name", "sees", "what it does"], rows, as_json)
 
 
 @click.command()
