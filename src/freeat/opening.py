@@ -1,5 +1,6 @@
 """Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module."""
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from freeat.references import Reference
 from freeat.spec import TrainSpec
 from freeat.store import RunFolder
 from freeat.titles import titles
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -96,8 +99,8 @@ def open_model(
 ) -> Opened:
     """The model behind a reference, checked to return logits for the images of ``data``.
 
-    ``args`` and ``normalize`` are for networks and factories; a folder knows its own. Without a ``device`` a live
-    module stays where it is, and any other model is on the CPU.
+    ``args`` are for factories, ``normalize`` for weights files that bring none; a folder knows its own. Without a
+    ``device`` a live module stays where it is, and any other model is on the CPU.
     """
     stored: Stored | None = None
     if isinstance(reference, nn.Module):
@@ -162,9 +165,9 @@ def file_model(
         )
     bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
     model = load_weights(bare, asked.weights, channels=shape[0])
-    if normalize:
-        if model is not bare:
-            raise InputError(f"{asked.weights} brings its own normalization: leave --normalize out")
+    if normalize and model is not bare:
+        log.warning("%s brings its own normalization; %s is not put in front of it", asked.weights, normalize)
+    elif normalize:
         model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
     return judgeable(model)
 

@@ -64,8 +64,10 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
         click.option(
             "--batch-size", type=int, default=256, show_default=True, help="images attacked at a time"
         ),
-        click.option("--model-args", default=None, help="arguments of a factory, as JSON or key=value,…"),
-        click.option("--normalize", default=None, help="normalization in front of models from weights files"),
+        click.option("--model-args", default=None, help="arguments of factories, as JSON or key=value,…"),
+        click.option(
+            "--normalize", default=None, help="normalization in front of weights files that bring none"
+        ),
         click.option(
             "--plot",
             type=click.Path(path_type=Path, dir_okay=False),
@@ -146,7 +148,8 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
 def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
     """The models behind ``[NAME=]REFERENCE``, each with a name of its own.
 
-    A factory written on the command line is trusted.
+    A factory written on the command line is trusted. Arguments go to factories only, and a normalization only in front
+    of models from weights files.
     """
     from freeat.machine import resolve_device
     from freeat.opening import open_model
@@ -156,20 +159,29 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
     asked = [_split_name(text) for text in references]
+    parsed = [Reference.of(reference) for _, reference in asked]
+    if args and not any(one.names_code for one in parsed):
+        raise InputError(
+            f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE"
+        )
+    if given["normalize"] and all(one.folder is not None for one in parsed):
+        raise InputError(
+            f"--normalize {given['normalize']} fits none of the models: a folder knows its own; it is for "
+            "models from weights files"
+        )
     chosen = {name for name, _ in asked if name is not None}
     found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
     opened = []
-    for name, reference in asked:
-        named_here = Reference.of(reference).names_code
+    for (name, reference), one in zip(asked, parsed, strict=True):
         opened.append(
             open_model(
                 reference,
                 data,
                 device=device,
-                args=args,
-                normalize=given["normalize"],
+                args=args if one.names_code else None,
+                normalize=given["normalize"] if one.folder is None else None,
                 name=next(found) if name is None else name,
-                trust_code=given["trust_code"] or named_here,
+                trust_code=given["trust_code"] or one.names_code,
             )
         )
     _check_data(opened, data, given["data"])
