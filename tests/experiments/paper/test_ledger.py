@@ -308,6 +308,16 @@ def test_a_panel_that_two_figures_share_is_judged_once() -> None:
     assert len(claim["measured"]) == 1
 
 
+@pytest.mark.parametrize("order", [("figure-1", "figure-5"), ("figure-5", "figure-1")])
+def test_a_panel_that_two_figures_share_has_the_series_of_both(order: tuple[str, str]) -> None:
+    """Figures 1 and 5 have as many panels where CIFAR-10 is all there is: Figure 5 alone has Free-8."""
+    vanilla, few, many = (curve(name, [0.5], [100]) for name in ("vanilla-10", "free-4", "free-8"))
+    made = {"figure-1": panel(vanilla, few), "figure-5": panel(vanilla, few, many)}
+    document = {"tables": [], "figures": [{"name": name, "panels": [made[name]]} for name in order]}
+    rows = by_id(document)["free-gap-smaller-throughout"]
+    assert set(rows) == {"cifar10 l2 free-4", "cifar10 l2 free-8"}
+
+
 def test_every_claim_says_who_where_and_what() -> None:
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 19
     assert [claim.id for claim in CLAIMS if claim.ours] == ["gap-falls-with-m"]

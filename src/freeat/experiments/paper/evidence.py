@@ -1,7 +1,7 @@
 """What claims are judged on: the cells of tables and the series of figures, published or measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from freeat.data.sources import SOURCES
@@ -54,13 +54,12 @@ class Evidence:
         return next((row for row in rows if (row.data, row.norm, row.label) == (data, norm, label)), None)
 
     def panels(self, *figures: str) -> Iterator[Panel]:
-        """The panels of the figures, the widest first: one that two figures share comes once."""
-        seen = set()
-        for name in sorted(figures, key=lambda name: -len(self.figures.get(name, ()))):
-            for panel in self.figures.get(name, ()):
-                if panel.title not in seen:
-                    seen.add(panel.title)
-                    yield panel
+        """The panels of the figures; one that several share comes once, with the series of all of them."""
+        together: dict[str, Panel] = {}
+        for panel in (panel for name in figures for panel in self.figures.get(name, ())):
+            known = together.get(panel.title, panel)
+            together[panel.title] = replace(panel, series={**panel.series, **known.series})
+        yield from together.values()
 
 
 def measured_evidence(document: Mapping[str, Any]) -> Evidence:
