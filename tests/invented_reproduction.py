@@ -36,7 +36,7 @@ def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> dict[s
         }
         for row in published.rows
     ]
-    return {"name": name, "title": published.title, "columns": columns, "rows": rows}
+    return {"name": name, "title": published.title, "columns": columns, "rows": rows, "notes": []}
 
 
 def errors(n: int) -> dict[str, Any]:
@@ -106,4 +106,4 @@ def document() -> dict[str, Any]:
         "tables": [table(name, missing=("free-10",)) for name in published_tables()],
         "figures": figures(),
     }
-    return {"scale": "hour", "experiments": ["all"], **made, "claims": judge_claims(made)}
+    return {"scale": "hour", "experiments": ["all"], "notes": [], **made, "claims": judge_claims(made)}

@@ -55,8 +55,21 @@ def finish(run: Training, final: Mapping[str, Any], earlier: Sequence[Mapping[st
     run.folder.publish_result(final)
 
 
+def describe(run: Training, **facts: Any) -> None:
+    """Write what a run is and what made it."""
+    about = {
+        "data": {"name": "cifar10", "digest": "d" * 64, "shape": [3, 32, 32], "classes": []},
+        "updates": TOTAL,
+        "chosen": {"precision": "bf16", "device": "cpu", "threads": 1},
+        "versions": {"freeat": "0.1.0"},
+        "commit": "abc",
+        "machine": {"processor": "one"},
+    }
+    run.folder.describe(run.spec, run.evaluation, about | facts)
+
+
 def finish_measurement(
-    task: Measurement, accuracies: Mapping[tuple[str, float], float], n: int = 500
+    task: Measurement, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
 ) -> None:
     """Write a measurement whose models have these accuracies, by (key, radius)."""
     transferred = isinstance(task, Transferring)
@@ -74,7 +87,7 @@ def finish_measurement(
         for which in ("train", "test")
     ]
     folder = run_of(task).site.store / "measurements" / task.key
-    write_json(folder / "result.json", {"cells": cells}, format=FORMAT)
+    write_json(folder / "result.json", {"cells": cells, **facts}, format=FORMAT)
 
 
 def run_of(task: Measurement) -> Training:

@@ -75,6 +75,15 @@ def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
     assert "had collapsed in 2 of 3 runs" in text
 
 
+def test_the_notes_of_the_runs_stand_under_the_table() -> None:
+    made = table("table-1") | {
+        "notes": ["cifar10 is represented by cifar_10.npz.", "the step α = 1 is long."]
+    }
+    assert markdown(made).endswith("- cifar10 is represented by cifar_10.npz.\n- the step α = 1 is long.\n")
+    assert r"cifar10 is represented by cifar\_10.npz." in latex(made)
+    assert latex(made).isascii()
+
+
 @pytest.mark.parametrize("name", TABLES)
 def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
     text = latex(table(name, missing=("free-10",)))

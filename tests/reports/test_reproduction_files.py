@@ -70,9 +70,10 @@ def claim(**more: Any) -> dict[str, Any]:
 
 
 def test_the_ledger_counts_and_quotes() -> None:
-    text = claims_markdown({"scale": "hour", "claims": [claim()]})
+    text = claims_markdown({"scale": "hour", "notes": ["a stand-in"], "claims": [claim()]})
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
+    assert "\n- a stand-in\n" in text
     assert "> “It is so”" in text
     assert "Shown in table-1." in text
     assert "| measured | cifar10 l2 | confirmed | 12.3 [10.0, 15.0] | 3 | gaps |" in text
@@ -80,7 +81,7 @@ def test_the_ledger_counts_and_quotes() -> None:
 
 
 def test_other_units_and_our_own_observation() -> None:
-    text = claims_markdown({"claims": [claim(unit="decades", ours=True, measured=[])]})
+    text = claims_markdown({"notes": [], "claims": [claim(unit="decades", ours=True, measured=[])]})
     assert "Our observation, not the paper's." in text
     assert "“" not in text
     assert "in decades" in text

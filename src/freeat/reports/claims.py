@@ -26,7 +26,9 @@ def claims_markdown(document: Mapping[str, Any]) -> str:
         f"| [{claim['id']}](#{claim['id']}) | {counted(claim['published'])} | {counted(claim['measured'])} |"
         for claim in document["claims"]
     )
-    return "\n\n".join([title, RULES, summary, *map(_claim, document["claims"])]) + "\n"
+    notes = "\n".join(f"- {note}" for note in document["notes"])
+    parts = [title, RULES, notes, summary, *map(_claim, document["claims"])]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> str:

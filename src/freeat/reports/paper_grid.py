@@ -142,4 +142,4 @@ def notes(table: Mapping[str, Any]) -> list[str]:
             lines.append(f"{name} had collapsed in {row['collapsed']} of {len(row['runs'])} runs.")
     if at_chance:
         lines.append(f"Not above chance, so that their gaps say nothing: {'; '.join(at_chance)}.")
-    return lines
+    return [*lines, *table["notes"]]

@@ -19,6 +19,7 @@ LATEX = {
     "–": "--",
     "−": "$-$",
     "ε": r"$\varepsilon$",
+    "α": r"$\alpha$",
     "†": r"$^\dagger$",
     "≥": r"$\geq$",
     "Linf": r"$\ell_\infty$",

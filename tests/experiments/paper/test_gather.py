@@ -10,7 +10,7 @@ import pytest
 from freeat.experiments.paper.experiment import Entry, Experiment
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import Attacking, Training, Transferring
-from invented_runs import TOTAL, finish, finish_measurement, record, training
+from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 
 
 def entry(where: str, label: str, runs: list[Training], **more: Any) -> Entry:
@@ -247,3 +247,39 @@ def test_sizes_with_unequal_numbers_of_seeds_are_judged_by_the_fewest(tmp_path: 
     assert found["verdict"] == "undecided"
     assert found["detail"].startswith("one seed")
     assert found["low"] < found["statistic"] < found["high"]
+
+
+def test_every_run_says_what_made_it(tmp_path: Path) -> None:
+    """The machine and commit that gather need not be those that trained."""
+    runs = [training(tmp_path, "free-4", seed) for seed in range(3)]
+    for run, commit in zip(runs[:2], ("abc", "def"), strict=True):
+        finish(run, record(0.5, 0.3))
+        describe(run, commit=commit)
+    attack = Attacking(name="a", target=runs[0], attack="square-20", norm="l2", radii=(0.5,), n=500)
+    finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, commit="ghi", machine={"processor": "two"})
+    made = document("radius", entry("figure-2", "free-4", runs, measurements=(attack,)))
+    first, second, missing = (made["runs"][run.key] for run in runs)
+    assert first["chosen"] == {"precision": "bf16", "device": "cpu", "threads": 1}
+    assert first["data"] == {"name": "cifar10", "digest": "d" * 64}
+    assert (first["commit"], second["commit"], missing["commit"]) == ("abc", "def", None)
+    assert first["versions"] == {"freeat": "0.1.0"}
+    assert made["measurements"][attack.key] == {
+        "name": "a", "commit": "ghi", "versions": None, "machine": {"processor": "two"}
+    }  # fmt: skip
+    assert made["commits"] == ["abc", "def", "ghi"]
+    assert made["machines"] == [{"processor": "one"}, {"processor": "two"}]
+
+
+def test_what_runs_want_to_be_known_stands_by_the_tables_they_are_in(tmp_path: Path) -> None:
+    runs = [training(tmp_path, name) for name in ("free-4", "fast")]
+    finish(runs[0], record(0.5, 0.3, notes=["cifar10 is represented by the file cifar10.npz"]))
+    finish(runs[1], record(0.5, 0.3, notes=["the step is long"]))
+    rows = [entry("table-1", run.spec.algorithm, [run]) for run in runs]
+    experiments = [
+        Experiment(name=name, title="a title", kind="table", entries=tuple(entries))
+        for name, entries in (("table-1", rows), ("table-2", rows[:1]))
+    ]
+    made = gather(experiments)
+    stand_in, step = made["notes"]
+    assert [table["notes"] for table in made["tables"]] == [[stand_in, step], [stand_in]]
+    assert made["runs"][runs[0].key]["notes"] == [stand_in]

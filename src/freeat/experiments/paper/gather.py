@@ -1,13 +1,19 @@
 """A reproduction as one document: tables, figures and claims from the runs and measurements in its store."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from freeat.experiments.paper.experiment import Experiment
 from freeat.experiments.paper.figure_series import gather_figure
 from freeat.experiments.paper.ledger import judge_claims
+from freeat.experiments.paper.origins import (
+    describe_measurements,
+    describe_runs,
+    distinct,
+    distinct_notes,
+    runs_behind,
+)
 from freeat.experiments.paper.table_rows import gather_table
-from freeat.experiments.tasks import Training
 
 
 def gather(
@@ -15,29 +21,22 @@ def gather(
 ) -> dict[str, Any]:
     """What the store says of the experiments; what is missing in it is null or absent, never invented.
 
-    ``estimated`` are the seconds that a plan expected of each task, by key.
+    ``estimated`` are the seconds that a plan expected of each task, by key. ``commits`` and ``machines`` are those
+    that made the results, which need not be those that gather them.
     """
     tables = [gather_table(e) for e in experiments if e.kind == "table"]
     figures = [gather_figure(e) for e in experiments if e.kind != "table"]
+    runs = runs_behind(experiments)
+    described, measurements = describe_runs(runs, estimated or {}), describe_measurements(experiments)
+    made = [*described.values(), *measurements.values()]
     return {
         "experiments": [experiment.name for experiment in experiments],
+        "commits": distinct(made, "commit"),
+        "machines": distinct(made, "machine"),
+        "notes": distinct_notes(runs.values()),
         "tables": tables,
         "figures": figures,
         "claims": judge_claims({"tables": tables, "figures": figures}),
-        "runs": _runs(experiments, estimated or {}),
+        "runs": described,
+        "measurements": measurements,
     }
-
-
-def _runs(experiments: Iterable[Experiment], estimated: Mapping[str, float]) -> dict[str, Any]:
-    """The runs behind them, each once: its settings, the time it took, and the time it was expected to take."""
-    runs = {task.key: task for e in experiments for task in e.tasks() if isinstance(task, Training)}
-    described = {}
-    for key, run in runs.items():
-        result = run.result()
-        described[key] = {
-            "name": run.name,
-            "spec": run.spec.words(),
-            "seconds": result["seconds"] if result else None,
-            "estimated_seconds": estimated.get(key),
-        }
-    return described

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 from freeat.experiments.paper.experiment import Entry, Experiment
 from freeat.experiments.paper.labels import ERM
+from freeat.experiments.paper.origins import distinct_notes
 from freeat.experiments.paper.published import published_tables
 from freeat.experiments.paper.records import above_chance, cells, finished, record_at
 
@@ -18,7 +19,14 @@ def gather_table(experiment: Experiment) -> dict[str, Any]:
     for entry in experiment.entries:
         printed = published.row(entry.data, entry.norm, entry.label) if published else None
         rows.append(_row(entry, columns) | {"published": printed.words() if printed else None})
-    return {"name": experiment.name, "title": experiment.title, "columns": list(columns), "rows": rows}
+    runs = [run for entry in experiment.entries for run in entry.runs]
+    return {
+        "name": experiment.name,
+        "title": experiment.title,
+        "columns": list(columns),
+        "rows": rows,
+        "notes": distinct_notes(runs),
+    }
 
 
 def _row(entry: Entry, columns: tuple[str, ...]) -> dict[str, Any]:
