@@ -69,10 +69,18 @@ def test_one_seed_has_no_spread() -> None:
 
 def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
     made = table("table-6")
-    made["rows"][1] |= {"above_chance": False, "collapsed": 2}
+    made["rows"][1] |= {"above_chance": False, "collapsed": 2, "seeds": 2}
     text = "\n".join(notes(made))
     assert "Not above chance, so that their gaps say nothing: CIFAR-10, Linf, Fast (10/255)." in text
-    assert "had collapsed in 2 of 3 runs" in text
+    assert "had collapsed in 2 of 2 runs" in text
+
+
+def test_rows_with_fewer_seeds_than_asked_for_are_named() -> None:
+    made = table("table-6", missing=("free-4",))
+    assert "fewer seeds" not in "\n".join(notes(table("table-6")))
+    made["rows"][1] |= {"seeds": 2}
+    said = "Finished with fewer seeds than asked for: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
+    assert said + "CIFAR-10, Linf, Free-4 (0 of 3)." in notes(made)
 
 
 def test_the_notes_of_the_runs_stand_under_the_table() -> None:

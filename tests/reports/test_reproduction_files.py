@@ -12,9 +12,10 @@ from PIL import Image
 from freeat.files import read_json
 from freeat.reports.claims import claims_markdown
 from freeat.reports.paper_figures import draw_figure
-from freeat.reports.reproduction import FORMAT, write_reproduction
+from freeat.reports.reproduction import FORMAT, write_document, write_outputs
 from invented_reproduction import document, figures
 
+WHOLE: dict[str, Any] = {"notes": [], "left_out": [], "failures": []}
 FIGURES = {figure["name"]: figure for figure in figures()}
 
 
@@ -41,7 +42,7 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
 
 def test_everything_is_written(tmp_path: Path) -> None:
     made = document()
-    paths = write_reproduction(made, tmp_path)
+    paths = [*write_outputs(made, tmp_path), write_document(made, tmp_path)]
     names = {str(path.relative_to(tmp_path)) for path in paths}
     assert {
         "reproduction.json",
@@ -70,7 +71,7 @@ def claim(**more: Any) -> dict[str, Any]:
 
 
 def test_the_ledger_counts_and_quotes() -> None:
-    text = claims_markdown({"scale": "hour", "notes": ["a stand-in"], "claims": [claim()]})
+    text = claims_markdown({**WHOLE, "scale": "hour", "notes": ["a stand-in"], "claims": [claim()]})
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
     assert "\n- a stand-in\n" in text
@@ -81,11 +82,21 @@ def test_the_ledger_counts_and_quotes() -> None:
 
 
 def test_other_units_and_our_own_observation() -> None:
-    text = claims_markdown({"notes": [], "claims": [claim(unit="decades", ours=True, measured=[])]})
+    text = claims_markdown({**WHOLE, "claims": [claim(unit="decades", ours=True, measured=[])]})
     assert "Our observation, not the paper's." in text
     assert "“" not in text
     assert "in decades" in text
     assert "| not measured |" in text
+
+
+def test_what_is_missing_is_told_at_the_end() -> None:
+    gaps = {
+        "left_out": [{"what": "svhn", "reason": "is not here"}],
+        "failures": [{"task": "a", "reason": "b"}],
+    }
+    text = claims_markdown({**WHOLE, **gaps, "claims": [claim()]})
+    assert text.endswith("## What is missing\n\n- left out: svhn (is not here)\n- FAILED: a: b\n")
+    assert "What is missing" not in claims_markdown({**WHOLE, "claims": [claim()]})
 
 
 def test_the_whole_ledger_is_written() -> None:

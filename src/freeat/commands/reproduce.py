@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from freeat.experiments.paper.planner import Plan
     from freeat.experiments.paper.reproduction import Reproduction
     from freeat.experiments.paper.scales import Scale
+    from freeat.experiments.paper.sessions import Session
     from freeat.experiments.tasks import Site
 
 
@@ -101,8 +102,9 @@ def reproduce(
         _show(work, work.make_plan()[0], as_json)
         return 0
     if so_far:
-        _publish(work.document(work.begun_plan(), []), folder, as_json)
+        _publish(work, work.document(work.begun_plan(), []), folder, as_json)
         return 0
+    session = work.begin()
     plan = work.plan()
     options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}
     try:
@@ -110,12 +112,12 @@ def reproduce(
             stop_wish() as wish,
             make_pool(engine, address=address, gpus_per_run=gpus_per_run, **options) as pool,
         ):
-            done = _carry_out(work, plan, pool, wish)
+            done = _carry_out(work, plan, pool, session, wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
     document = work.document(plan, done)
-    _publish(document, folder, as_json)
+    _publish(work, document, folder, as_json, session)
     return 1 if document["failures"] else 0
 
 
@@ -140,7 +142,9 @@ def _show(work: "Reproduction", plan: "Plan", as_json: bool) -> None:
         plan_table(plan.words(), absent)
 
 
-def _carry_out(work: "Reproduction", plan: "Plan", pool: "Pool", wish: StopWish) -> "list[Done[Piece]]":
+def _carry_out(
+    work: "Reproduction", plan: "Plan", pool: "Pool", session: "Session", wish: StopWish
+) -> "list[Done[Piece]]":
     from freeat.commands.plan_progress import PlanProgress
     from freeat.reports.plan import plan_lines
 
@@ -149,20 +153,33 @@ def _carry_out(work: "Reproduction", plan: "Plan", pool: "Pool", wish: StopWish)
     done = []
     found = work.finished(plan)
     with PlanProgress(plan) as progress:
-        for outcome in work.carry_out(plan, pool, found, on_tick=progress.tick, should_stop=wish):
+        for outcome in work.carry_out(plan, pool, found, session, on_tick=progress.tick, should_stop=wish):
             done.append(outcome)
             progress.finished(outcome, found=outcome.task.key in found)
     return done
 
 
-def _publish(document: dict[str, Any], folder: Path, as_json: bool) -> None:
-    """Write everything, and show the tables."""
+def _publish(
+    work: "Reproduction",
+    document: dict[str, Any],
+    folder: Path,
+    as_json: bool,
+    session: "Session | None" = None,
+) -> None:
+    """Write everything, and show the tables, where the files are, and last what is missing."""
+    from freeat.reports.claims import missing_lines
     from freeat.reports.paper_tables import print_tables
-    from freeat.reports.reproduction import write_reproduction
+    from freeat.reports.reproduction import write_document, write_outputs
 
-    everything, claims, *_ = write_reproduction(document, folder)
+    claims, *_ = write_outputs(document, folder)
+    if session is not None:
+        session.ended()
+        document["seconds"]["taken"] = work.taken()
+    everything = write_document(document, folder)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **document}))
-    else:
-        print_tables(document)
-        click.echo(f"claims: {claims}\nall of it: {everything}, with tables and figures beside it")
+        return
+    print_tables(document)
+    click.echo(f"claims: {claims}\nall of it: {everything}, with tables and figures beside it")
+    for line in missing_lines(document):
+        click.echo(line)

@@ -27,8 +27,19 @@ def claims_markdown(document: Mapping[str, Any]) -> str:
         for claim in document["claims"]
     )
     notes = "\n".join(f"- {note}" for note in document["notes"])
-    parts = [title, RULES, notes, summary, *map(_claim, document["claims"])]
+    parts = [title, RULES, notes, summary, *map(_claim, document["claims"]), _missing(document)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _missing(document: Mapping[str, Any]) -> str:
+    lines = missing_lines(document)
+    return "## What is missing\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+
+
+def missing_lines(document: Mapping[str, Any]) -> list[str]:
+    """What was left out and what failed, for people; the failures last, where they are seen."""
+    left_out = [f"left out: {one['what']} ({one['reason']})" for one in document["left_out"]]
+    return left_out + [f"FAILED: {one['task']}: {one['reason']}" for one in document["failures"]]
 
 
 def counted(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -127,7 +127,7 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         "Measured: mean ± standard deviation over the seeds; without ± there was one seed. Training accuracy is on "
         "augmented images, as in the paper, and on the images as they are where it says plain."
     ]
-    at_chance = []
+    at_chance, fewer = [], []
     for row in table["rows"]:
         name = f"{data_name(row['data'])}, {norm_name(row['norm'])}, {label_name(row['label'])}"
         for column, cell in (row["published"] or {}).items():
@@ -139,7 +139,11 @@ def notes(table: Mapping[str, Any]) -> list[str]:
         if row["above_chance"] is False:
             at_chance.append(name)
         if row["collapsed"]:
-            lines.append(f"{name} had collapsed in {row['collapsed']} of {len(row['runs'])} runs.")
+            lines.append(f"{name} had collapsed in {row['collapsed']} of {row['seeds']} runs.")
+        if row["seeds"] < len(row["runs"]):
+            fewer.append(f"{name} ({row['seeds']} of {len(row['runs'])})")
     if at_chance:
         lines.append(f"Not above chance, so that their gaps say nothing: {'; '.join(at_chance)}.")
+    if fewer:
+        lines.append(f"Finished with fewer seeds than asked for: {'; '.join(fewer)}.")
     return [*lines, *table["notes"]]

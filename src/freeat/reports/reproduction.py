@@ -12,11 +12,10 @@ FORMAT = 1
 WRITTEN = {"md": markdown, "tex": latex, "csv": comma_separated}
 
 
-def write_reproduction(document: dict[str, Any], folder: Path) -> list[Path]:
-    """Write all of it into ``folder``; returns the paths, ``reproduction.json`` first."""
-    paths = [folder / "reproduction.json", folder / "claims.md"]
-    write_json(paths[0], document, format=FORMAT)
-    write_text(paths[1], claims_markdown(document))
+def write_outputs(document: dict[str, Any], folder: Path) -> list[Path]:
+    """Write what people read into ``folder``; returns the paths, ``claims.md`` first."""
+    paths = [folder / "claims.md"]
+    write_text(paths[0], claims_markdown(document))
     for table in document["tables"]:
         for ending, text in WRITTEN.items():
             path = folder / "tables" / f"{table['name']}.{ending}"
@@ -25,3 +24,10 @@ def write_reproduction(document: dict[str, Any], folder: Path) -> list[Path]:
     for figure in document["figures"]:
         paths += draw_figure(figure, folder / "figures")
     return paths
+
+
+def write_document(document: dict[str, Any], folder: Path) -> Path:
+    """Write ``reproduction.json``: after the other files, so that the time it names has theirs in it."""
+    path = folder / "reproduction.json"
+    write_json(path, document, format=FORMAT)
+    return path

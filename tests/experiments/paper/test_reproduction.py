@@ -12,6 +12,7 @@ from freeat.cli import run
 from freeat.errors import InputError
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
+from freeat.experiments.paper.sessions import sessions
 from freeat.experiments.tasks import Site
 
 
@@ -82,6 +83,11 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert first["failures"] == []
     assert first["seconds"]["taken"] > 0
     assert first["seconds"]["estimated"] > 0
+    (session,) = sessions(next((tmp_path / "store" / "plans").glob("plan-*.json")))
+    assert first["seconds"]["taken"] == pytest.approx(session["seconds"])
+    assert session["began"] < next((tmp_path / "store" / "plans").glob("plan-*.json")).stat().st_mtime
+    drawn = min(path.stat().st_mtime for path in (out / "tables").iterdir())
+    assert session["began"] + session["seconds"] > drawn, "the time holds planning and outputs"
     capsys.readouterr()
 
     assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
@@ -98,6 +104,8 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert not (tmp_path / "store" / "runs" / gone).exists()
     assert so_far["left_out"] == [{"what": "cifar10 linf free-4 seed 1", "reason": "not finished yet"}]
     assert so_far["failures"] == []
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "left out: cifar10 linf free-4 seed 1 (not finished yet)"
     vanilla, _, free = so_far["tables"][0]["rows"]
     assert vanilla == table["rows"][0]
     assert free != table["rows"][2]

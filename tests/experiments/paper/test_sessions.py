@@ -35,6 +35,19 @@ def test_a_session_is_on_disk_after_each_task(tmp_path: Path) -> None:
     assert found["seconds"] >= 0
 
 
+def test_a_session_lasts_from_before_the_plan_until_the_outputs(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    idle, busy = (Session.of(plan, "freeat reproduce all") for _ in range(2))
+    busy.began -= 100.0
+    busy.carried_out()
+    busy.began -= 20.0
+    assert taken([plan]) == pytest.approx(100.0, abs=5)
+    for session in (idle, busy):
+        session.ended()
+    assert taken([plan]) == pytest.approx(120.0, abs=5)
+    assert len(list(sessions(plan))) == 1, "one that only found what was there took no time"
+
+
 def test_a_damaged_session_is_passed_over(tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     write(plan, "a", 1.0, 2.0)

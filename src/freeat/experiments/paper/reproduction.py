@@ -79,17 +79,25 @@ class Reproduction:
         """Keys of the tasks of a plan that are in the store."""
         return frozenset(task.key for task in self.tasks(plan) if task.result() is not None)
 
+    def begin(self) -> Session:
+        """A session of this process, whose time counts from now on."""
+        return Session.of(self.plan_path, shlex.join(["freeat", *sys.argv[1:]]))
+
+    def taken(self) -> float:
+        """Seconds that all sessions at these tasks have taken so far."""
+        return taken(plans_sharing(self.plan_path))
+
     def carry_out(
         self,
         plan: Plan,
         pool: Pool,
         found: frozenset[str],
+        session: Session,
         *,
         on_tick: Callable[[Tick], None] = lambda tick: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> "Iterator[Done[Piece]]":
         """Carry the tasks out that are not ``found`` finished; yields each as it ends."""
-        session = Session.of(self.plan_path, shlex.join(["freeat", *sys.argv[1:]]))
         for done in carry_out(self.tasks(plan), pool, on_tick=on_tick, should_stop=should_stop):
             if done.task.key not in found:
                 session.carried_out()
@@ -110,7 +118,7 @@ class Reproduction:
             **gathered,
             "seconds": {
                 "estimated": plan.seconds,
-                "taken": taken(plans_sharing(self.plan_path)),
+                "taken": self.taken(),
                 "budget": plan.budget,
             },
             "left_out": [asdict(one) for one in (*self.absent, *plan.left_out, *unfinished)],

@@ -18,7 +18,7 @@ FORMAT = 1
 
 @dataclass(kw_only=True)
 class Session:
-    """One process at work on a plan; what it says of itself is on disk after every task."""
+    """One process at work on a plan, from before it is made; what it says of itself is on disk after every task."""
 
     folder: Path
     command: str
@@ -34,6 +34,14 @@ class Session:
     def carried_out(self) -> None:
         """One more task was carried out, not found."""
         self.tasks += 1
+        self._write()
+
+    def ended(self) -> None:
+        """All is done, the tables and figures too; a session that only found what was there leaves no trace."""
+        if self.tasks:
+            self._write()
+
+    def _write(self) -> None:
         words = {
             "command": self.command,
             "began": self.began,

@@ -41,5 +41,6 @@ def _row(entry: Entry, columns: tuple[str, ...]) -> dict[str, Any]:
         "plain": cells(records, columns, "plain") if records else None,
         "above_chance": all(above_chance(record, strove) for record in records) if records else None,
         "collapsed": sum(bool(record.get("collapsed")) for record in records),
+        "seeds": len(records),
         "runs": [run.key for run in entry.runs],
     }
