@@ -5,6 +5,7 @@ from typing import Any
 from freeat.experiments.paper.estimate import seed_cell
 from freeat.experiments.paper.ledger import judge_claims
 from freeat.experiments.paper.published import published_tables
+from freeat.experiments.paper.sufficiency import judge_sufficiency
 
 HELD = 0.3
 
@@ -113,6 +114,7 @@ def document() -> dict[str, Any]:
         "notes": [],
         "left_out": [],
         "failures": [],
+        "sufficiency": judge_sufficiency(made["tables"]),
         **made,
         "claims": judge_claims(made),
     }

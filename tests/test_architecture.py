@@ -82,6 +82,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "experiments.paper.table_claims": JUDGED_BEFORE,
     "experiments.paper.figure_claims": JUDGED_BEFORE,
     "experiments.paper.ledger": JUDGED_BEFORE,
+    "experiments.paper.sufficiency": JUDGED_BEFORE,
 }
 """What a room must not import. Nothing but the command line imports the command line."""
 

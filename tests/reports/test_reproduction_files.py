@@ -15,7 +15,7 @@ from freeat.reports.paper_figures import draw_figure
 from freeat.reports.reproduction import FORMAT, write_document, write_outputs
 from invented_reproduction import document, figures
 
-WHOLE: dict[str, Any] = {"notes": [], "left_out": [], "failures": []}
+WHOLE: dict[str, Any] = {"notes": [], "left_out": [], "failures": [], "sufficiency": []}
 FIGURES = {figure["name"]: figure for figure in figures()}
 
 
@@ -87,6 +87,25 @@ def test_other_units_and_our_own_observation() -> None:
     assert "“" not in text
     assert "in decades" in text
     assert "| not measured |" in text
+
+
+def test_the_ledger_says_first_what_counts() -> None:
+    fits = [
+        {"norm": "l2", "robust_train": 0.948, "least": 0.8, "fits": True},
+        {"norm": "linf", "robust_train": None, "least": 0.5, "fits": None},
+    ]
+    some = [
+        {"data": "svhn", "counts": False, "vanilla": fits, "at_chance": [{"norm": "l2", "label": "free-8"}]},
+        {"data": "cifar10", "counts": None, "vanilla": fits, "at_chance": []},
+    ]
+    head = claims_markdown({**WHOLE, "sufficiency": some, "claims": [claim()]}).split("Each claim")[0]
+    said = (
+        "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are asked for); "
+        "not measured in Linf (at least 50 % are asked for); "
+    )
+    assert f"- SVHN does not count. {said}not above chance: L2 Free-8." in head
+    assert f"- CIFAR-10 cannot be judged yet. {said}every measured algorithm is above chance." in head
+    assert "counts only if" not in claims_markdown({**WHOLE, "claims": [claim()]})
 
 
 def test_what_is_missing_is_told_at_the_end() -> None:

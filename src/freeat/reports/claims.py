@@ -1,12 +1,19 @@
 """The ledger of claims as Markdown: the sentence, the verdicts on the paper's numbers and on ours, and why."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from freeat.reports.paper_names import data_name, label_name, norm_name
 
 VERDICTS = ("confirmed", "refuted", "undecided", "not published")
 DECIMALS = {"points": (100, 1), "exponent": (1, 2), "decades": (1, 2)}
 """By what a statistic is multiplied to be shown, and its digits."""
+
+COUNTS = """\
+What is measured on a data set counts only if Vanilla-10 really fits its training images, without which there is no
+overfitting to compare, and if every algorithm's clean test and robust training accuracy are above chance by their
+intervals:"""
 
 RULES = """\
 Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
@@ -26,14 +33,37 @@ def claims_markdown(document: Mapping[str, Any]) -> str:
         f"| [{claim['id']}](#{claim['id']}) | {counted(claim['published'])} | {counted(claim['measured'])} |"
         for claim in document["claims"]
     )
-    notes = "\n".join(f"- {note}" for note in document["notes"])
-    parts = [title, RULES, notes, summary, *map(_claim, document["claims"]), _missing(document)]
+    parts = [title, _counts(document["sufficiency"]), RULES, _listed(document["notes"]), summary]
+    parts += [*map(_claim, document["claims"]), _missing(document)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _counts(found: Sequence[Mapping[str, Any]]) -> str:
+    return f"{COUNTS}\n\n{_listed(map(_sufficient, found))}" if found else ""
+
+
+def _sufficient(one: Mapping[str, Any]) -> str:
+    """Whether what was measured on a data set counts, and why."""
+    verdict = {True: "counts", False: "does not count", None: "cannot be judged yet"}[one["counts"]]
+    fits = "; ".join(map(_fits, one["vanilla"]))
+    at_chance = "; ".join(f"{norm_name(row['norm'])} {label_name(row['label'])}" for row in one["at_chance"])
+    chance = f"not above chance: {at_chance}" if at_chance else "every measured algorithm is above chance"
+    return f"{data_name(one['data'])} {verdict}. Robust training accuracy of Vanilla-10: {fits}; {chance}."
+
+
+def _fits(fit: Mapping[str, Any]) -> str:
+    asked = f"{norm_name(fit['norm'])} (at least {100 * fit['least']:.0f} % are asked for)"
+    reached = "not measured" if fit["robust_train"] is None else f"{100 * fit['robust_train']:.1f} %"
+    return f"{reached} in {asked}"
 
 
 def _missing(document: Mapping[str, Any]) -> str:
     lines = missing_lines(document)
-    return "## What is missing\n\n" + "\n".join(f"- {line}" for line in lines) if lines else ""
+    return f"## What is missing\n\n{_listed(lines)}" if lines else ""
 
 
 def missing_lines(document: Mapping[str, Any]) -> list[str]:

@@ -108,8 +108,8 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
     assert series["gap"] == pytest.approx([0.15, 0.3, 0.3])
     assert series["seeds"] == 2
     assert series["collapse"] == [
-        {"left": pytest.approx(1.0), "seen": False},
-        {"left": pytest.approx(0.1), "seen": True},
+        {"left": pytest.approx(1.0), "seen": False, "learnt": True},
+        {"left": pytest.approx(0.1), "seen": True, "learnt": True},
     ]
     assert all(
         low < gap < high for low, gap, high in zip(series["low"], series["gap"], series["high"], strict=True)
@@ -217,7 +217,7 @@ def test_a_run_that_never_fitted_anything_has_lost_nothing(tmp_path: Path) -> No
     run = training(tmp_path, "fast")
     finish(run, record(0.0, 0.0))
     series = only_series(document("curves", entry("figure-11", "fast-7/255", [run])))
-    assert series["collapse"] == [{"left": 1.0, "seen": False}]
+    assert series["collapse"] == [{"left": 1.0, "seen": False, "learnt": False}]
     assert all(math.isfinite(value) for value in series["low"])
 
 
@@ -283,3 +283,22 @@ def test_what_runs_want_to_be_known_stands_by_the_tables_they_are_in(tmp_path: P
     stand_in, step = made["notes"]
     assert [table["notes"] for table in made["tables"]] == [[stand_in, step], [stand_in]]
     assert made["runs"][runs[0].key]["notes"] == [stand_in]
+
+
+def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
+    learnt, lost = training(tmp_path, "free-4"), training(tmp_path, "vanilla-10")
+    standard = training(tmp_path, "erm")
+    norms_seen = norms(0.1, b0=5)
+    for run, robust in ((learnt, 0.5), (lost, 0.1), (standard, 0.0)):
+        finish(run, record(robust, robust, **norms_seen))
+    for kind, where in (("curves", "figure-1"), ("size", "figure-4"), ("norms", "figure-12")):
+        for run, expected in ((learnt, True), (lost, False), (standard, True)):
+            series = only_series(document(kind, entry(where, run.spec.algorithm, [run], n=256)))
+            assert series["above_chance"] is expected, (kind, run.name)
+    for source, target, expected in (
+        (learnt, standard, True), (lost, standard, False), (standard, lost, False)
+    ):  # fmt: skip
+        task = transferring(source, target, learnt)
+        finish_measurement(task, {(target.key, 0.5): 0.5, (learnt.key, 0.5): 0.5})
+        one = entry("figure-9", "free-4", [source], measurements=(task,), targets=(target,))
+        assert only_series(document("radius", one))["above_chance"] is expected

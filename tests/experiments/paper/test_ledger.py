@@ -298,6 +298,58 @@ def test_the_order_of_the_smallest_gradient(smallest: list[float], verdict: str)
     assert rows["cifar10 l2 free-4"]["verdict"] == verdict
 
 
+AT_CHANCE = {"above_chance": False}
+
+
+def test_models_at_chance_decide_nothing_in_figures_either() -> None:
+    """The reason is that of the tables."""
+    curves = panel(curve("vanilla-10", [0.5], [100]) | AT_CHANCE, curve("free-4", [0.2], [100]))
+    radii = panel(
+        *(radius_series(label, [0.5, 0.4]) for label in ("vanilla-10", "fast")),
+        radius_series("free-4", [0.2, 0.1]) | AT_CHANCE,
+    )
+    sizes = panel(
+        *(
+            {"label": label, "n": [256, 1024], "gap": [0.4, 0.2]} | AT_CHANCE
+            for label in ("vanilla-10", "free-4")
+        )
+    )
+    norms = panel({"label": "free-4", "smallest_of_seeds": [1.0] * 3} | AT_CHANCE)
+    for name, shown, claim in (
+        ("figure-1", curves, "free-gap-smaller-throughout"),
+        ("figure-2", radii, "free-withstands-square"),
+        ("figure-2", radii, "not-gradient-masking"),
+        ("figure-3", radii | {"panel": "from free-4"}, "free-withstands-transfer"),
+        ("figure-4", sizes, "gap-falls-faster-in-n"),
+        ("figure-9", radii, "free-transfers-better"),
+        ("figure-12", norms, "gradient-norm-bounded-below"),
+    ):
+        rows = by_id(figure(name, shown))[claim]
+        assert rows, claim
+        for found in rows.values():
+            assert (found["verdict"], found["statistic"]) == ("undecided", None), claim
+            assert "did not get above chance: its numbers say nothing" in found["detail"], claim
+
+
+def test_masking_is_not_judged_by_a_row_at_chance() -> None:
+    made = figure(
+        "figure-2", panel(radius_series("free-4", [0.6, 0.5]), radius_series("vanilla-10", [0.5, 0.3]))
+    )
+    made["tables"] = tables(row("free-4", [0.2] * 3, above_chance=False))["tables"]
+    found = by_id(made)["not-gradient-masking"]["cifar10 l2"]
+    assert (found["verdict"], found["statistic"]) == ("undecided", None)
+
+
+def test_a_collapsed_run_is_at_chance_and_one_that_never_learnt_has_not_collapsed() -> None:
+    def verdict(learnt: bool) -> str:
+        runs = [{"left": 0.02, "seen": True, "learnt": learnt}] * 3
+        series = {"label": "fast-10/255", "collapse": runs} | AT_CHANCE
+        rows = by_id(figure("figure-11", panel(series, norm="linf")))["fast-collapses"]
+        return str(rows["cifar10 linf fast-10/255"]["verdict"])
+
+    assert (verdict(True), verdict(False)) == ("confirmed", "undecided")
+
+
 def test_a_panel_that_two_figures_share_is_judged_once() -> None:
     one = panel(curve("vanilla-10", [0.5], [100]), curve("free-4", [0.2], [100]))
     document = {

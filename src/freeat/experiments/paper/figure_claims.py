@@ -5,7 +5,14 @@ from collections.abc import Iterator, Sequence
 
 from freeat.experiments.paper.estimate import Estimate, average, exponent, seed_cell
 from freeat.experiments.paper.evidence import Evidence, Panel, Series, points
-from freeat.experiments.paper.findings import Finding, all_positive, lacking, positive
+from freeat.experiments.paper.findings import (
+    Finding,
+    all_positive,
+    at_chance,
+    lacking,
+    positive,
+    unmeasured,
+)
 from freeat.experiments.paper.labels import (
     FAST,
     FAST_LONG_STEP,
@@ -29,9 +36,14 @@ TINIEST = 1e-6
 """Smaller norms count as this: how far below the order they lie decides nothing, and zero has no logarithm."""
 
 
-def _missing(panel: Panel, *labels: str) -> str | None:
-    absent = [label for label in labels if label not in panel.series]
-    return f"{absent[0]} was not measured" if absent else None
+def _reason(panel: Panel, *labels: str) -> str | None:
+    """Why series of a panel cannot be compared, if so."""
+    for label in labels:
+        if label not in panel.series:
+            return unmeasured(label)
+        if panel.series[label].get("above_chance") is False:
+            return at_chance(label)
+    return None
 
 
 def free_gap_smaller_throughout(evidence: Evidence) -> Iterator[Finding]:
@@ -41,7 +53,7 @@ def free_gap_smaller_throughout(evidence: Evidence) -> Iterator[Finding]:
             title = f"{panel.title} {label}"
             if label not in panel.series:
                 continue
-            if reason := _missing(panel, VANILLA):
+            if reason := _reason(panel, VANILLA, label):
                 yield lacking(title, reason)
                 continue
             pairs = _at_equal_updates(panel.series[VANILLA], panel.series[label])
@@ -84,7 +96,7 @@ def _at_each_radius(title: str, differences: Sequence[tuple[float, Estimate]], w
 def free_withstands_square(evidence: Evidence) -> Iterator[Finding]:
     """Free's accuracy minus Vanilla's at each radius: the smallest."""
     for panel in evidence.panels("figure-2", "figure-6"):
-        if reason := _missing(panel, FREE, VANILLA):
+        if reason := _reason(panel, FREE, VANILLA):
             yield lacking(panel.title, reason)
             continue
         free, vanilla = panel.series[FREE], panel.series[VANILLA]
@@ -99,12 +111,12 @@ def free_withstands_transfer(evidence: Evidence) -> Iterator[Finding]:
     for block in dict.fromkeys((panel.data, panel.norm) for panel in panels):
         title = " ".join(block)
         sources = [panel for panel in panels if (panel.data, panel.norm) == block]
-        whole = [panel for panel in sources if not _missing(panel, FREE, VANILLA)]
-        if len(whole) < len(sources):
-            yield lacking(title, "free-4 or vanilla-10 was not measured against every source")
+        reasons = [f"{panel.panel}: {why}" for panel in sources if (why := _reason(panel, FREE, VANILLA))]
+        if reasons:
+            yield lacking(title, reasons[0])
             continue
         by_radius: dict[float, list[Estimate]] = {}
-        for panel in whole:
+        for panel in sources:
             for eps, difference in _along_radii(panel.series[FREE], panel.series[VANILLA]):
                 by_radius.setdefault(eps, []).append(difference)
         means = [(eps, average(found)) for eps, found in by_radius.items() if len(found) == len(sources)]
@@ -118,8 +130,14 @@ def not_gradient_masking(evidence: Evidence) -> Iterator[Finding]:
     """
     for panel in evidence.panels("figure-2", "figure-6"):
         row = evidence.row(MAIN, panel.data, panel.norm, FREE)
-        if (reason := _missing(panel, FREE, VANILLA)) or row is None or not row.cells:
-            yield lacking(panel.title, reason or f"{FREE} was not measured by PGD")
+        if reason := _reason(panel, FREE, VANILLA):
+            yield lacking(panel.title, reason)
+            continue
+        if row is None or not row.cells:
+            yield lacking(panel.title, f"{unmeasured(FREE)} by PGD")
+            continue
+        if not row.trained:
+            yield lacking(panel.title, at_chance(FREE))
             continue
         eps = radius(panel.data, panel.norm)
         free, vanilla = (
@@ -140,7 +158,7 @@ def free_transfers_better(evidence: Evidence) -> Iterator[Finding]:
     for panel in evidence.panels("figure-8", "figure-9"):
         for rival in (VANILLA, FAST):
             title = f"{panel.title} against {rival}"
-            if reason := _missing(panel, FREE, rival):
+            if reason := _reason(panel, FREE, rival):
                 yield lacking(title, reason)
                 continue
             differences = _along_radii(panel.series[rival], panel.series[FREE])
@@ -154,7 +172,7 @@ def gap_falls_faster_in_n(evidence: Evidence) -> Iterator[Finding]:
             if label not in panel.series:
                 continue
             title = f"{panel.title} {label}"
-            if reason := _missing(panel, VANILLA):
+            if reason := _reason(panel, VANILLA, label):
                 yield lacking(title, reason)
                 continue
             own, other = (
@@ -172,10 +190,13 @@ def fast_collapses(evidence: Evidence) -> Iterator[Finding]:
     for panel in evidence.panels("figure-11"):
         for label, sign in ((FAST_LONG_STEP, -1), (FAST_SHORT_STEP, 1)):
             title = f"{panel.title} {label}"
-            if reason := _missing(panel, label):
-                yield lacking(title, reason)
+            if label not in panel.series:
+                yield lacking(title, unmeasured(label))
                 continue
             runs = panel.series[label]["collapse"]
+            if any(run.get("learnt") is False for run in runs):  # at its end a collapsed run is at chance
+                yield lacking(title, at_chance(label))
+                continue
             left = Estimate.of_cell(seed_cell([run["left"] for run in runs], [0.0] * len(runs)))
             seen = sum(run["seen"] for run in runs)
             detail = f"{100 * left.value:.0f} % of its best robust training accuracy is left; "
@@ -187,6 +208,9 @@ def gradient_norm_bounded_below(evidence: Evidence) -> Iterator[Finding]:
     """The logarithm of the smallest ‖∇_δ h‖ of a run, above the order of 10⁻³."""
     for panel in evidence.panels("figure-12"):
         for label, series in panel.series.items():
+            if reason := _reason(panel, label):
+                yield lacking(f"{panel.title} {label}", reason)
+                continue
             logs = [math.log10(max(least, TINIEST)) for least in series["smallest_of_seeds"]]
             order = Estimate.of_cell(seed_cell(logs, [0.0] * len(logs)))
             detail = f"smallest norm {min(series['smallest_of_seeds']):.1e}"

@@ -13,8 +13,16 @@ from freeat.experiments.paper.estimate import (
     seed_cell,
 )
 from freeat.experiments.paper.experiment import Entry, Experiment
-from freeat.experiments.paper.records import Record, evaluations, finished, over_seeds, record_at
-from freeat.experiments.tasks import Measurement, Transferring
+from freeat.experiments.paper.records import (
+    Record,
+    above_chance,
+    all_above_chance,
+    evaluations,
+    finished,
+    over_seeds,
+    record_at,
+)
+from freeat.experiments.tasks import Measurement, Training, Transferring
 
 Series = dict[str, Any]
 TENTHS = 10
@@ -50,9 +58,17 @@ def _place(entry: Entry, panel: str | None = None) -> Place:
 def curves(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
     """Figures 1, 5, 11: robust errors and their gap against the updates, on the augmented view as the paper's."""
     for entry in entries:
-        histories = [evaluations(run) for run in finished(entry.runs)]
+        histories = {run: evaluations(run) for run in finished(entry.runs)}
         if histories:
-            yield _place(entry), {"label": entry.label, **_curve(histories)}
+            yield (
+                _place(entry),
+                {
+                    "label": entry.label,
+                    "above_chance": all_above_chance(histories),
+                    **_curve(list(histories.values())),
+                    "collapse": [_collapse(run, history) for run, history in histories.items()],
+                },
+            )
 
 
 def _curve(histories: Sequence[Sequence[Record]]) -> Series:
@@ -70,7 +86,6 @@ def _curve(histories: Sequence[Sequence[Record]]) -> Series:
         "gap": [cell["mean"] for cell in columns["gap"]],
         **_errors(columns["gap"]),
         "images": [record["test"]["n"] for record in first],
-        "collapse": [_collapse(history) for history in histories],
     }
 
 
@@ -81,12 +96,16 @@ def _errors(column: Sequence[Cell]) -> Series:
     return {**kept, "seeds_at": seeds, "seeds": min(seeds)}
 
 
-def _collapse(history: Sequence[Record]) -> dict[str, Any]:
-    """How much of its best robust training accuracy a run has at the end, and whether it was seen to collapse."""
+def _collapse(run: Training, history: Sequence[Record]) -> dict[str, Any]:
+    """How much of its best robust training accuracy a run has at the end, and whether it was seen to collapse.
+
+    ``learnt``: it was above chance at some point; a run that never was has nothing to lose.
+    """
     robust = [record["train"]["robust_accuracy"] for record in history]
     return {
         "left": robust[-1] / max(robust) if max(robust) else 1.0,
         "seen": any(record.get("collapsed") for record in history),
+        "learnt": any(above_chance(run, record) for record in history),
     }
 
 
@@ -94,11 +113,14 @@ def radii(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
     """Figures 2, 3, 6 to 9: accuracy against the radius, over the seeds that were measured."""
     for entry in entries:
         panels: dict[str, list[Mapping[str, Any]]] = {}
+        opened: dict[str, set[Training]] = {}
         for measurement in entry.measurements:
             for panel, cell in _cells(entry, measurement):
                 panels.setdefault(panel, []).append(cell)
+                opened.setdefault(panel, set()).update(_opened(entry, measurement))
         for panel, found in panels.items():
-            yield _place(entry, panel), {"label": entry.label, **_against_radius(found)}
+            learnt = {"above_chance": all_above_chance(opened[panel])}
+            yield _place(entry, panel), {"label": entry.label, **learnt, **_against_radius(found)}
 
 
 def _cells(entry: Entry, measurement: Measurement) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -114,6 +136,12 @@ def _cells(entry: Entry, measurement: Measurement) -> Iterator[tuple[str, Mappin
     for cell in result["cells"] if result else ():
         if cell["split"] == "test" and cell["model"] in entry.judged:
             yield panel, cell
+
+
+def _opened(entry: Entry, measurement: Measurement) -> Iterator[Training]:
+    """The runs that an entry's part of a measurement says something about: whose model was judged, or attacked."""
+    made_on = measurement.source if isinstance(measurement, Transferring) else None
+    yield from (run for run in measurement.runs if run == made_on or run.key in entry.judged)
 
 
 def _against_radius(found: Sequence[Mapping[str, Any]]) -> Series:
@@ -137,11 +165,13 @@ def _against_radius(found: Sequence[Mapping[str, Any]]) -> Series:
 def sizes(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
     """Figures 4, 10: the gap against the number of training images, and its exponent."""
     by_series: dict[tuple[Place, str], dict[int, Cell]] = {}
+    learnt: dict[tuple[Place, str], bool] = {}
     for entry in entries:
         records = [r for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
         if records and entry.n is not None:
-            column = by_series.setdefault((_place(entry), entry.label), {})
-            column[entry.n] = over_seeds(records, "robust_gap", "augmented")
+            series = _place(entry), entry.label
+            by_series.setdefault(series, {})[entry.n] = over_seeds(records, "robust_gap", "augmented")
+            learnt[series] = learnt.get(series, True) and all_above_chance(entry.runs)
     for (place, label), column in by_series.items():
         numbers = sorted(column)
         ordered = [column[n] for n in numbers]
@@ -150,6 +180,7 @@ def sizes(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
             place,
             {
                 "label": label,
+                "above_chance": learnt[place, label],
                 "n": numbers,
                 "gap": [cell["mean"] for cell in ordered],
                 **_errors(ordered),
@@ -168,13 +199,14 @@ def _with_interval(estimate: Estimate | None) -> dict[str, float] | None:
 def norms(entries: Sequence[Entry]) -> Iterator[tuple[Place, Series]]:
     """Figure 12: how many images had which ‖∇_δ h‖ when, over all seeds, and the smallest so far."""
     for entry in entries:
-        histories = [
-            [record for record in evaluations(run) if record.get("gradient_norms")]
+        histories = {
+            run: history
             for run in finished(entry.runs)
-        ]
-        histories = [history for history in histories if history]
+            if (history := [record for record in evaluations(run) if record.get("gradient_norms")])
+        }
         if histories:
-            yield _place(entry), {"label": entry.label, **_heat(histories)}
+            learnt = {"above_chance": all_above_chance(histories)}
+            yield _place(entry), {"label": entry.label, **learnt, **_heat(list(histories.values()))}
 
 
 def _heat(histories: Sequence[Sequence[Record]]) -> Series:

@@ -55,6 +55,14 @@ def lacking(panel: str, reason: str) -> Finding:
     return Finding(panel=panel, detail=reason)
 
 
+def unmeasured(name: str) -> str:
+    return f"{name} was not measured"
+
+
+def at_chance(name: str) -> str:
+    return f"{name} did not get above chance: its numbers say nothing"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pair:
     """Two algorithms in one block of the tables."""
@@ -72,9 +80,9 @@ class Pair:
         """Why the two cannot be compared, if so."""
         for row, name in zip((self.one, self.other), self.names, strict=True):
             if row is None or not row.cells:
-                return f"{name} was not measured"
+                return unmeasured(name)
             if not row.trained:
-                return f"{name} did not get above chance: its numbers say nothing"
+                return at_chance(name)
         return None
 
     def cells(self, column: str, other_column: str) -> tuple[Estimate, Estimate]:

@@ -13,6 +13,7 @@ from freeat.experiments.paper.origins import (
     distinct_notes,
     runs_behind,
 )
+from freeat.experiments.paper.sufficiency import judge_sufficiency
 from freeat.experiments.paper.table_rows import gather_table
 
 
@@ -34,6 +35,7 @@ def gather(
         "commits": distinct(made, "commit"),
         "machines": distinct(made, "machine"),
         "notes": distinct_notes(runs.values()),
+        "sufficiency": judge_sufficiency(tables),
         "tables": tables,
         "figures": figures,
         "claims": judge_claims({"tables": tables, "figures": figures}),

@@ -1,7 +1,7 @@
 """What a finished run says at a point of its training: accuracies, gaps, and the error the images leave in them."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -84,14 +84,20 @@ def cells(records: Sequence[Record], columns: Sequence[str], view: View) -> dict
     return {column: over_seeds(records, column, view) for column in columns}
 
 
-def above_chance(record: Record, trained_on: Literal["clean", "robust"] = "robust") -> bool:
-    """Whether the run trained: the training accuracy it strove for and clean test accuracy above chance.
+def above_chance(run: Training, record: Record) -> bool:
+    """Whether the run had learnt by then: the training accuracy it strives for and clean test accuracy above chance.
 
-    Both by their intervals. A model trained without an adversary strove for clean accuracy.
+    Both by their intervals. A model trained without an adversary strives for clean accuracy.
     """
+    strives_for = "clean" if parse_algorithm(run.spec.algorithm).family == "erm" else "robust"
     chance = 1 / len(record["train"]["per_class"])
-    for split, kind in (("train", trained_on), ("test", "clean")):
+    for split, kind in (("train", strives_for), ("test", "clean")):
         n = record[split]["n"]
         if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance:
             return False
     return True
+
+
+def all_above_chance(runs: Iterable[Training]) -> bool:
+    """Whether all of these that are finished had learnt at their end."""
+    return all(above_chance(run, result) for run in runs if (result := run.result()) is not None)

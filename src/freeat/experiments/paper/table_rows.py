@@ -1,9 +1,8 @@
 """The rows of a table: what was measured, in both views of the training images, beside what was published."""
 
-from typing import Any, Literal
+from typing import Any
 
 from freeat.experiments.paper.experiment import Entry, Experiment
-from freeat.experiments.paper.labels import ERM
 from freeat.experiments.paper.origins import distinct_notes
 from freeat.experiments.paper.published import published_tables
 from freeat.experiments.paper.records import above_chance, cells, finished, record_at
@@ -30,8 +29,8 @@ def gather_table(experiment: Experiment) -> dict[str, Any]:
 
 
 def _row(entry: Entry, columns: tuple[str, ...]) -> dict[str, Any]:
-    records = [r for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
-    strove: Literal["clean", "robust"] = "clean" if entry.label == ERM else "robust"
+    read = [(run, r) for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
+    records = [record for _, record in read]
     return {
         "data": entry.data,
         "norm": entry.norm,
@@ -39,7 +38,7 @@ def _row(entry: Entry, columns: tuple[str, ...]) -> dict[str, Any]:
         "at": entry.at,
         "measured": cells(records, columns, "augmented") if records else None,
         "plain": cells(records, columns, "plain") if records else None,
-        "above_chance": all(above_chance(record, strove) for record in records) if records else None,
+        "above_chance": all(above_chance(run, record) for run, record in read) if read else None,
         "collapsed": sum(bool(record.get("collapsed")) for record in records),
         "seeds": len(records),
         "runs": [run.key for run in entry.runs],
