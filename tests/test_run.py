@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 import torch
 
+from freeat.data import load
 from freeat.errors import InputError
 from freeat.fitting import Stopped
 from freeat.judgement import judge_run
 from freeat.lease import LeaseLost, leased
 from freeat.machine import arithmetic, resolve_device
+from freeat.opening import open_model
 from freeat.spec import EvalSpec
 from freeat.store import RunFolder
 from small_runs import carry_out, outcome, timeless
@@ -39,6 +41,11 @@ RESUMED: dict[str, dict[str, Any]] = {
     "independent": {"sampling": "independent", "micro_batch": 5},
     "normalized": {"normalize": "mean=0.5;std=0.25", "model": "mlp-w12-silu"},
 }
+
+
+def test_a_result_names_the_weights_that_are_opened(tmp_path: Path) -> None:
+    result = carry_out(tmp_path / "run", model="cnn-w4", ema=0.9)
+    assert result["weights"] == open_model(tmp_path / "run", load("digits")).digest
 
 
 def every(n: int) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ import torch
 from freeat.assembly import Place, assemble
 from freeat.errors import InputError
 from freeat.fitting import Fit
+from freeat.initial import weights_digest
 from freeat.lease import Lease, check_free, leased
 from freeat.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.precision import Precision
@@ -58,7 +59,8 @@ def execute(
             final = _carried_out(fit, folder)
             lease.check()
             notes = [*facts["data"]["notes"], *facts["notes"]]
-            folder.publish_result(final | {"identity": spec.identity, "notes": notes})
+            about = {"identity": spec.identity, "weights": weights_digest(fit.learner.model), "notes": notes}
+            folder.publish_result(final | about)
             folder.checkpoints.clear()
     return folder.result or {}
 

@@ -101,6 +101,11 @@ class RunFolder:
         return document
 
     @property
+    def data_digest(self) -> str | None:
+        """The digest of the data that the run was begun with, None before that."""
+        return str(self.description["data"]["digest"]) if self.exists else None
+
+    @property
     def spec(self) -> TrainSpec:
         return TrainSpec.of(self.description["spec"])
 

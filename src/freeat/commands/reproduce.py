@@ -105,6 +105,7 @@ def reproduce(
         _publish(work, work.document(work.begun_plan(), []), folder, as_json)
         return 0
     session = work.begin()
+    work.check_data()
     plan = work.plan()
     options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}
     try:

@@ -77,7 +77,10 @@ def show(context: click.Context, run: str, store: Path | None, as_json: bool) ->
 def delete(
     context: click.Context, names: tuple[str, ...], store: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete runs, with all that was measured in their folders. A run that is being trained is left alone."""
+    """Delete runs, with all that was measured in their folders. A run that is being trained is left alone.
+
+    What `freeat reproduce` measured on a deleted run no longer counts, and is measured again when it is needed.
+    """
     from freeat.experiments.inventory import delete_run
 
     found = {run.folder.path: run for run in (_find(context, store, name) for name in names)}

@@ -17,6 +17,7 @@ from freeat.attacks.matrix import transfer_models
 from freeat.attacks.names import parse_attack
 from freeat.attacks.plan import Plan
 from freeat.data import load
+from freeat.errors import InputError
 from freeat.files import read_json, write_json
 from freeat.fitting import Stopped
 from freeat.lease import leased
@@ -96,6 +97,14 @@ class Training:
     def threads(self) -> int:
         return self.spec.threads or 1
 
+    @property
+    def data_digest(self) -> str | None:
+        """Of the data it was begun with; None where it was not begun, or its description is damaged."""
+        try:
+            return self.folder.data_digest
+        except InputError:
+            return None
+
     def result(self) -> dict[str, Any] | None:
         return self.folder.result
 
@@ -136,7 +145,7 @@ class Attacking:
         return self.target.threads
 
     def result(self) -> dict[str, Any] | None:
-        return _stored(self.target.site, self.key)
+        return _stored(self)
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
         return _measure(self, self._attack, watcher, should_stop)
@@ -184,7 +193,7 @@ class Transferring:
         return self.targets[0]
 
     def result(self) -> dict[str, Any] | None:
-        return _stored(self.source.site, self.key)
+        return _stored(self)
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
         return _measure(self, self._transfer, watcher, should_stop)
@@ -206,7 +215,7 @@ def _measure(
 ) -> dict[str, Any]:
     """Open the models, measure, publish; finished cells are found again after an interruption."""
     site, spec = task.target.site, task.target.spec
-    folder = site.store / "measurements" / task.key
+    folder = _home(task)
     folder.mkdir(parents=True, exist_ok=True)
     with leased(folder) as lease, arithmetic(threads=task.threads, deterministic=spec.deterministic):
         if (found := task.result()) is not None:
@@ -232,14 +241,39 @@ def _measure(
 
         outcome = measure(opened, plan, watch)
         lease.check()
-        document = {"name": task.name, **outcome, **provenance(device)}
+        weights = {model.name: model.digest for model in opened}
+        document = {"name": task.name, "weights": weights, **outcome, **provenance(device)}
         write_json(folder / "result.json", document, format=FORMAT)
     return task.result() or {}
 
 
-def _stored(site: Site, key: str) -> dict[str, Any] | None:
-    path = site.store / "measurements" / key / "result.json"
-    return read_json(path, format=FORMAT) if path.is_file() else None
+def _stored(task: Measurement) -> dict[str, Any] | None:
+    """What was measured, if it was on the weights that are there now."""
+    path = _home(task) / "result.json"
+    document = read_json(path, format=FORMAT) if path.is_file() else None
+    return document if document is not None and _still_holds(document, task.runs) else None
+
+
+def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
+    """Whether its runs are all finished, with the weights it opened; where a digest is not known they pass."""
+    opened = document.get("weights") or _weights_of_cells(document["cells"])
+    for run in runs:
+        result = run.result()
+        if result is None:
+            return False
+        before, now = opened.get(run.key), result.get("weights")
+        if before is not None and now is not None and before != now:
+            return False
+    return True
+
+
+def _weights_of_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The weights of the models that were judged, for results that name no others."""
+    return {cell["model"]: cell["weights"] for cell in cells if "weights" in cell}
+
+
+def _home(task: Measurement) -> Path:
+    return task.target.site.store / "measurements" / task.key
 
 
 def _digest(words: Mapping[str, Any]) -> str:

@@ -122,6 +122,8 @@ def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
         Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5, 0.25), n=500)
         for run in runs
     ]
+    for run in runs:
+        finish(run, record(0.5, 0.3))
     for attack, accuracy in zip(attacks[:2], (0.3, 0.4), strict=True):
         finish_measurement(
             attack, {(attack.target.key, 0.5): accuracy, (attack.target.key, 0.25): accuracy + 0.2}
@@ -142,6 +144,8 @@ def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> Non
     """A measurement holds all targets; each entry takes its own."""
     free, fast = training(tmp_path, "free-4"), training(tmp_path, "fast")
     sources = [training(tmp_path, "vanilla-10", 1), training(tmp_path, "free-4", 1)]
+    for run in (free, fast, *sources):
+        finish(run, record(0.5, 0.3))
     tasks = tuple(transferring(source, free, fast) for source in sources)
     for task, accuracy in zip(tasks, (0.6, 0.5), strict=True):
         finish_measurement(task, {(free.key, 0.5): accuracy, (fast.key, 0.5): accuracy - 0.1})
@@ -160,6 +164,8 @@ def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> Non
 def test_standard_targets_have_a_panel_for_each_network(tmp_path: Path) -> None:
     source = training(tmp_path, "free-4")
     targets = [training(tmp_path, "erm", model=model) for model in ("resnet18", "resnet50")]
+    for run in (source, *targets):
+        finish(run, record(0.5, 0.3))
     task = transferring(source, *targets)
     finish_measurement(task, {(targets[0].key, 0.5): 0.7, (targets[1].key, 0.5): 0.8})
     entries = [
@@ -302,3 +308,22 @@ def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
         finish_measurement(task, {(target.key, 0.5): 0.5, (learnt.key, 0.5): 0.5})
         one = entry("figure-9", "free-4", [source], measurements=(task,), targets=(target,))
         assert only_series(document("radius", one))["above_chance"] is expected
+
+
+@pytest.mark.parametrize("named", ["weights", "cells"])
+def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path, named: str) -> None:
+    """Results from before weights were named have them in their cells."""
+    run = training(tmp_path, "free-4")
+    attack = Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5,), n=5)
+    finish(run, record(0.5, 0.3, weights="old"))
+    facts: dict[str, Any] = {"weights": {run.key: "old"}}
+    if named == "cells":
+        facts = {"cells": [{"model": run.key, "weights": "old"}]}
+    finish_measurement(attack, {(run.key, 0.5): 0.3}, **facts)
+    assert attack.result() is not None
+    run.folder.publish_result(record(0.5, 0.3, weights="new"))
+    assert attack.result() is None
+    run.folder.publish_result(record(0.5, 0.3))
+    assert attack.result() is not None, "a run from before weights were named may be the one"
+    (run.folder.path / "result.json").unlink()
+    assert attack.result() is None, "a run that was deleted takes what was measured on it along"

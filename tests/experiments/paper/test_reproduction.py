@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from freeat.cli import run
+from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
 from freeat.experiments.paper.sessions import sessions
 from freeat.experiments.tasks import Site
+from invented_runs import describe
 
 
 def stand_in(folder: Path, name: str, n: int) -> None:
@@ -110,6 +112,21 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert vanilla == table["rows"][0]
     assert free != table["rows"][2]
     assert free["measured"]
+
+
+def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
+    stand_in(tmp_path, "svhn", 300)
+    work = prepare(["table-4"], HOUR, Site(store=tmp_path / "store", data_dir=tmp_path))
+    work.check_data()
+    run = work.experiments[0].entries[0].runs[0]
+    digest = load("svhn", data_dir=tmp_path).digest
+    describe(run, data={"name": "svhn", "digest": digest})
+    work.check_data()
+    stand_in(tmp_path, "svhn", 310)
+    with pytest.raises(
+        InputError, match=r"svhn is not what svhn l2 vanilla-7 seed 0 .* choose another --store"
+    ):
+        work.check_data()
 
 
 def test_so_far_needs_something_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from freeat.data import load
 from freeat.data.catalogue import available
 from freeat.data.location import data_folder
 from freeat.data.miniatures import write_miniatures
@@ -25,7 +26,7 @@ from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
-from freeat.experiments.tasks import Site
+from freeat.experiments.tasks import Site, Training
 from freeat.machine import provenance, resolve_device, usable_cores
 
 MINIATURE_IMAGES = 32
@@ -49,6 +50,19 @@ class Reproduction:
     @property
     def plan_path(self) -> Path:
         return plan_path(self.site.store, self.scale.name, self.wishes)
+
+    def check_data(self) -> None:
+        """Refuse other data than the runs in the store were begun with: nothing there could be reused or continued."""
+        runs = [wish.task for wish in self.wishes if isinstance(wish.task, Training)]
+        begun = [(run, digest) for run in runs if (digest := run.data_digest) is not None]
+        for name in dict.fromkeys(run.spec.data for run, _ in begun):
+            now = load(name, data_dir=self.site.data_dir).digest
+            for run, before in begun:
+                if run.spec.data == name and before != now:
+                    raise InputError(
+                        f"{name} is not what {run.name} in {run.folder.path} was begun with "
+                        f"({before[:12]} → {now[:12]}): restore the data, or choose another --store"
+                    )
 
     def make_plan(self) -> tuple[Plan, dict[str, Any]]:
         """The plan as this machine's speed suggests it, and what was measured for it. Writes nothing."""
