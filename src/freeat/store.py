@@ -103,7 +103,12 @@ class RunFolder:
     @property
     def data_digest(self) -> str | None:
         """The digest of the data that the run was begun with, None before that."""
-        return str(self.description["data"]["digest"]) if self.exists else None
+        if not self.exists:
+            return None
+        data = self.description.get("data")
+        if data is None or "digest" not in data:
+            raise InputError(f"{self.path / 'run.json'} is damaged: it lacks the data's digest")
+        return str(data["digest"])
 
     @property
     def spec(self) -> TrainSpec:
@@ -143,7 +148,8 @@ class RunFolder:
         """The records in order, without a line that is still being written."""
         if self.history_path.exists():
             *whole, _ = self.history_path.read_text(encoding="utf-8", errors="replace").split("\n")
-            yield from map(json.loads, whole)
+            for number, line in enumerate(whole, 1):
+                yield _record(line, f"{self.history_path}, line {number}")
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """The weights under a name: ``model`` (the last), ``ema``, ``best``."""
@@ -166,6 +172,16 @@ class RunFolder:
     def result(self) -> dict[str, Any] | None:
         path = self.path / "result.json"
         return read_json(path, format=FORMAT) if path.is_file() else None
+
+
+def _record(line: str, where: str) -> Record:
+    try:
+        record = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is damaged: {error}") from None
+    if not isinstance(record, dict):
+        raise InputError(f"{where} is damaged: it holds no record")
+    return record
 
 
 def _left_over(path: Path) -> bool:

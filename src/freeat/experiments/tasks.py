@@ -5,7 +5,8 @@ Whoever asks for the same piece finds it done, or waits for the process that is 
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +19,7 @@ from freeat.attacks.names import parse_attack
 from freeat.attacks.plan import Plan
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.files import read_json, write_json
+from freeat.files import NewerFormat, read_json, write_json
 from freeat.fitting import Stopped
 from freeat.lease import leased
 from freeat.machine import arithmetic, provenance, resolve_device
@@ -55,6 +56,23 @@ class Task(Protocol):
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Do it, or go on with it; raises ``lease.Busy`` where another process is at it."""
+
+
+def found_result(task: Task) -> dict[str, Any] | None:
+    """What came out of a task, None also where its files are damaged: ``damage`` says so, once, for all who ask."""
+    try:
+        return task.result()
+    except InputError:
+        return None
+
+
+def damage(task: Task) -> str | None:
+    """Why what came out of a task cannot be read, if so."""
+    try:
+        task.result()
+    except InputError as error:
+        return str(error)
+    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +124,13 @@ class Training:
             return None
 
     def result(self) -> dict[str, Any] | None:
-        return self.folder.result
+        """What came out, where all of the run can be read that tables and figures are made of."""
+        with _kept_whole(self.folder.path):
+            result = self.folder.result
+            if result is not None:
+                _check_has(result, ("train", "test", "update", "seconds"), self.folder.path / "result.json")
+                _ = self.folder.data_digest, list(self.folder.history())
+            return result
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
         place = self.site.place(self.key)
@@ -250,21 +274,41 @@ def _measure(
 def _stored(task: Measurement) -> dict[str, Any] | None:
     """What was measured, if it was on the weights that are there now."""
     path = _home(task) / "result.json"
-    document = read_json(path, format=FORMAT) if path.is_file() else None
-    return document if document is not None and _still_holds(document, task.runs) else None
+    if not path.is_file():
+        return None
+    with _kept_whole(path.parent):
+        document = read_json(path, format=FORMAT)
+        _check_has(document, ("cells",), path)
+    return document if _still_holds(document, task.runs) else None
 
 
 def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
     """Whether its runs are all finished, with the weights it opened; where a digest is not known they pass."""
     opened = document.get("weights") or _weights_of_cells(document["cells"])
     for run in runs:
-        result = run.result()
+        result = found_result(run)
         if result is None:
             return False
         before, now = opened.get(run.key), result.get("weights")
         if before is not None and now is not None and before != now:
             return False
     return True
+
+
+@contextmanager
+def _kept_whole(folder: Path) -> Iterator[None]:
+    """Damaged files of a folder are refused with the remedy."""
+    try:
+        yield
+    except NewerFormat:
+        raise
+    except InputError as error:
+        raise InputError(f"{error}; restore it, or delete {folder} to have it made again") from None
+
+
+def _check_has(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
+    if missing := [name for name in names if name not in document]:
+        raise InputError(f"{path} is damaged: it lacks {missing[0]!r}")
 
 
 def _weights_of_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 
 from freeat.experiments.paper.experiment import Entry, Experiment
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.tasks import Attacking, Training, Transferring
+from freeat.experiments.tasks import Attacking, Training, Transferring, damage
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 
 
@@ -327,3 +327,47 @@ def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path, named
     assert attack.result() is not None, "a run from before weights were named may be the one"
     (run.folder.path / "result.json").unlink()
     assert attack.result() is None, "a run that was deleted takes what was measured on it along"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("result.json", '{"format": 1, "tra'),
+        ("result.json", '{"format": 1}'),
+        ("history.jsonl", '{"kind": "evaluation", "upd\n'),
+        ("history.jsonl", "3\n"),
+        ("run.json", '{"format": 1, "identity": "a", "spec": {}, "evaluation": {}}'),
+    ],
+)
+def test_damaged_files_take_nothing_else_along(tmp_path: Path, name: str, text: str) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
+    for run in runs:
+        finish(run, record(0.5, 0.3))
+        describe(run)
+    (runs[0].folder.path / name).write_text(text, encoding="utf-8")
+    assert damage(runs[1]) is None
+    told = damage(runs[0])
+    assert told is not None
+    assert name in told
+    assert f"delete {runs[0].folder.path} to have it made again" in told
+    for kind, where in (("table", "table-1"), ("curves", "figure-1")):
+        made = document(kind, entry(where, "free-4", runs))
+        assert made["runs"][runs[0].key]["seconds"] is None
+        assert made["runs"][runs[1].key]["seconds"] == 12.0
+    (row,) = document("table", entry("table-1", "free-4", runs))["tables"][0]["rows"]
+    assert row["seeds"] == 1
+
+
+def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
+    attacks = [
+        Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5,), n=500) for run in runs
+    ]
+    for run, attack in zip(runs, attacks, strict=True):
+        finish(run, record(0.5, 0.3))
+        finish_measurement(attack, {(run.key, 0.5): 0.3})
+    (tmp_path / "measurements" / attacks[0].key / "result.json").write_text('{"format": 1}', encoding="utf-8")
+    assert "it lacks 'cells'" in str(damage(attacks[0]))
+    made = document("radius", entry("figure-2", "free-4", runs, measurements=tuple(attacks)))
+    assert only_series(made)["seeds"] == 1
+    assert list(made["measurements"]) == [attacks[1].key]

@@ -113,6 +113,16 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert free != table["rows"][2]
     assert free["measured"]
 
+    (torn,) = (key for key, one in first["runs"].items() if one["name"] == "cifar10 linf free-4 seed 0")
+    (tmp_path / "store" / "runs" / torn / "history.jsonl").write_text("{\n", encoding="utf-8")
+    capsys.readouterr()
+    assert reproduce(tmp_path, "table-6", "--out", str(out)) == 1
+    damaged = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+    assert [one["task"] for one in damaged["failures"]] == ["cifar10 linf free-4 seed 0"]
+    assert capsys.readouterr().out.splitlines()[-1].startswith("FAILED: cifar10 linf free-4 seed 0: ")
+    assert damaged["tables"][0]["rows"][0] == table["rows"][0]
+    assert damaged["tables"][0]["rows"][2]["seeds"] == 1, "the other seed was trained again"
+
 
 def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 300)

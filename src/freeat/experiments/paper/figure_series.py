@@ -22,7 +22,7 @@ from freeat.experiments.paper.records import (
     over_seeds,
     record_at,
 )
-from freeat.experiments.tasks import Measurement, Training, Transferring
+from freeat.experiments.tasks import Measurement, Training, Transferring, found_result
 
 Series = dict[str, Any]
 TENTHS = 10
@@ -132,7 +132,7 @@ def _cells(entry: Entry, measurement: Measurement) -> Iterator[tuple[str, Mappin
     panel = entry.panel
     if isinstance(measurement, Transferring) and not entry.targets:
         panel = f"from {measurement.source.spec.algorithm}"
-    result = measurement.result()
+    result = found_result(measurement)
     for cell in result["cells"] if result else ():
         if cell["split"] == "test" and cell["model"] in entry.judged:
             yield panel, cell

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freeat.experiments.paper.experiment import Experiment
-from freeat.experiments.tasks import Measurement, Training
+from freeat.experiments.tasks import Measurement, Training, found_result
 
 MADE_BY = ("commit", "versions", "machine")
 """What a result keeps of the program and the machine that made it; the oldest lack some."""
@@ -21,7 +21,7 @@ def describe_runs(runs: Mapping[str, Training], estimated: Mapping[str, float]) 
 
 
 def _run(run: Training, estimated: float | None) -> dict[str, Any]:
-    result = run.result()
+    result = found_result(run)
     about = run.folder.description if result is not None and run.folder.exists else {}
     return {
         "name": run.name,
@@ -38,7 +38,7 @@ def _run(run: Training, estimated: float | None) -> dict[str, Any]:
 def describe_measurements(experiments: Iterable[Experiment]) -> dict[str, Any]:
     """The finished measurements by key: what they are called, and their making."""
     tasks = {task.key: task for e in experiments for task in e.tasks() if isinstance(task, Measurement)}
-    results = {key: (task.name, task.result()) for key, task in tasks.items()}
+    results = {key: (task.name, found_result(task)) for key, task in tasks.items()}
     return {
         key: {"name": name, **{word: result.get(word) for word in MADE_BY}}
         for key, (name, result) in results.items()
@@ -48,7 +48,7 @@ def describe_measurements(experiments: Iterable[Experiment]) -> dict[str, Any]:
 
 def notes_of(run: Training) -> list[str]:
     """What a finished run wants to be known of it: data that stand in for others, settings to be wary of."""
-    return list((run.result() or {}).get("notes", ()))
+    return list((found_result(run) or {}).get("notes", ()))
 
 
 def distinct(documents: Iterable[Mapping[str, Any]], name: str) -> list[Any]:

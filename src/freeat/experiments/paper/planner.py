@@ -7,7 +7,7 @@ from typing import Any
 from freeat.experiments.paper.costing import Cost
 from freeat.experiments.paper.experiment import Entry, Experiment, Piece
 from freeat.experiments.paper.tables import HEADLINE
-from freeat.experiments.tasks import Training
+from freeat.experiments.tasks import Training, found_result
 
 USABLE = 0.9
 """The part of a budget that is planned: the rest is for starting workers, for their waiting at the end, and for
@@ -109,7 +109,7 @@ def fit(wishes: Sequence[Wish], cost: Callable[[Piece], Cost], *, budget: float 
         wanted = [tasks[key] for key in (*wish.task.needs, wish.task.key) if key not in chosen]
         items = [_item(one, cost(one.task)) for one in wanted]
         price = sum(
-            0.0 if one.task.result() is not None else item.seconds
+            0.0 if found_result(one.task) is not None else item.seconds
             for one, item in zip(wanted, items, strict=True)
         )
         if room is not None and price > room:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from freeat.algorithms.names import parse_algorithm
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
-from freeat.experiments.tasks import Training
+from freeat.experiments.tasks import Training, found_result
 from freeat.intervals import wilson
 
 Record = Mapping[str, Any]
@@ -27,13 +27,13 @@ class Reading:
 
 
 def finished(runs: Sequence[Training]) -> list[Training]:
-    """The runs that have a result."""
-    return [run for run in runs if run.result() is not None]
+    """The runs that have a result which can be read."""
+    return [run for run in runs if found_result(run) is not None]
 
 
 def evaluations(run: Training) -> list[Record]:
     """The evaluations of a run in the order of its updates, the final one last."""
-    return [record for record in run.folder.history() if record["kind"] in ("evaluation", "final")]
+    return [record for record in run.folder.history() if record.get("kind") in ("evaluation", "final")]
 
 
 def record_at(run: Training, at: float) -> Record | None:
@@ -42,7 +42,7 @@ def record_at(run: Training, at: float) -> Record | None:
     Evaluations fall on the end of a batch, which Free holds for m updates.
     """
     if at >= 1:
-        return run.result()
+        return found_result(run)
     records = evaluations(run)
     total = records[-1]["update"] if records else 0
     best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
@@ -100,4 +100,4 @@ def above_chance(run: Training, record: Record) -> bool:
 
 def all_above_chance(runs: Iterable[Training]) -> bool:
     """Whether all of these that are finished had learnt at their end."""
-    return all(above_chance(run, result) for run in runs if (result := run.result()) is not None)
+    return all(above_chance(run, result) for run in runs if (result := found_result(run)) is not None)

@@ -26,7 +26,7 @@ from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
-from freeat.experiments.tasks import Site, Training
+from freeat.experiments.tasks import Site, Training, damage, found_result
 from freeat.machine import provenance, resolve_device, usable_cores
 
 MINIATURE_IMAGES = 32
@@ -91,7 +91,7 @@ class Reproduction:
 
     def finished(self, plan: Plan) -> frozenset[str]:
         """Keys of the tasks of a plan that are in the store."""
-        return frozenset(task.key for task in self.tasks(plan) if task.result() is not None)
+        return frozenset(task.key for task in self.tasks(plan) if found_result(task) is not None)
 
     def begin(self) -> Session:
         """A session of this process, whose time counts from now on."""
@@ -123,8 +123,10 @@ class Reproduction:
         What is planned and has neither a result nor a failure is left out so far.
         """
         gathered = gather(self.experiments, estimated={item.key: item.seconds for item in plan.items})
-        failures = [{"task": one.task.name, "reason": one.failure} for one in done if one.result is None]
-        ended = self.finished(plan) | {one.task.key for one in done}
+        failed = {one.task.key: one.failure for one in done if one.result is None}
+        damaged = {task.key: why for task in self.tasks(plan) if (why := damage(task)) is not None}
+        reasons = damaged | failed
+        ended = self.finished(plan) | {one.task.key for one in done} | set(damaged)
         waiting = [task.name for task in self.tasks(plan) if task.key not in ended]
         unfinished = [LeftOut(what=name, reason="not finished yet") for name in waiting]
         return {
@@ -136,7 +138,11 @@ class Reproduction:
                 "budget": plan.budget,
             },
             "left_out": [asdict(one) for one in (*self.absent, *plan.left_out, *unfinished)],
-            "failures": failures,
+            "failures": [
+                {"task": task.name, "reason": reasons[task.key]}
+                for task in self.tasks(plan)
+                if task.key in reasons
+            ],
             **provenance(resolve_device(self.site.device)),
         }
 
