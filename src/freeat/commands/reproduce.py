@@ -95,24 +95,30 @@ def reproduce(
         raise InputError(f"--out {folder} is a file: name the folder that tables and figures go to")
     site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
     asked = [name.strip() for name in data.split(",")] if data is not None else None
-    work = prepare(names, size, site, data=asked, workers=jobs)
     if dry_run and so_far:
         raise InputError("--dry-run shows what would be done, --so-far what is: ask for one of them")
-    if dry_run:
-        _show(work, work.make_plan()[0], as_json)
-        return 0
     if so_far:
+        work = prepare(names, size, site, data=asked)
         _publish(work, work.document(work.begun_plan(), []), folder, as_json)
+        return 0
+    pool = make_pool(
+        engine,
+        threads=size.threads,
+        device=device,
+        jobs=jobs,
+        address=address,
+        gpus_per_run=gpus_per_run,
+    )
+    work = prepare(names, size, site, data=asked, workers=pool.workers)
+    if dry_run:
+        with pool:
+            _show(work, work.make_plan()[0], as_json)
         return 0
     session = work.begin()
     work.check_data()
     plan = work.plan()
-    options: dict[str, Any] = {"threads": size.threads, "device": device, "jobs": jobs}
     try:
-        with (
-            stop_wish() as wish,
-            make_pool(engine, address=address, gpus_per_run=gpus_per_run, **options) as pool,
-        ):
+        with stop_wish() as wish, pool:
             done = _carry_out(work, plan, pool, session, wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)

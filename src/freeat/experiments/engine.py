@@ -59,7 +59,11 @@ class Pool(AbstractContextManager["Pool"], Protocol):
 
     @property
     def slots(self) -> int:
-        """How many tasks it takes at a time."""
+        """How many tasks it takes at a time; some may wait there for room."""
+
+    @property
+    def workers(self) -> int:
+        """How many tasks really run at a time, for plans."""
 
     def submit(self, task: Task) -> "Future[Outcome]": ...
 

@@ -98,7 +98,7 @@ def test_workers_never_oversubscribe_the_cores(
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: cores)
     with LocalPool(workers=asked, threads=threads) as pool:
-        assert pool.slots == slots
+        assert pool.slots == pool.workers == slots
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from freeat.cli import run
 from freeat.data import load
 from freeat.errors import InputError
+from freeat.experiments.engines import local
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
 from freeat.experiments.paper.sessions import sessions
@@ -73,6 +74,15 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert plan["seconds"] == pytest.approx(sum(item["seconds"] for item in plan["items"]))
     assert not (tmp_path / "store" / "runs").exists()
     assert not (tmp_path / "store" / "plans").exists()
+
+
+def test_a_plan_counts_on_the_workers_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More jobs than cores are not run at a time, so a budget must not be filled as if they were."""
+    monkeypatch.setattr(local, "usable_cores", lambda: 1)
+    assert reproduce(tmp_path, "figure-11", "--dry-run", "--json", "--jobs", "50") == 0
+    assert json.loads(capsys.readouterr().out)["workers"] == 1
 
 
 def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

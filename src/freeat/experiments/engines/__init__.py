@@ -15,7 +15,7 @@ def make_pool(
     address: str | None = None,
     gpus_per_run: float | None = None,
 ) -> Pool:
-    """The engine of that name. ``threads``, ``device`` and ``jobs`` are for processes, ``address`` is for Ray.
+    """The engine of that name. ``device`` and ``jobs`` are for processes, ``address`` is for Ray.
 
     ``gpus_per_run``: by default one where the runs use GPUs at all; on a Ray cluster say so.
     """
@@ -37,5 +37,5 @@ def make_pool(
 
             if jobs is not None:
                 raise InputError(f"--jobs {jobs} is for --engine local: Ray fills the cluster")
-            return RayPool(address=address, gpus_per_run=gpus_per_run or 0.0)
+            return RayPool(address=address, threads=threads, gpus_per_run=gpus_per_run or 0.0)
     raise unknown_name("engine", engine, ENGINES)

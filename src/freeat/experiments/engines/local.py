@@ -30,6 +30,11 @@ def visible_gpus(device: str) -> tuple[str, ...]:
     return tuple(named.split(",") if named else map(str, range(torch.cuda.device_count())))
 
 
+def fitting(threads: int) -> int:
+    """The runs of so many threads that the cores of this machine have room for."""
+    return max(1, usable_cores() // threads)
+
+
 class LocalPool:
     """So many worker processes that workers × threads do not exceed the cores, each with one of the GPUs.
 
@@ -45,18 +50,20 @@ class LocalPool:
         gpus: tuple[str, ...] = (),
         gpus_per_run: float = 1.0,
     ) -> None:
-        fitting = max(1, usable_cores() // threads)
-        if workers is not None and workers > fitting:
-            log.warning(
-                "%d runs of %d threads each exceed the cores: %d at a time", workers, threads, fitting
-            )
-        wanted = workers or (max(1, int(len(gpus) / gpus_per_run)) if gpus else fitting)
+        most = fitting(threads)
+        if workers is not None and workers > most:
+            log.warning("%d runs of %d threads each exceed the cores: %d at a time", workers, threads, most)
+        wanted = workers or (max(1, int(len(gpus) / gpus_per_run)) if gpus else most)
         self._slots = [
-            _Slot(gpus[number % len(gpus)] if gpus else None) for number in range(min(wanted, fitting))
+            _Slot(gpus[number % len(gpus)] if gpus else None) for number in range(min(wanted, most))
         ]
 
     @property
     def slots(self) -> int:
+        return len(self._slots)
+
+    @property
+    def workers(self) -> int:
         return len(self._slots)
 
     def submit(self, task: Task) -> "Future[Outcome]":

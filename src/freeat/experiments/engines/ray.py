@@ -4,7 +4,7 @@ import logging
 import signal
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any
@@ -30,7 +30,7 @@ class RayPool:
     Every node needs this library, and the store and the data under the same paths.
     """
 
-    def __init__(self, *, address: str | None = None, gpus_per_run: float = 0.0) -> None:
+    def __init__(self, *, address: str | None = None, threads: int = 1, gpus_per_run: float = 0.0) -> None:
         try:
             import ray
         except ImportError:
@@ -46,11 +46,18 @@ class RayPool:
                     f"no Ray cluster at {address}: {error}; start one with `ray start --head`"
                 ) from None
         self._run = ray.remote(num_gpus=gpus_per_run, max_retries=RETRIES)(_work)
+        self._workers = room_for_runs(
+            self._ray.cluster_resources(), threads=threads, gpus_per_run=gpus_per_run
+        )
         self._references: list[Any] = []
 
     @property
     def slots(self) -> int:
         return AT_ONCE
+
+    @property
+    def workers(self) -> int:
+        return self._workers
 
     def submit(self, task: Task) -> "Future[Outcome]":
         reference = self._run.options(name=task.name, num_cpus=task.threads).remote(task)
@@ -76,6 +83,14 @@ class RayPool:
                 self._ray.wait(unfinished, num_returns=len(unfinished), timeout=SAVED_WITHIN)
         if self._joined:
             self._ray.shutdown()
+
+
+def room_for_runs(resources: Mapping[str, float], *, threads: int, gpus_per_run: float) -> int:
+    """The runs that a cluster of these resources has room for at a time; one that is still to grow has room for one."""
+    cores = int(resources.get("CPU", 0) / threads)
+    if not gpus_per_run:
+        return max(1, cores)
+    return max(1, min(cores, int(resources.get("GPU", 0) / gpus_per_run)))
 
 
 def _knock(address: str | None) -> None:

@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from freeat.data import load
 from freeat.data.catalogue import available
 from freeat.data.location import data_folder
@@ -17,6 +15,7 @@ from freeat.data.miniatures import write_miniatures
 from freeat.data.sources import SOURCES, find_source
 from freeat.errors import InputError, unknown_name
 from freeat.experiments.engine import Done, Pool, Tick, carry_out
+from freeat.experiments.engines.local import fitting
 from freeat.experiments.paper.catalogue import experiments, names_of
 from freeat.experiments.paper.clock import Stopwatch
 from freeat.experiments.paper.costing import Estimator
@@ -27,7 +26,7 @@ from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
 from freeat.experiments.tasks import Site, Training, damage, found_result
-from freeat.machine import provenance, resolve_device, usable_cores
+from freeat.machine import provenance, resolve_device
 
 MINIATURE_IMAGES = 32
 """In each split of the miniature data sets: more than any run at that scale asks for."""
@@ -66,7 +65,10 @@ class Reproduction:
 
     def make_plan(self) -> tuple[Plan, dict[str, Any]]:
         """The plan as this machine's speed suggests it, and what was measured for it. Writes nothing."""
-        with Stopwatch(workers=self.workers, device=self.site.device) as stopwatch:
+        at_once = min(
+            self.workers, fitting(self.scale.threads)
+        )  # a cluster has more than this machine can time
+        with Stopwatch(workers=at_once, device=self.site.device) as stopwatch:
             estimator = Estimator(site=self.site, stopwatch=stopwatch)
             plan = fit(self.wishes, estimator, budget=self.scale.budget, workers=self.workers)
         return plan, {"scale": self.scale.name, "machine": estimator.document()}
@@ -153,9 +155,12 @@ def prepare(
     site: Site,
     *,
     data: Iterable[str] | None = None,
-    workers: int | None = None,
+    workers: int = 1,
 ) -> Reproduction:
-    """What ``names`` ask for at a scale, of the data sets asked for (None: all four) that are here."""
+    """What ``names`` ask for at a scale, of the data sets asked for (None: all four) that are here.
+
+    ``workers``: how many tasks run at a time, which decides what fits a budget.
+    """
     if scale.miniature:
         write_miniatures(data_folder(site.data_dir), MINIATURE_IMAGES)
     asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
@@ -171,18 +176,8 @@ def prepare(
         site=site,
         experiments=tuple(made),
         absent=tuple(absent),
-        workers=workers or _fitting(scale, site),
+        workers=workers,
     )
-
-
-def _fitting(scale: Scale, site: Site) -> int:
-    """The runs this machine has room for: one for each GPU, or as many as the cores have threads for."""
-    match resolve_device(site.device).type:
-        case "cuda":
-            return torch.cuda.device_count()
-        case "cpu":
-            return max(1, usable_cores() // scale.threads)
-    return 1
 
 
 def _data_name(name: str, scale: Scale) -> str:
