@@ -1,18 +1,22 @@
 """A plan as people read it."""
 
+from typing import Any
+
 import pytest
 
 from freeat.reports.plan import duration, plan_lines, plan_table
 
-PLAN = {
+PLAN: dict[str, Any] = {
     "items": [
-        {"name": "cifar10 l2 fast seed 0", "passes": 1e6, "seconds": 90.0},
-        {"name": "square-300 on cifar10 l2 fast seed 0", "passes": 2e6, "seconds": 30.0},
+        {"name": "cifar10 l2 fast seed 0", "passes": 1e6, "seconds": 90.0, "finished": False},
+        {"name": "square-300 on cifar10 l2 fast seed 0", "passes": 2e6, "seconds": 30.0, "finished": False},
     ],
     "left_out": [{"what": "cifar10 l2 vanilla-10 n=512 seed 0", "reason": "takes too long"}],
     "workers": 2,
     "budget": 3600.0,
     "seconds": 60.0,
+    "remaining": 60.0,
+    "absent_items": [],
 }
 
 
@@ -29,6 +33,24 @@ def test_what_it_comes_to_and_what_is_left_out() -> None:
         "left out: svhn (not here)",
         "left out: cifar10 l2 vanilla-10 n=512 seed 0 (takes too long)",
     ]
+
+
+def test_what_is_finished_and_what_is_absent_is_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = PLAN["items"]
+    absent = {"name": "svhn l2 fast seed 0", "passes": 5e6, "seconds": 1200.0}
+    plan = PLAN | {
+        "items": [first | {"finished": True}, second],
+        "remaining": 15.0,
+        "absent_items": [absent],
+        "left_out": [],
+    }
+    assert plan_lines(plan, {})[1:] == [
+        "1 of them are finished: about 15 s remain",
+        "with the absent data sets 1 tasks, 5,000,000 passes of single images more: about 10 min",
+    ]
+    plan_table(plan, {})
+    rows = capsys.readouterr().out.splitlines()[1:4]
+    assert [row.split()[-1] for row in rows] == ["finished", "s", "absent"]
 
 
 def test_every_task_has_its_line(capsys: pytest.CaptureFixture[str]) -> None:

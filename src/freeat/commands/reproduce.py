@@ -54,7 +54,9 @@ if TYPE_CHECKING:
     "--checkpoint-every", type=float, default=60.0, show_default=True, help="seconds between checkpoints"
 )
 @click.option(
-    "--dry-run", is_flag=True, help="print the runs, what they cost and the estimated time; train nothing"
+    "--dry-run",
+    is_flag=True,
+    help="print the runs, what they cost, what of them is finished and the estimated time; train nothing",
 )
 @click.option("--so-far", is_flag=True, help="make tables and figures of what is finished; train nothing")
 @json_option
@@ -109,10 +111,10 @@ def reproduce(
         address=address,
         gpus_per_run=gpus_per_run,
     )
-    work = prepare(names, size, site, data=asked, workers=pool.workers)
+    work = prepare(names, size, site, data=asked, workers=pool.workers, dry=dry_run)
     if dry_run:
         with pool:
-            _show(work, work.make_plan()[0], as_json)
+            _show(work, as_json)
         return 0
     session = work.begin()
     work.check_data()
@@ -138,27 +140,29 @@ def _site(scale: "Scale", store: Path, device: str, data_dir: Path | None, check
     return Site(store=store, device=device, data_dir=data_dir, checkpoint_every=checkpoint_every)
 
 
-def _show(work: "Reproduction", plan: "Plan", as_json: bool) -> None:
+def _show(work: "Reproduction", as_json: bool) -> None:
     """What would be done."""
     from freeat.reports.plan import plan_table
 
-    absent = {one.what: one.reason for one in work.absent}
+    words, absent = work.outlook().words(), {one.what: one.reason for one in work.absent}
     if as_json:
-        click.echo(json.dumps(plan.words() | {"absent": absent}))
+        click.echo(json.dumps(words | {"absent": absent}))
     else:
-        plan_table(plan.words(), absent)
+        plan_table(words, absent)
 
 
 def _carry_out(
     work: "Reproduction", plan: "Plan", pool: "Pool", session: "Session", wish: StopWish
 ) -> "list[Done[Piece]]":
     from freeat.commands.plan_progress import PlanProgress
+    from freeat.experiments.paper.outlook import Outlook
     from freeat.reports.plan import plan_lines
 
-    for line in plan_lines(plan.words(), {one.what: one.reason for one in work.absent}):
-        click.echo(line, err=True)
     done = []
     found = work.finished(plan)
+    outlook = Outlook(plan=plan, finished=found)
+    for line in plan_lines(outlook.words(), {one.what: one.reason for one in work.absent}):
+        click.echo(line, err=True)
     with PlanProgress(plan) as progress:
         for outcome in work.carry_out(plan, pool, found, session, on_tick=progress.tick, should_stop=wish):
             done.append(outcome)

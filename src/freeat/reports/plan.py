@@ -1,6 +1,6 @@
 """The plan of a reproduction as text: its tasks, what they cost, and what is left out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from freeat.reports.table import NARROWEST
@@ -13,7 +13,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"
 
 
-def plan_table(plan: Mapping[str, Any], absent: Mapping[str, str]) -> None:
+def plan_table(outlook: Mapping[str, Any], absent: Mapping[str, str]) -> None:
     """Print the tasks of a plan in their order; ``absent``: data sets that are not here, with the reason."""
     from rich.console import Console
     from rich.table import Table
@@ -22,22 +22,33 @@ def plan_table(plan: Mapping[str, Any], absent: Mapping[str, str]) -> None:
     table.add_column("task", no_wrap=True)
     for name in ("passes", "time"):
         table.add_column(name, justify="right", no_wrap=True)
-    for item in plan["items"]:
-        table.add_row(item["name"], f"{item['passes']:,.0f}", duration(item["seconds"]))
+    table.add_column("", no_wrap=True)
+    rows = [(item, "finished" if item["finished"] else "") for item in outlook["items"]]
+    for item, state in [*rows, *((item, "absent") for item in outlook["absent_items"])]:
+        table.add_row(item["name"], f"{item['passes']:,.0f}", duration(item["seconds"]), state)
     console = Console(soft_wrap=True)
     console.width = max(console.width, NARROWEST)
     console.print(table)
-    for line in plan_lines(plan, absent):
+    for line in plan_lines(outlook, absent):
         console.print(line, markup=False, highlight=False)
 
 
-def plan_lines(plan: Mapping[str, Any], absent: Mapping[str, str]) -> list[str]:
-    """What it comes to, and what is left out."""
-    passes = sum(item["passes"] for item in plan["items"])
-    total = f"{len(plan['items'])} tasks, {passes:,.0f} passes of single images"
-    workers = f"{plan['workers']} at a time" if plan["workers"] > 1 else "one at a time"
-    budget = "" if plan["budget"] is None else f", of {duration(plan['budget'])} there are"
-    lines = [f"{total}: about {duration(plan['seconds'])} on this machine, {workers}{budget}"]
+def plan_lines(outlook: Mapping[str, Any], absent: Mapping[str, str]) -> list[str]:
+    """What it comes to, what remains of it, what absent data sets would add, and what is left out."""
+    workers = f"{outlook['workers']} at a time" if outlook["workers"] > 1 else "one at a time"
+    budget = "" if outlook["budget"] is None else f", of {duration(outlook['budget'])} there are"
+    about = f"about {duration(outlook['seconds'])} on this machine, {workers}{budget}"
+    lines = [f"{_counted(outlook['items'])}: {about}"]
+    if finished := sum(item["finished"] for item in outlook["items"]):
+        lines.append(f"{finished} of them are finished: about {duration(outlook['remaining'])} remain")
+    if more := outlook["absent_items"]:
+        seconds = sum(item["seconds"] for item in more) / outlook["workers"]
+        lines.append(f"with the absent data sets {_counted(more)} more: about {duration(seconds)}")
     lines += [f"left out: {what} ({reason})" for what, reason in absent.items()]
-    lines += [f"left out: {one['what']} ({one['reason']})" for one in plan["left_out"]]
+    lines += [f"left out: {one['what']} ({one['reason']})" for one in outlook["left_out"]]
     return lines
+
+
+def _counted(items: Sequence[Mapping[str, Any]]) -> str:
+    passes = sum(item["passes"] for item in items)
+    return f"{len(items)} tasks, {passes:,.0f} passes of single images"

@@ -12,6 +12,7 @@ from freeat.cli import run
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.engines import local
+from freeat.experiments.paper.clock import Rates, Stopwatch
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
 from freeat.experiments.paper.sessions import sessions
@@ -71,9 +72,38 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
         for seed in (0, 1)
     }
     assert all(item["passes"] > 0 and item["seconds"] > 0 for item in plan["items"])
+    assert not any(item["finished"] for item in plan["items"])
+    assert plan["remaining"] == plan["seconds"]
     assert plan["seconds"] == pytest.approx(sum(item["seconds"] for item in plan["items"]))
     assert not (tmp_path / "store" / "runs").exists()
     assert not (tmp_path / "store" / "plans").exists()
+
+
+def test_absent_data_sets_are_priced_where_nothing_must_fit(tmp_path: Path) -> None:
+    site = Site(store=tmp_path / "store", data_dir=tmp_path, device="cpu")
+    with pytest.raises(InputError, match="nothing of what was asked for"):
+        prepare(["figure-11"], PAPER, site)
+    work = prepare(["figure-11", "table-4"], PAPER, site, data=["cifar10", "svhn"], dry=True)
+    assert work.experiments == ()
+    tasks = {task.name for one in work.missing for task in one.tasks()}
+    assert {"cifar10 linf fast seed 0", "svhn l2 vanilla-10 seed 0"} <= tasks
+    stand_in(tmp_path, "svhn", 300)
+    assert prepare(["table-4"], HOUR, site, dry=True).missing == (), (
+        "within a budget they would displace others"
+    )
+
+
+def test_the_outlook_prices_what_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site(store=tmp_path / "store", data_dir=tmp_path, device="cpu")
+    work = prepare(["figure-11"], PAPER, site, data=["cifar10"], dry=True)
+    rates = Rates(**dict.fromkeys(("attack", "weights", "both", "forward", "judged", "asked"), 1e-3))
+    monkeypatch.setattr(Stopwatch, "rates", lambda self, spec, ground: rates)
+    words = work.outlook().words()
+    assert words["items"] == []
+    assert {item["name"] for item in words["absent_items"]} == {
+        f"cifar10 linf {name} seed {seed}" for name in ("fast", "fast alpha=10/255") for seed in range(3)
+    }
+    assert all(item["seconds"] > 1000 for item in words["absent_items"])
 
 
 def test_a_plan_counts_on_the_workers_there_are(
@@ -107,6 +137,13 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert "found" in capsys.readouterr().err
     assert again["seconds"] == first["seconds"]
     assert without_times(again) == without_times(first)
+    capsys.readouterr()
+
+    assert reproduce(tmp_path, "table-6", "--dry-run", "--json", "--jobs", "1") == 0
+    settled = json.loads(capsys.readouterr().out)
+    assert settled["seconds"] == first["seconds"]["estimated"], "the plan that is carried out, not another"
+    assert all(item["finished"] for item in settled["items"])
+    assert settled["remaining"] == 0
     capsys.readouterr()
 
     (gone,) = (key for key, one in first["runs"].items() if one["name"] == "cifar10 linf free-4 seed 1")

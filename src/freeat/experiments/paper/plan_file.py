@@ -22,15 +22,20 @@ def plan_path(store: Path, scale: str, wishes: Sequence[Wish]) -> Path:
 
 def settled_plan(path: Path, make: Callable[[], tuple[Plan, dict[str, Any]]]) -> Plan:
     """The stored plan; where there is none, one is made, while other processes wait for it."""
-    while not path.is_file():
+    while (plan := stored_plan(path)) is None:
         try:
             with leased(path.with_suffix(".lease")):
                 if not path.is_file():
-                    plan, facts = make()
-                    write_json(path, plan.words() | facts, format=FORMAT)
+                    made, facts = make()
+                    write_json(path, made.words() | facts, format=FORMAT)
         except Busy:
             time.sleep(WAIT)
-    return Plan.of(read_json(path, format=FORMAT))
+    return plan
+
+
+def stored_plan(path: Path) -> Plan | None:
+    """The plan at that path, if it was made."""
+    return Plan.of(read_json(path, format=FORMAT)) if path.is_file() else None
 
 
 def plans_sharing(path: Path) -> list[Path]:

@@ -3,6 +3,7 @@
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +22,8 @@ from freeat.experiments.paper.clock import Stopwatch
 from freeat.experiments.paper.costing import Estimator
 from freeat.experiments.paper.experiment import Experiment, Piece
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan
+from freeat.experiments.paper.outlook import Outlook
+from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan, stored_plan
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
@@ -34,12 +36,16 @@ MINIATURE_IMAGES = 32
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """Tables and figures at a scale, from the data sets that are here."""
+    """Tables and figures at a scale, from the data sets that are here.
+
+    ``missing`` are the parts of them on data sets that are not, where their cost would only be added.
+    """
 
     scale: Scale
     site: Site
     experiments: tuple[Experiment, ...]
     absent: tuple[LeftOut, ...]
+    missing: tuple[Experiment, ...] = ()
     workers: int
 
     @cached_property
@@ -65,11 +71,7 @@ class Reproduction:
 
     def make_plan(self) -> tuple[Plan, dict[str, Any]]:
         """The plan as this machine's speed suggests it, and what was measured for it. Writes nothing."""
-        at_once = min(
-            self.workers, fitting(self.scale.threads)
-        )  # a cluster has more than this machine can time
-        with Stopwatch(workers=at_once, device=self.site.device) as stopwatch:
-            estimator = Estimator(site=self.site, stopwatch=stopwatch)
+        with self._estimator() as estimator:
             plan = fit(self.wishes, estimator, budget=self.scale.budget, workers=self.workers)
         return plan, {"scale": self.scale.name, "machine": estimator.document()}
 
@@ -79,12 +81,28 @@ class Reproduction:
 
     def begun_plan(self) -> Plan:
         """The plan in the store, which must be there."""
-        if not self.plan_path.is_file():
+        plan = stored_plan(self.plan_path)
+        if plan is None:
             raise InputError(
                 f"nothing of this was begun in {self.site.store}: give the names, --scale, --data and --store "
                 "of the command that is at it"
             )
-        return self.plan()
+        return plan
+
+    def outlook(self) -> Outlook:
+        """The plan in the store, or the one that would be made, and what absent data sets would add. Writes nothing."""
+        plan = stored_plan(self.plan_path) or self.make_plan()[0]
+        with self._estimator() as estimator:
+            absent = fit(wishes(self.missing), estimator, budget=None, workers=self.workers)
+        return Outlook(plan=plan, finished=self.finished(plan), absent=absent.items)
+
+    @contextmanager
+    def _estimator(self) -> Iterator[Estimator]:
+        at_once = min(
+            self.workers, fitting(self.scale.threads)
+        )  # a cluster has more than this machine can time
+        with Stopwatch(workers=at_once, device=self.site.device) as stopwatch:
+            yield Estimator(site=self.site, stopwatch=stopwatch)
 
     def tasks(self, plan: Plan) -> list[Piece]:
         """The tasks of a plan in its order."""
@@ -156,19 +174,22 @@ def prepare(
     *,
     data: Iterable[str] | None = None,
     workers: int = 1,
+    dry: bool = False,
 ) -> Reproduction:
     """What ``names`` ask for at a scale, of the data sets asked for (None: all four) that are here.
 
-    ``workers``: how many tasks run at a time, which decides what fits a budget.
+    ``workers``: how many tasks run at a time, which decides what fits a budget. ``dry``: it is only looked at, so that
+    no data set need be here.
     """
     if scale.miniature:
         write_miniatures(data_folder(site.data_dir), MINIATURE_IMAGES)
     asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
     absent = [] if scale.miniature else [one for name in asked for one in _absent(name, scale, site)]
-    missing = {one.what for one in absent}
-    here = [name for name in asked if name not in missing]
-    made = experiments(names_of(names), scale, site, here)
-    if not made:
+    elsewhere = {one.what for one in absent}
+    wanted = names_of(names)
+    made = experiments(wanted, scale, site, [name for name in asked if name not in elsewhere])
+    missing = experiments(wanted, scale, site, elsewhere) if scale.budget is None else []
+    if not made and not (dry and missing):
         reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
         raise InputError(f"nothing of what was asked for can be reproduced here ({reasons})")
     return Reproduction(
@@ -176,6 +197,7 @@ def prepare(
         site=site,
         experiments=tuple(made),
         absent=tuple(absent),
+        missing=tuple(missing),
         workers=workers,
     )
 
