@@ -18,7 +18,8 @@ intervals:"""
 RULES = """\
 Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
 interval lies wholly on one side of zero with at least three seeds behind it, otherwise undecided, with the reason. The
-interval holds the spread over the seeds and the choice of the test images. *Published*: the same statistic of the
+interval holds the spread over the seeds and the choice of the test images, not that of the training images: where a
+scale trains on a part of a data set, all seeds train on the same part. *Published*: the same statistic of the
 printed numbers; most tables print one trial, so its interval holds the choice of the test images only. Training
 accuracy is on augmented images, as in the paper. "Comparable" and "similar" mean within 2 points: the paper names no
 margin."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from freeat.experiments.paper.scales import SCALES, find_scale
+from freeat.experiments.paper.scales import NIGHT, SCALES, find_scale
 from freeat.experiments.paper.settings import NORMS, radius
 
 
@@ -28,3 +28,8 @@ def test_the_paper_scale_has_the_papers_rate_batch_and_no_warmup() -> None:
 def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="hour"):
         find_scale("houre")
+
+
+def test_a_night_trains_on_a_thousand_images_or_more() -> None:
+    assert min(NIGHT.sizes) >= 1000
+    assert all((setup.n or 0) >= 1000 for setup in NIGHT.setups.values())

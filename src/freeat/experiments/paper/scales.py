@@ -113,7 +113,7 @@ NIGHT = Scale(
     curve_size=256,
     early_size=1024,
     final_size=2048,
-    sizes=(512, 1024, 2048, 4096),
+    sizes=(1024, 2048, 4096),
     square="square-1000",
     square_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 2, 4, 6, 8, 9)),
     square_images=500,
