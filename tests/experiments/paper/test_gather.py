@@ -13,12 +13,11 @@ from freeat.experiments.tasks import Attacking, Training, Transferring, damage
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 
 
-def entry(where: str, label: str, runs: list[Training], **more: Any) -> Entry:
-    return Entry(where=where, data="cifar10", norm="l2", label=label, runs=tuple(runs), **more)
+def entry(label: str, runs: list[Training], **more: Any) -> Entry:
+    return Entry(data="cifar10", norm="l2", label=label, runs=tuple(runs), **more)
 
 
-def document(kind: Any, *entries: Entry, **options: Any) -> dict[str, Any]:
-    name = entries[0].where
+def document(kind: Any, name: str, *entries: Entry, **options: Any) -> dict[str, Any]:
     return gather([Experiment(name=name, title="a title", kind=kind, entries=entries)], **options)
 
 
@@ -32,7 +31,7 @@ def test_a_row_is_the_mean_over_the_seeds_that_are_finished(tmp_path: Path) -> N
     runs = [training(tmp_path, "vanilla-10", seed) for seed in range(3)]
     finish(runs[0], record(0.9, 0.3, plain=0.95))
     finish(runs[2], record(0.8, 0.2, plain=0.85))
-    made = document("table", entry("table-1", "vanilla-10", runs), estimated={runs[0].key: 7.0})
+    made = document("table", "table-1", entry("vanilla-10", runs), estimated={runs[0].key: 7.0})
     (row,) = made["tables"][0]["rows"]
     assert row["measured"]["robust_train"]["mean"] == pytest.approx(0.85)
     assert row["measured"]["robust_test"] == pytest.approx(
@@ -55,7 +54,7 @@ def test_a_row_is_the_mean_over_the_seeds_that_are_finished(tmp_path: Path) -> N
 
 
 def test_a_row_without_a_finished_run_is_null(tmp_path: Path) -> None:
-    made = document("table", entry("table-2", "friendly-10", [training(tmp_path, "friendly-10")]))
+    made = document("table", "table-2", entry("friendly-10", [training(tmp_path, "friendly-10")]))
     (row,) = made["tables"][0]["rows"]
     assert row["measured"] is None
     assert row["plain"] is None
@@ -66,7 +65,7 @@ def test_a_row_without_a_finished_run_is_null(tmp_path: Path) -> None:
 def test_clean_columns_where_the_table_has_them(tmp_path: Path) -> None:
     runs = [training(tmp_path, "erm")]
     finish(runs[0], record(0.0, 0.0))
-    (row,) = document("table", entry("table-5", "erm", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-5", entry("erm", runs))["tables"][0]["rows"]
     assert row["measured"]["clean_gap"]["mean"] == pytest.approx(0.13)
     assert row["plain"]["clean_gap"]["mean"] == pytest.approx(0.15)
     assert row["published"] is None
@@ -77,7 +76,7 @@ def test_a_model_at_chance_is_told(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     finish(runs[0], record(0.5, 0.3))
     finish(runs[1], record(0.11, 0.1, collapsed=True))
-    (row,) = document("table", entry("table-1", "free-4", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-1", entry("free-4", runs))["tables"][0]["rows"]
     assert row["above_chance"] is False
     assert row["collapsed"] == 1
 
@@ -87,9 +86,9 @@ def test_an_early_row_is_read_from_the_history(tmp_path: Path) -> None:
     early = [record(0.3, 0.28, update=update) for update in (50, 102, 200)]
     early[1] |= {"test": early[1]["test"] | {"robust_accuracy": 0.25}}
     finish(runs[0], record(0.5, 0.3), early)
-    (row,) = document("table", entry("table-6", "free-4", runs, at=0.25))["tables"][0]["rows"]
+    (row,) = document("table", "table-6", entry("free-4", runs, at=0.25))["tables"][0]["rows"]
     assert row["measured"]["robust_gap"]["mean"] == pytest.approx(0.05)
-    (none,) = document("table", entry("table-6", "free-4", runs, at=0.35))["tables"][0]["rows"]
+    (none,) = document("table", "table-6", entry("free-4", runs, at=0.35))["tables"][0]["rows"]
     assert none["measured"] is None
 
 
@@ -101,7 +100,7 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
         record(0.05, 0.05, collapsed=True),
         [record(0.5, 0.3, update=100), record(0.5, 0.25, update=200)],
     )
-    series = only_series(document("curves", entry("figure-11", "fast-7/255", runs)))
+    series = only_series(document("curves", "figure-11", entry("fast-7/255", runs)))
     assert series["updates"] == [100, 200, TOTAL]
     assert series["epochs"] == [50, 100, TOTAL / 2]
     assert series["train"] == pytest.approx([0.55, 0.45, 0.575])
@@ -128,7 +127,7 @@ def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
         finish_measurement(
             attack, {(attack.target.key, 0.5): accuracy, (attack.target.key, 0.25): accuracy + 0.2}
         )
-    series = only_series(document("radius", entry("figure-2", "free-4", runs, measurements=tuple(attacks))))
+    series = only_series(document("radius", "figure-2", entry("free-4", runs, measurements=tuple(attacks))))
     assert series["eps"] == [0.25, 0.5]
     assert series["accuracy"] == pytest.approx([0.55, 0.35])
     assert (series["n"], series["seeds"], series["attack"]) == (500, 2, "square-20")
@@ -150,10 +149,10 @@ def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> Non
     for task, accuracy in zip(tasks, (0.6, 0.5), strict=True):
         finish_measurement(task, {(free.key, 0.5): accuracy, (fast.key, 0.5): accuracy - 0.1})
     entries = (
-        entry("figure-3", "free-4", [free], measurements=tasks),
-        entry("figure-3", "fast", [fast], measurements=tasks),
+        entry("free-4", [free], measurements=tasks),
+        entry("fast", [fast], measurements=tasks),
     )
-    panels = document("radius", *entries)["figures"][0]["panels"]
+    panels = document("radius", "figure-3", *entries)["figures"][0]["panels"]
     seen = {p["panel"]: {s["label"]: s["accuracy"] for s in p["series"]} for p in panels}
     assert seen == {
         "from vanilla-10": {"free-4": [0.6], "fast": [0.5]},
@@ -169,12 +168,10 @@ def test_standard_targets_have_a_panel_for_each_network(tmp_path: Path) -> None:
     task = transferring(source, *targets)
     finish_measurement(task, {(targets[0].key, 0.5): 0.7, (targets[1].key, 0.5): 0.8})
     entries = [
-        entry(
-            "figure-9", "free-4", [source], measurements=(task,), panel=target.spec.model, targets=(target,)
-        )
+        entry("free-4", [source], measurements=(task,), panel=target.spec.model, targets=(target,))
         for target in targets
     ]
-    panels = document("radius", *entries)["figures"][0]["panels"]
+    panels = document("radius", "figure-9", *entries)["figures"][0]["panels"]
     assert {p["panel"]: p["series"][0]["accuracy"] for p in panels} == {"resnet18": [0.7], "resnet50": [0.8]}
 
 
@@ -187,7 +184,7 @@ def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
         ("size", "figure-4"),
         ("norms", "figure-12"),
     ):
-        made = document(kind, entry(where, "free-4", [run], measurements=(attack,), n=256))
+        made = document(kind, where, entry("free-4", [run], measurements=(attack,), n=256))
         assert made["figures"][0]["panels"] == []
 
 
@@ -196,8 +193,8 @@ def test_sizes_are_fitted(tmp_path: Path) -> None:
     for n in (1024, 256):
         run = training(tmp_path, "free-4", train_size=n)
         finish(run, record(0.2 + 0.1 * (1024 / n) ** 0.5, 0.2))
-        entries.append(entry("figure-4", "free-4", [run], n=n))
-    series = only_series(document("size", *entries))
+        entries.append(entry("free-4", [run], n=n))
+    series = only_series(document("size", "figure-4", *entries))
     assert series["n"] == [256, 1024]
     assert series["gap"] == pytest.approx([0.2, 0.1])
     assert series["exponent"]["value"] == pytest.approx(0.5)
@@ -212,7 +209,7 @@ def test_gradient_norms_are_counted_over_the_seeds(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     finish(runs[0], record(0.5, 0.3, **norms(0.1, b0=5)), [record(0.3, 0.3, update=100, **norms(0.5, b2=3))])
     finish(runs[1], record(0.5, 0.3, **norms(0.3, b0=1)), [record(0.3, 0.3, update=100, **norms(0.4, b0=2))])
-    series = only_series(document("norms", entry("figure-12", "free-4", runs)))
+    series = only_series(document("norms", "figure-12", entry("free-4", runs)))
     assert series["bins"] == pytest.approx([0, 0.1, 0.2, 0.3])
     assert series["counts"] == [[2, 0, 3], [6, 0, 0]]
     assert series["smallest"] == [0.4, 0.1]
@@ -222,7 +219,7 @@ def test_gradient_norms_are_counted_over_the_seeds(tmp_path: Path) -> None:
 def test_a_run_that_never_fitted_anything_has_lost_nothing(tmp_path: Path) -> None:
     run = training(tmp_path, "fast")
     finish(run, record(0.0, 0.0))
-    series = only_series(document("curves", entry("figure-11", "fast-7/255", [run])))
+    series = only_series(document("curves", "figure-11", entry("fast-7/255", [run])))
     assert series["collapse"] == [{"left": 1.0, "seen": False, "learnt": False}]
     assert all(math.isfinite(value) for value in series["low"])
 
@@ -232,7 +229,7 @@ def test_free_may_come_to_its_point_up_to_m_updates_late(tmp_path: Path) -> None
     for run in runs.values():
         finish(run, record(0.5, 0.3, update=40), [record(0.4, 0.3, update=16)])
     for name, expected in (("free-8", 0.1), ("vanilla-10", None)):
-        (row,) = document("table", entry("table-6", name, [runs[name]], at=0.25))["tables"][0]["rows"]
+        (row,) = document("table", "table-6", entry(name, [runs[name]], at=0.25))["tables"][0]["rows"]
         assert (row["measured"] and row["measured"]["robust_gap"]["mean"]) == pytest.approx(expected)
 
 
@@ -243,8 +240,8 @@ def test_sizes_with_unequal_numbers_of_seeds_are_judged_by_the_fewest(tmp_path: 
             runs = [training(tmp_path, label, seed, train_size=n) for seed in range(seeds)]
             for seed, run in enumerate(runs):
                 finish(run, record(0.6 + 0.01 * seed - n / 4096 + shift, 0.05))
-            entries.append(entry("figure-4", label, runs, n=n))
-    made = document("size", *entries)
+            entries.append(entry(label, runs, n=n))
+    made = document("size", "figure-4", *entries)
     for series in made["figures"][0]["panels"][0]["series"]:
         assert series["seeds_at"] == [3, 1]
         assert series["seeds"] == 1
@@ -263,7 +260,7 @@ def test_every_run_says_what_made_it(tmp_path: Path) -> None:
         describe(run, commit=commit)
     attack = Attacking(name="a", target=runs[0], attack="square-20", norm="l2", radii=(0.5,), n=500)
     finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, commit="ghi", machine={"processor": "two"})
-    made = document("radius", entry("figure-2", "free-4", runs, measurements=(attack,)))
+    made = document("radius", "figure-2", entry("free-4", runs, measurements=(attack,)))
     first, second, missing = (made["runs"][run.key] for run in runs)
     assert first["chosen"] == {"precision": "bf16", "device": "cpu", "threads": 1}
     assert first["data"] == {"name": "cifar10", "digest": "d" * 64}
@@ -280,7 +277,7 @@ def test_what_runs_want_to_be_known_stands_by_the_tables_they_are_in(tmp_path: P
     runs = [training(tmp_path, name) for name in ("free-4", "fast")]
     finish(runs[0], record(0.5, 0.3, notes=["cifar10 is represented by the file cifar10.npz"]))
     finish(runs[1], record(0.5, 0.3, notes=["the step is long"]))
-    rows = [entry("table-1", run.spec.algorithm, [run]) for run in runs]
+    rows = [entry(run.spec.algorithm, [run]) for run in runs]
     experiments = [
         Experiment(name=name, title="a title", kind="table", entries=tuple(entries))
         for name, entries in (("table-1", rows), ("table-2", rows[:1]))
@@ -299,15 +296,15 @@ def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
         finish(run, record(robust, robust, **norms_seen))
     for kind, where in (("curves", "figure-1"), ("size", "figure-4"), ("norms", "figure-12")):
         for run, expected in ((learnt, True), (lost, False), (standard, True)):
-            series = only_series(document(kind, entry(where, run.spec.algorithm, [run], n=256)))
+            series = only_series(document(kind, where, entry(run.spec.algorithm, [run], n=256)))
             assert series["above_chance"] is expected, (kind, run.name)
     for source, target, expected in (
         (learnt, standard, True), (lost, standard, False), (standard, lost, False)
     ):  # fmt: skip
         task = transferring(source, target, learnt)
         finish_measurement(task, {(target.key, 0.5): 0.5, (learnt.key, 0.5): 0.5})
-        one = entry("figure-9", "free-4", [source], measurements=(task,), targets=(target,))
-        assert only_series(document("radius", one))["above_chance"] is expected
+        one = entry("free-4", [source], measurements=(task,), targets=(target,))
+        assert only_series(document("radius", "figure-9", one))["above_chance"] is expected
 
 
 @pytest.mark.parametrize("named", ["weights", "cells"])
@@ -351,10 +348,10 @@ def test_damaged_files_take_nothing_else_along(tmp_path: Path, name: str, text: 
     assert name in told
     assert f"delete {runs[0].folder.path} to have it made again" in told
     for kind, where in (("table", "table-1"), ("curves", "figure-1")):
-        made = document(kind, entry(where, "free-4", runs))
+        made = document(kind, where, entry("free-4", runs))
         assert made["runs"][runs[0].key]["seconds"] is None
         assert made["runs"][runs[1].key]["seconds"] == 12.0
-    (row,) = document("table", entry("table-1", "free-4", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-1", entry("free-4", runs))["tables"][0]["rows"]
     assert row["seeds"] == 1
 
 
@@ -368,6 +365,6 @@ def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
         finish_measurement(attack, {(run.key, 0.5): 0.3})
     (tmp_path / "measurements" / attacks[0].key / "result.json").write_text('{"format": 1}', encoding="utf-8")
     assert "it lacks 'cells'" in str(damage(attacks[0]))
-    made = document("radius", entry("figure-2", "free-4", runs, measurements=tuple(attacks)))
+    made = document("radius", "figure-2", entry("free-4", runs, measurements=tuple(attacks)))
     assert only_series(made)["seeds"] == 1
     assert list(made["measurements"]) == [attacks[1].key]

@@ -3,8 +3,7 @@
 import pytest
 
 from freeat.data.sources import SOURCES
-from freeat.errors import InputError
-from freeat.experiments.paper.published import PublishedRow, published_table, published_tables
+from freeat.experiments.paper.published import PublishedRow, published_tables
 
 ROWS = [row for table in published_tables().values() for row in table.rows]
 
@@ -62,9 +61,9 @@ def test_only_table_3_has_trials() -> None:
 
 def test_what_two_tables_print_of_one_model_agrees() -> None:
     """Vanilla-10 and Free-4 stand in Tables 1, 2 and 5."""
-    first = published_table("table-1")
+    first = published_tables()["table-1"]
     for other in ("table-2", "table-5"):
-        for row in published_table(other).rows:
+        for row in published_tables()[other].rows:
             twin = first.row(row.data, row.norm, row.label)
             if twin is not None:
                 assert {c: row.cells[c] for c in first.columns} == dict(twin.cells), name(row)
@@ -73,11 +72,6 @@ def test_what_two_tables_print_of_one_model_agrees() -> None:
 def test_names_are_ours() -> None:
     assert {row.data for row in ROWS} <= SOURCES.keys()
     assert {row.norm for row in ROWS} == {"l2", "linf"}
-    assert published_table("table-6").at == 0.25
-    assert published_table("table-5").columns[0] == "clean_train"
-    assert published_table("table-1").row("cifar10", "l2", "erm") is None
-
-
-def test_an_unknown_table_is_told_the_nearest() -> None:
-    with pytest.raises(InputError, match="table-1"):
-        published_table("table-11")
+    assert published_tables()["table-6"].at == 0.25
+    assert published_tables()["table-5"].columns[0] == "clean_train"
+    assert published_tables()["table-1"].row("cifar10", "l2", "erm") is None

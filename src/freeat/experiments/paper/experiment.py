@@ -20,7 +20,6 @@ class Entry:
     standard models that the perturbations made on ``runs`` are applied to (Figures 8 and 9).
     """
 
-    where: str
     data: str
     norm: str
     label: str

@@ -20,11 +20,8 @@ from freeat.experiments.paper.labels import (
     FREE,
     VANILLA,
 )
-from freeat.experiments.paper.settings import radius
+from freeat.experiments.paper.settings import NEAR, radius
 from freeat.experiments.paper.table_claims import MAIN, MANY_STEPS
-
-NEAR = 0.02
-"""Points of two curves that lie closer than this part of the training are compared."""
 
 COLLAPSED = 0.5
 """Fast has collapsed where less than this part of its best robust training accuracy is left at the end."""

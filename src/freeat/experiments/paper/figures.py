@@ -4,18 +4,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.labels import ERM, FAST, FAST_SHORT_STEP, FREE, VANILLA, free
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.settings import NORMS, run_of, train_size
 from freeat.experiments.paper.tables import TABLE_1, block, collapsing_fast, row, seeds_of
 from freeat.experiments.tasks import Attacking, Site, Training, Transferring
 
-COMPARED = ("vanilla-10", "fast", "free-4")
+COMPARED = (VANILLA, FAST, FREE)
 """What "vanilla, fast, and free" stands for in the figures."""
 
-SOURCES = ("vanilla-10", "free-4")
+SOURCES = (VANILLA, FREE)
 """The independently trained robust models whose perturbations are transferred in Figures 3 and 7."""
 
-SIZED = ("vanilla-10", "fast", "free-4", "free-6")
+SIZED = (VANILLA, FAST, FREE, free(6))
 CIFAR = ("cifar10", "cifar100")
 ATTACKED = ("cifar10", "cifar100", "tiny-imagenet")
 TRANSFER_ATTACK = "pgd-10"
@@ -26,7 +27,7 @@ def figure_1(scale: Scale, site: Site) -> Experiment:
         name="figure-1",
         title="Learning curves on CIFAR-10",
         kind="curves",
-        entries=block("figure-1", scale, site, ("cifar10",), COMPARED),
+        entries=block(scale, site, ("cifar10",), COMPARED),
     )
 
 
@@ -35,7 +36,7 @@ def figure_2(scale: Scale, site: Site) -> Experiment:
         name="figure-2",
         title="Robust accuracy against the Square attack on CIFAR-10",
         kind="radius",
-        entries=tuple(_under_square("figure-2", scale, site, ("cifar10",))),
+        entries=tuple(_under_square(scale, site, ("cifar10",))),
     )
 
 
@@ -44,7 +45,7 @@ def figure_3(scale: Scale, site: Site) -> Experiment:
         name="figure-3",
         title="Robust accuracy against transferred attacks on CIFAR-10",
         kind="radius",
-        entries=tuple(_under_transfer("figure-3", scale, site, ("cifar10",))),
+        entries=tuple(_under_transfer(scale, site, ("cifar10",))),
     )
 
 
@@ -53,7 +54,7 @@ def figure_4(scale: Scale, site: Site) -> Experiment:
         name="figure-4",
         title="Generalization gap against the number of training images of CIFAR-10",
         kind="size",
-        entries=tuple(_sizes("figure-4", scale, site, ("cifar10",))),
+        entries=tuple(_sizes(scale, site, ("cifar10",))),
     )
 
 
@@ -62,7 +63,7 @@ def figure_5(scale: Scale, site: Site) -> Experiment:
         name="figure-5",
         title="Learning curves on CIFAR-10 and CIFAR-100",
         kind="curves",
-        entries=block("figure-5", scale, site, CIFAR, TABLE_1),
+        entries=block(scale, site, CIFAR, TABLE_1),
     )
 
 
@@ -71,7 +72,7 @@ def figure_6(scale: Scale, site: Site) -> Experiment:
         name="figure-6",
         title="Robust accuracy against the Square attack on CIFAR-10, CIFAR-100 and Tiny-ImageNet",
         kind="radius",
-        entries=tuple(_under_square("figure-6", scale, site, ATTACKED)),
+        entries=tuple(_under_square(scale, site, ATTACKED)),
     )
 
 
@@ -80,7 +81,7 @@ def figure_7(scale: Scale, site: Site) -> Experiment:
         name="figure-7",
         title="Robust accuracy against transferred attacks on CIFAR-10, CIFAR-100 and Tiny-ImageNet",
         kind="radius",
-        entries=tuple(_under_transfer("figure-7", scale, site, ATTACKED)),
+        entries=tuple(_under_transfer(scale, site, ATTACKED)),
     )
 
 
@@ -90,7 +91,7 @@ def figure_8(scale: Scale, site: Site) -> Experiment:
         name="figure-8",
         title="Standard models on CIFAR-100 and Tiny-ImageNet against attacks made on robust ones",
         kind="radius",
-        entries=tuple(_against_standard("figure-8", scale, site, networks)),
+        entries=tuple(_against_standard(scale, site, networks)),
     )
 
 
@@ -99,7 +100,7 @@ def figure_9(scale: Scale, site: Site) -> Experiment:
         name="figure-9",
         title="Standard models on CIFAR-10 against attacks made on robust ones",
         kind="radius",
-        entries=tuple(_against_standard("figure-9", scale, site, {"cifar10": tuple(scale.targets)})),
+        entries=tuple(_against_standard(scale, site, {"cifar10": tuple(scale.targets)})),
     )
 
 
@@ -108,7 +109,7 @@ def figure_10(scale: Scale, site: Site) -> Experiment:
         name="figure-10",
         title="Generalization gap against the number of training images of CIFAR-10 and CIFAR-100",
         kind="size",
-        entries=tuple(_sizes("figure-10", scale, site, CIFAR)),
+        entries=tuple(_sizes(scale, site, CIFAR)),
     )
 
 
@@ -118,8 +119,8 @@ def figure_11(scale: Scale, site: Site) -> Experiment:
         title="Learning curves of Fast with steps 7/255 and 10/255, Linf, CIFAR-10",
         kind="curves",
         entries=(
-            row("figure-11", scale, site, "cifar10", "linf", "fast", label="fast-7/255"),
-            collapsing_fast("figure-11", scale, site),
+            row(scale, site, "cifar10", "linf", FAST, label=FAST_SHORT_STEP),
+            collapsing_fast(scale, site),
         ),
     )
 
@@ -130,16 +131,14 @@ def figure_12(scale: Scale, site: Site) -> Experiment:
         title="Norms of the perturbation's gradient over the training, L2",
         kind="norms",
         entries=tuple(
-            row("figure-12", scale, site, data, "l2", algorithm)
-            for data in CIFAR
-            for algorithm in ("free-4", "free-6")
+            row(scale, site, data, "l2", algorithm) for data in CIFAR for algorithm in (FREE, free(6))
         ),
     )
 
 
-def _under_square(where: str, scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
+def _under_square(scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
     """Every seed of the compared algorithms under the Square attack."""
-    for base in block(where, scale, site, datas, COMPARED):
+    for base in block(scale, site, datas, COMPARED):
         attacks = tuple(
             Attacking(
                 name=f"{scale.square} on {run.name}",
@@ -154,9 +153,9 @@ def _under_square(where: str, scale: Scale, site: Site, datas: Iterable[str]) ->
         yield replace(base, measurements=attacks)
 
 
-def _under_transfer(where: str, scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
+def _under_transfer(scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
     """Every seed of the compared algorithms under perturbations made on robust models of another seed."""
-    for base in block(where, scale, site, datas, COMPARED):
+    for base in block(scale, site, datas, COMPARED):
         seeds = {run.spec.seed for run in base.runs}
         measurements = tuple(
             _from_robust(scale, site, base.data, base.norm, source, seed)
@@ -185,11 +184,9 @@ def another(scale: Scale, seed: int) -> int:
     return (seed + 1) % max(2, scale.seeds)
 
 
-def _against_standard(
-    where: str, scale: Scale, site: Site, networks: Mapping[str, tuple[str, ...]]
-) -> Iterator[Entry]:
+def _against_standard(scale: Scale, site: Site, networks: Mapping[str, tuple[str, ...]]) -> Iterator[Entry]:
     """Perturbations made on the compared algorithms, applied to standard models; a panel per target network."""
-    for base in block(where, scale, site, networks, COMPARED):
+    for base in block(scale, site, networks, COMPARED):
         panels = networks[base.data]
         measurements = tuple(_to_standard(scale, site, base, run, panels) for run in base.runs)
         for place, panel in enumerate(panels):
@@ -219,10 +216,10 @@ def _standard(scale: Scale, site: Site, data: str, network: str, seed: int) -> T
     """
     own = scale.setups[data].network
     model = own if data != "cifar10" else scale.targets[network]
-    return run_of(scale, site, data, "l2", "erm", another(scale, seed) if model == own else 0, model=model)
+    return run_of(scale, site, data, "l2", ERM, another(scale, seed) if model == own else 0, model=model)
 
 
-def _sizes(where: str, scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
+def _sizes(scale: Scale, site: Site, datas: Iterable[str]) -> Iterator[Entry]:
     """The n-study: nested subsets, and the same T for every n and algorithm."""
     for data in datas:
         for norm in NORMS:
@@ -231,4 +228,4 @@ def _sizes(where: str, scale: Scale, site: Site, datas: Iterable[str]) -> Iterat
                     full = n == train_size(scale, data)
                     seeds = seeds_of(scale, algorithm) if full else range(scale.other_seeds)
                     runs = tuple(run_of(scale, site, data, norm, algorithm, s, train_size=n) for s in seeds)
-                    yield Entry(where=where, data=data, norm=norm, label=algorithm, runs=runs, n=n)
+                    yield Entry(data=data, norm=norm, label=algorithm, runs=runs, n=n)

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from freeat.errors import unknown_name
 from freeat.files import read_json
 
 FORMAT = 1
@@ -65,14 +64,6 @@ def published_tables() -> Mapping[str, PublishedTable]:
     """Every table of the paper by name."""
     tables = read_json(PATH, format=FORMAT)["tables"]
     return MappingProxyType({table["name"]: _table(table) for table in tables})
-
-
-def published_table(name: str) -> PublishedTable:
-    """The table of that name."""
-    tables = published_tables()
-    if name not in tables:
-        raise unknown_name("table", name, tables)
-    return tables[name]
 
 
 def _table(words: Mapping[str, Any]) -> PublishedTable:

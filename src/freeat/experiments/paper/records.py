@@ -7,15 +7,13 @@ from typing import Any, Literal
 
 from freeat.algorithms.names import parse_algorithm
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
+from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import Training, found_result
 from freeat.intervals import wilson
 
 Record = Mapping[str, Any]
 View = Literal["augmented", "plain"]
 """How the training images are seen: augmented as in the paper's tables, or plain as R_S is defined."""
-
-NEAR = 0.02
-"""How far from the point asked for, as a part of the training, an evaluation may lie."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,28 +4,40 @@ from collections.abc import Iterable
 from typing import Any
 
 from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.labels import (
+    ERM,
+    FAST,
+    FAST_LONG_STEP,
+    FREE,
+    FREE_STEPS,
+    FREE_TRADES,
+    FRIENDLY,
+    FRIENDLY_TWICE,
+    TRADES,
+    VANILLA,
+    free,
+)
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.settings import FAST_TO_COLLAPSE, NORMS, radius, run_of
 from freeat.experiments.tasks import Site
 
-TABLE_1 = ("vanilla-7", "vanilla-10", "fast", "free-2", "free-4", "free-6", "free-8", "free-10")
-TABLE_5 = ("vanilla-10", "free-4", "trades-10", "free-trades-4")
+TABLE_1 = ("vanilla-7", VANILLA, FAST, *map(free, FREE_STEPS))
+TABLE_5 = (VANILLA, FREE, TRADES, FREE_TRADES)
 EARLY = 0.25
 """The part of the training after which Table 6 is read: 50 of 200 epochs."""
 
-HEADLINE = ("vanilla-10", "fast", "free-4", "free-8", "trades-10", "free-trades-4", "erm")
+HEADLINE = (VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES, ERM)
 """The algorithms whose runs decide the first claims: they have several seeds at every scale."""
 
 
 def seeds_of(scale: Scale, algorithm: str) -> range:
     """The seeds an algorithm is trained with: Table 3 has trials of its own."""
-    if algorithm in ("trades-10", "free-trades-4"):
+    if algorithm in (TRADES, FREE_TRADES):
         return range(scale.trials)
     return range(scale.seeds if algorithm in HEADLINE else scale.other_seeds)
 
 
 def row(
-    where: str,
     scale: Scale,
     site: Site,
     data: str,
@@ -40,25 +52,22 @@ def row(
     runs = tuple(
         run_of(scale, site, data, norm, algorithm, seed, **changes) for seed in seeds_of(scale, algorithm)
     )
-    return Entry(where=where, data=data, norm=norm, label=label or algorithm, runs=runs, at=at)
+    return Entry(data=data, norm=norm, label=label or algorithm, runs=runs, at=at)
 
 
-def block(
-    where: str, scale: Scale, site: Site, datas: Iterable[str], algorithms: Iterable[str]
-) -> tuple[Entry, ...]:
+def block(scale: Scale, site: Site, datas: Iterable[str], algorithms: Iterable[str]) -> tuple[Entry, ...]:
     """A row for every data set, norm and algorithm."""
     return tuple(
-        row(where, scale, site, data, norm, algorithm)
+        row(scale, site, data, norm, algorithm)
         for data in datas
         for norm in NORMS
         for algorithm in algorithms
     )
 
 
-def collapsing_fast(where: str, scale: Scale, site: Site, *, at: float = 1.0) -> Entry:
+def collapsing_fast(scale: Scale, site: Site, *, at: float = 1.0) -> Entry:
     """Fast with the longer step, in Table 6 and Figure 11."""
-    label = "fast-10/255"
-    return row(where, scale, site, "cifar10", "linf", "fast", label=label, at=at, alpha=FAST_TO_COLLAPSE)
+    return row(scale, site, "cifar10", "linf", FAST, label=FAST_LONG_STEP, at=at, alpha=FAST_TO_COLLAPSE)
 
 
 def table_1(scale: Scale, site: Site) -> Experiment:
@@ -66,7 +75,7 @@ def table_1(scale: Scale, site: Site) -> Experiment:
         name="table-1",
         title="Robust accuracy and generalization gap on CIFAR-10 and CIFAR-100",
         kind="table",
-        entries=block("table-1", scale, site, ("cifar10", "cifar100"), TABLE_1),
+        entries=block(scale, site, ("cifar10", "cifar100"), TABLE_1),
     )
 
 
@@ -77,9 +86,9 @@ def table_2(scale: Scale, site: Site) -> Experiment:
         eps = radius("cifar10", norm)
         wide = {"eps": 2 * eps, "eval_eps": eps}
         entries += [
-            row("table-2", scale, site, "cifar10", norm, "vanilla-10"),
-            row("table-2", scale, site, "cifar10", norm, "friendly-10"),
-            row("table-2", scale, site, "cifar10", norm, "friendly-10", label="friendly-10-2eps", **wide),
+            row(scale, site, "cifar10", norm, VANILLA),
+            row(scale, site, "cifar10", norm, FRIENDLY),
+            row(scale, site, "cifar10", norm, FRIENDLY, label=FRIENDLY_TWICE, **wide),
         ]
     return Experiment(
         name="table-2",
@@ -94,7 +103,7 @@ def table_3(scale: Scale, site: Site) -> Experiment:
         name="table-3",
         title="TRADES and Free-TRADES on CIFAR-10 and CIFAR-100",
         kind="table",
-        entries=block("table-3", scale, site, ("cifar10", "cifar100"), ("trades-10", "free-trades-4")),
+        entries=block(scale, site, ("cifar10", "cifar100"), (TRADES, FREE_TRADES)),
     )
 
 
@@ -103,7 +112,7 @@ def table_4(scale: Scale, site: Site) -> Experiment:
         name="table-4",
         title="Robust accuracy and generalization gap on Tiny-ImageNet and SVHN",
         kind="table",
-        entries=block("table-4", scale, site, ("tiny-imagenet", "svhn"), TABLE_1),
+        entries=block(scale, site, ("tiny-imagenet", "svhn"), TABLE_1),
     )
 
 
@@ -113,7 +122,7 @@ def table_5(scale: Scale, site: Site) -> Experiment:
         name="table-5",
         title="Clean and robust accuracy and generalization gap on CIFAR-10",
         kind="table",
-        entries=block("table-5", scale, site, ("cifar10",), (*TABLE_5, "erm")),
+        entries=block(scale, site, ("cifar10",), (*TABLE_5, ERM)),
     )
 
 
@@ -124,8 +133,8 @@ def table_6(scale: Scale, site: Site) -> Experiment:
         title="Vanilla, Fast (step 10/255) and Free stopped at a quarter of the training, Linf, CIFAR-10",
         kind="table",
         entries=(
-            row("table-6", scale, site, "cifar10", "linf", "vanilla-10", at=EARLY),
-            collapsing_fast("table-6", scale, site, at=EARLY),
-            row("table-6", scale, site, "cifar10", "linf", "free-4", at=EARLY),
+            row(scale, site, "cifar10", "linf", VANILLA, at=EARLY),
+            collapsing_fast(scale, site, at=EARLY),
+            row(scale, site, "cifar10", "linf", FREE, at=EARLY),
         ),
     )
