@@ -62,6 +62,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "shipping.bundle": RUN_SIDE - {"checkpoints", "spec"},
     "references": RUN_SIDE - {"store"},
     "titles": RUN_SIDE,
+    "experiments.reading": RUN_SIDE,
     "experiments.tasks": {"experiments.engine", "experiments.engines", *WHAT_IS_RUN},
     "experiments.engine": {"spec", "store", "run", "experiments.engines", *WHAT_IS_RUN},
     "experiments.engines": {"spec", "store", "run", *WHAT_IS_RUN},

@@ -5,8 +5,7 @@ Whoever asks for the same piece finds it done, or waits for the process that is 
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +18,8 @@ from freeat.attacks.names import parse_attack
 from freeat.attacks.plan import Plan
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.files import NewerFormat, read_json, write_json
+from freeat.experiments.reading import check_has, found_result, read_whole
+from freeat.files import read_json, write_json
 from freeat.fitting import Stopped
 from freeat.lease import leased
 from freeat.machine import arithmetic, provenance, resolve_device
@@ -56,23 +56,6 @@ class Task(Protocol):
 
     def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
         """Do it, or go on with it; raises ``lease.Busy`` where another process is at it."""
-
-
-def found_result(task: Task) -> dict[str, Any] | None:
-    """What came out of a task, None also where its files are damaged: ``damage`` says so, once, for all who ask."""
-    try:
-        return task.result()
-    except InputError:
-        return None
-
-
-def damage(task: Task) -> str | None:
-    """Why what came out of a task cannot be read, if so."""
-    try:
-        task.result()
-    except InputError as error:
-        return str(error)
-    return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,10 +108,10 @@ class Training:
 
     def result(self) -> dict[str, Any] | None:
         """What came out, where all of the run can be read that tables and figures are made of."""
-        with _kept_whole(self.folder.path):
+        with read_whole(self.folder.path):
             result = self.folder.result
             if result is not None:
-                _check_has(result, ("train", "test", "update", "seconds"), self.folder.path / "result.json")
+                check_has(result, ("train", "test", "update", "seconds"), self.folder.path / "result.json")
                 _ = self.folder.data_digest, list(self.folder.history())
             return result
 
@@ -276,9 +259,9 @@ def _stored(task: Measurement) -> dict[str, Any] | None:
     path = _home(task) / "result.json"
     if not path.is_file():
         return None
-    with _kept_whole(path.parent):
+    with read_whole(path.parent):
         document = read_json(path, format=FORMAT)
-        _check_has(document, ("cells",), path)
+        check_has(document, ("cells",), path)
     return document if _still_holds(document, task.runs) else None
 
 
@@ -293,22 +276,6 @@ def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
         if before is not None and now is not None and before != now:
             return False
     return True
-
-
-@contextmanager
-def _kept_whole(folder: Path) -> Iterator[None]:
-    """Damaged files of a folder are refused with the remedy."""
-    try:
-        yield
-    except NewerFormat:
-        raise
-    except InputError as error:
-        raise InputError(f"{error}; restore it, or delete {folder} to have it made again") from None
-
-
-def _check_has(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
-    if missing := [name for name in names if name not in document]:
-        raise InputError(f"{path} is damaged: it lacks {missing[0]!r}")
 
 
 def _weights_of_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -9,7 +9,8 @@ import pytest
 
 from freeat.experiments.paper.experiment import Entry, Experiment
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.tasks import Attacking, Training, Transferring, damage
+from freeat.experiments.reading import damage
+from freeat.experiments.tasks import Attacking, Training, Transferring
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 
 

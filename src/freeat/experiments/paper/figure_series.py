@@ -22,7 +22,8 @@ from freeat.experiments.paper.records import (
     over_seeds,
     record_at,
 )
-from freeat.experiments.tasks import Measurement, Training, Transferring, found_result
+from freeat.experiments.reading import found_result
+from freeat.experiments.tasks import Measurement, Training, Transferring
 
 Series = dict[str, Any]
 TENTHS = 10

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freeat.experiments.paper.experiment import Experiment
-from freeat.experiments.tasks import Measurement, Training, found_result
+from freeat.experiments.reading import found_result
+from freeat.experiments.tasks import Measurement, Training
 
 MADE_BY = ("commit", "versions", "machine")
 """What a result keeps of the program and the machine that made it; the oldest lack some."""
@@ -29,7 +30,7 @@ def _run(run: Training, estimated: float | None) -> dict[str, Any]:
         "seconds": result["seconds"] if result else None,
         "estimated_seconds": estimated,
         "chosen": about.get("chosen"),
-        "data": {name: about["data"][name] for name in ("name", "digest")} if about else None,
+        "data": {name: about["data"].get(name) for name in ("name", "digest")} if about else None,
         "notes": notes_of(run),
         **{name: about.get(name) for name in MADE_BY},
     }

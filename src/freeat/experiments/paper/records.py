@@ -8,7 +8,8 @@ from typing import Any, Literal
 from freeat.algorithms.names import parse_algorithm
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
 from freeat.experiments.paper.settings import NEAR
-from freeat.experiments.tasks import Training, found_result
+from freeat.experiments.reading import found_result
+from freeat.experiments.tasks import Training
 from freeat.intervals import wilson
 
 Record = Mapping[str, Any]

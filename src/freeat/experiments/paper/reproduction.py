@@ -27,7 +27,8 @@ from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
-from freeat.experiments.tasks import Site, Training, damage, found_result
+from freeat.experiments.reading import damage, found_result
+from freeat.experiments.tasks import Site, Training
 from freeat.machine import provenance, resolve_device
 
 MINIATURE_IMAGES = 32
@@ -98,9 +99,8 @@ class Reproduction:
 
     @contextmanager
     def _estimator(self) -> Iterator[Estimator]:
-        at_once = min(
-            self.workers, fitting(self.scale.threads)
-        )  # a cluster has more than this machine can time
+        # a cluster has more workers than this machine can time
+        at_once = min(self.workers, fitting(self.scale.threads))
         with Stopwatch(workers=at_once, device=self.site.device) as stopwatch:
             yield Estimator(site=self.site, stopwatch=stopwatch)
 
