@@ -48,6 +48,8 @@ def test_what_is_finished_and_what_is_absent_is_told_apart(capsys: pytest.Captur
         "1 of them are finished: about 15 s remain",
         "with the absent data sets 1 tasks, 5,000,000 passes of single images more: about 10 min",
     ]
+    whole = plan | {"items": [item | {"finished": True} for item in plan["items"]], "absent_items": []}
+    assert plan_lines(whole, {})[1:] == ["all of them are finished"]
     plan_table(plan, {})
     rows = capsys.readouterr().out.splitlines()[1:4]
     assert [row.split()[-1] for row in rows] == ["finished", "s", "absent"]

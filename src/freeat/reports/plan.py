@@ -40,7 +40,8 @@ def plan_lines(outlook: Mapping[str, Any], absent: Mapping[str, str]) -> list[st
     about = f"about {duration(outlook['seconds'])} on this machine, {workers}{budget}"
     lines = [f"{_counted(outlook['items'])}: {about}"]
     if finished := sum(item["finished"] for item in outlook["items"]):
-        lines.append(f"{finished} of them are finished: about {duration(outlook['remaining'])} remain")
+        some = f"{finished} of them are finished: about {duration(outlook['remaining'])} remain"
+        lines.append(some if finished < len(outlook["items"]) else "all of them are finished")
     if more := outlook["absent_items"]:
         seconds = sum(item["seconds"] for item in more) / outlook["workers"]
         lines.append(f"with the absent data sets {_counted(more)} more: about {duration(seconds)}")
