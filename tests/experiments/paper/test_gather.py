@@ -82,6 +82,18 @@ def test_a_model_at_chance_is_told(tmp_path: Path) -> None:
     assert row["collapsed"] == 1
 
 
+def test_chance_is_that_of_all_classes(tmp_path: Path) -> None:
+    """A few hundred training images of 200 classes do not have one of each."""
+    run, classes = training(tmp_path, "free-4"), {"train": 149, "test": 200}
+    seen = record(0.9, 0.0)
+    for split, count in classes.items():
+        seen[split] |= {"per_class": [{}] * count}
+    seen["test"] |= {"clean_accuracy": 0.011}
+    finish(run, seen)
+    (row,) = document("table", "table-4", entry("free-4", [run]))["tables"][0]["rows"]
+    assert row["above_chance"], "11 of 1000, where 5 are chance"
+
+
 def test_an_early_row_is_read_from_the_history(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4")]
     early = [record(0.3, 0.28, update=update) for update in (50, 102, 200)]
