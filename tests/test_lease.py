@@ -1,10 +1,12 @@
 """A folder has one writer: the living keep it, the dead lose it, and who lost it notices."""
 
+import errno
 import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -121,6 +123,20 @@ def test_a_host_whose_clock_is_fast_takes_nothing_from_the_living(
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() + 10 * leases.STALE_AFTER)
     assert is_held(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_where_nothing_may_be_written_this_hosts_clock_has_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(**settings: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    hold(tmp_path, host="elsewhere", age=leases.STALE_AFTER / 2)
+    assert is_held(tmp_path)
+    grow_old(tmp_path, leases.STALE_AFTER + 1)
+    assert not is_held(tmp_path)
 
 
 def test_many_who_find_a_stale_lease_end_with_one_holder(tmp_path: Path) -> None:

@@ -112,8 +112,14 @@ class Lease:
             guard.unlink(missing_ok=True)
 
     def _file_system_time(self) -> float:
-        with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".", suffix=".tmp") as file:
-            return os.fstat(file.fileno()).st_mtime
+        """What the file system's clock says; this host's where nothing may be written, as in another's store."""
+        try:
+            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".", suffix=".tmp") as file:
+                return os.fstat(file.fileno()).st_mtime
+        except FileNotFoundError:
+            raise  # the folder is gone, and the lease with it
+        except OSError:
+            return time.time()
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
