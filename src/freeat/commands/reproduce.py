@@ -44,7 +44,12 @@ if TYPE_CHECKING:
     "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="where runs run"
 )
 @click.option("--address", default=None, help="address of the Ray cluster, e.g. auto")
-@click.option("--gpus-per-run", type=float, default=None, help="GPUs, or a part of one, that a run takes")
+@click.option(
+    "--gpus-per-run",
+    type=float,
+    default=None,
+    help="GPUs, or a part of one, that a run takes  [default: 1 where there are any and --device lets them be used]",
+)
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
 )

@@ -1,8 +1,9 @@
 """A Ray cluster of two nodes on this machine: one is killed in mid-run, and the grid ends with the same bits."""
 
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from freeat.errors import InputError
 from freeat.experiments.engine import carry_out
 from freeat.experiments.engines import make_pool
 from freeat.fitting import Stopped
+from freeat.watching import Watcher
 
 ray = pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
 
@@ -78,6 +80,27 @@ def test_a_wish_to_stop_saves_what_runs(tmp_path: Path, cluster: Any) -> None:
     assert not list(tmp_path.glob("runs/*/lease.json"))
     stopped = [path for path in tmp_path.glob("runs/*/checkpoints") if list(path.glob("*.json"))]
     assert stopped
+
+
+@pytest.mark.parametrize(("device", "seen"), [("auto", True), ("cpu", False)])
+def test_a_run_sees_a_gpu_unless_it_needs_none(device: str, seen: bool) -> None:
+    class Looking:
+        """A task that says which GPUs it may use."""
+
+        name, key, needs, threads = "look", "look", (), 1
+
+        def result(self) -> dict[str, Any] | None:
+            return None
+
+        def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+            return {"seen": bool(os.environ.get("CUDA_VISIBLE_DEVICES"))}
+
+    ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False)
+    try:
+        with make_pool("ray", device=device) as pool:
+            assert pool.submit(Looking()).result(timeout=300).result == {"seen": seen}
+    finally:
+        ray.shutdown()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:door"])

@@ -15,9 +15,9 @@ def make_pool(
     address: str | None = None,
     gpus_per_run: float | None = None,
 ) -> Pool:
-    """The engine of that name. ``device`` and ``jobs`` are for processes, ``address`` is for Ray.
+    """The engine of that name. ``jobs`` is for processes, ``address`` is for Ray.
 
-    ``gpus_per_run``: by default one where the runs use GPUs at all; on a Ray cluster say so.
+    ``gpus_per_run``: by default one where there are GPUs and ``device`` lets the runs use them.
     """
     if gpus_per_run is not None and not 0 <= gpus_per_run <= 1:
         raise InputError(
@@ -37,5 +37,5 @@ def make_pool(
 
             if jobs is not None:
                 raise InputError(f"--jobs {jobs} is for --engine local: Ray fills the cluster")
-            return RayPool(address=address, threads=threads, gpus_per_run=gpus_per_run or 0.0)
+            return RayPool(address=address, threads=threads, device=device, gpus_per_run=gpus_per_run)
     raise unknown_name("engine", engine, ENGINES)

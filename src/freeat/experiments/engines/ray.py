@@ -14,6 +14,8 @@ from freeat.experiments.engine import Outcome, Tick, attempt
 from freeat.experiments.tasks import Task
 from freeat.watching import Nobody
 
+log = logging.getLogger(__name__)
+
 RETRIES = 20
 """How often a task may lose its worker; each time it goes on from its checkpoint."""
 
@@ -27,10 +29,18 @@ SAVED_WITHIN = 60.0
 class RayPool:
     """The cluster at ``address``: ``auto`` the one this machine is part of, None that of $RAY_ADDRESS or a new one.
 
-    Every node needs this library, and the store and the data under the same paths.
+    Every node needs this library, and the store and the data under the same paths. ``gpus_per_run`` is by default one
+    where the cluster has GPUs and runs on ``device`` use them.
     """
 
-    def __init__(self, *, address: str | None = None, threads: int = 1, gpus_per_run: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        threads: int = 1,
+        device: str = "auto",
+        gpus_per_run: float | None = None,
+    ) -> None:
         try:
             import ray
         except ImportError:
@@ -45,10 +55,11 @@ class RayPool:
                 raise InputError(
                     f"no Ray cluster at {address}: {error}; start one with `ray start --head`"
                 ) from None
-        self._run = ray.remote(num_gpus=gpus_per_run, max_retries=RETRIES)(_work)
-        self._workers = room_for_runs(
-            self._ray.cluster_resources(), threads=threads, gpus_per_run=gpus_per_run
-        )
+        resources = self._ray.cluster_resources()
+        gpus = gpus_to_reserve(device, resources) if gpus_per_run is None else gpus_per_run
+        log.info("each run reserves %g GPUs of the cluster", gpus)
+        self._run = ray.remote(num_gpus=gpus, max_retries=RETRIES)(_work)
+        self._workers = room_for_runs(resources, threads=threads, gpus_per_run=gpus)
         self._references: list[Any] = []
 
     @property
@@ -83,6 +94,12 @@ class RayPool:
                 self._ray.wait(unfinished, num_returns=len(unfinished), timeout=SAVED_WITHIN)
         if self._joined:
             self._ray.shutdown()
+
+
+def gpus_to_reserve(device: str, resources: Mapping[str, float]) -> float:
+    """What a run takes of a cluster where nobody said: Ray hides the GPUs from a task that reserves none."""
+    on_gpus = device.partition(":")[0] in ("auto", "cuda")
+    return 1.0 if on_gpus and resources.get("GPU", 0) >= 1 else 0.0
 
 
 def room_for_runs(resources: Mapping[str, float], *, threads: int, gpus_per_run: float) -> int:
