@@ -107,13 +107,45 @@ def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
         assert not re.search(r"(?<!\\)%", body), "a bare percent sign would hide the rest of its line"
 
 
+def read_csv(made: dict[str, Any]) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(comma_separated(made)), strict=True))
+
+
 @pytest.mark.parametrize("name", TABLES)
-def test_csv_lines_stand_for_themselves(name: str) -> None:
-    rows = list(csv.reader(io.StringIO(comma_separated(table(name)))))
-    made = grids(table(name))
-    assert len(rows) == sum(len(grid.lines) + 1 for grid in made)
-    assert {len(row) for row in rows} == {len(made[0].words) + len(made[0].columns)}
-    assert all(word for row in rows for word in row[: len(made[0].words)])
+def test_csv_has_a_line_for_every_cell_that_a_program_reads(name: str) -> None:
+    made = table(name, missing=("free-10",))
+    lines = read_csv(made)
+    cells = {(x["data"], x["norm"], x["algorithm"], x["column"], x["view"]): x for x in lines}
+    assert len(cells) == len(lines)
+    assert {x["table"] for x in lines} == {name}
+    for row in published_tables()[name].rows:
+        for column, printed in row.cells.items():
+            place = (row.data, row.norm, row.label, column)
+            cell = cells[*place, "" if column.endswith("_test") else "augmented"]
+            assert float(cell["published"]) == printed.value
+            assert cell["published_std"] == ("" if printed.std is None else str(printed.std))
+            assert cell["recomputed"] == ("" if printed.recomputed is None else str(printed.recomputed))
+            if row.label == "free-10":
+                assert not any(cell[name] for name in ("mean", "std", "low", "high", "seeds"))
+            else:
+                assert float(cell["low"]) < float(cell["mean"]) < float(cell["high"])
+                assert (float(cell["std"]), cell["seeds"]) == (1.0, "3")
+            if not column.endswith("_test"):
+                assert cells[*place, "plain"]["published"] == ""
+    assert sum(bool(x["published"]) for x in lines) == sum(
+        len(row.cells) for row in published_tables()[name].rows
+    )
+
+
+def test_csv_is_in_percent_in_both_views() -> None:
+    lines = [x for x in read_csv(table("table-6", seeds=1)) if x["algorithm"] == "free-4"]
+    assert [(x["column"], x["view"], float(x["mean"]), x["std"]) for x in lines] == [
+        ("robust_train", "augmented", 80.0, ""),
+        ("robust_train", "plain", 85.0, ""),
+        ("robust_test", "", 30.0, ""),
+        ("robust_gap", "augmented", 50.0, ""),
+        ("robust_gap", "plain", 55.0, ""),
+    ]
 
 
 def test_the_terminal_gets_every_table_uncut(capsys: pytest.CaptureFixture[str]) -> None:

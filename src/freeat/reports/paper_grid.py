@@ -95,10 +95,7 @@ def _lines(columns: Sequence[str], rows: Sequence[Row | None], block: tuple[str,
     """For each result: the paper's numbers, ours, and ours on the plain training images where that differs."""
     opens = True
     for column in columns:
-        sources = (
-            ("published", "measured") if column.endswith("_test") else ("published", "measured", "plain")
-        )
-        for source in sources:
+        for source in ("published", *views(column)):
             words = (
                 *(block if opens else [""] * len(block)),
                 COLUMNS[column] if source == "published" else "",
@@ -106,6 +103,11 @@ def _lines(columns: Sequence[str], rows: Sequence[Row | None], block: tuple[str,
             cells = tuple(_cell(row, source, column) for row in rows)
             yield Line(words=(*words, SOURCES[source]), cells=cells, opens_block=opens)
             opens = False
+
+
+def views(column: str) -> tuple[str, ...]:
+    """How a column was measured: on the augmented images as in the paper, and plain; test images are always plain."""
+    return ("measured",) if column.endswith("_test") else ("measured", "plain")
 
 
 SOURCES = {"published": "paper", "measured": "measured", "plain": "measured, plain images"}

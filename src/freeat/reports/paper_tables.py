@@ -2,10 +2,10 @@
 
 import csv
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from freeat.reports.paper_grid import Grid, Line, grids, notes
+from freeat.reports.paper_grid import Grid, Line, grids, notes, views
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -25,6 +25,13 @@ LATEX = {
     "Linf": r"$\ell_\infty$",
     "L2": r"$\ell_2$",
 }
+
+CSV_FIELDS = (
+    *("table", "data", "norm", "algorithm", "column", "view"),
+    *("published", "published_std", "recomputed"),
+    *("mean", "std", "low", "high", "seeds"),
+)
+VIEWS = {"measured": "augmented", "plain": "plain"}
 
 
 def number(table: Mapping[str, Any]) -> str:
@@ -89,16 +96,38 @@ def _tex(text: str) -> str:
 
 
 def comma_separated(table: Mapping[str, Any]) -> str:
-    """The table as CSV, every leading word written out so that each line stands for itself."""
+    """The table as CSV in long form, for programs: a line for each cell of each row, numbers in percent.
+
+    ``view`` says how the training images were seen and is empty for test images; what was published stands in the
+    line that is compared with it.
+    """
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    for grid in grids(table):
-        writer.writerow([*(word or "Source" for word in grid.words), *(_joined(grid))])
-        before: tuple[str, ...] = ("",) * len(grid.words)
-        for line in grid.lines:
-            before = tuple(word or old for word, old in zip(line.words, before, strict=True))
-            writer.writerow([*before, *line.cells])
+    writer = csv.DictWriter(file, CSV_FIELDS, lineterminator="\n")
+    writer.writeheader()
+    for row in table["rows"]:
+        place = {"table": table["name"], "algorithm": row["label"]} | {k: row[k] for k in ("data", "norm")}
+        for column in table["columns"]:
+            writer.writerows(place | {"column": column} | cell for cell in _long_cells(row, column))
     return file.getvalue()
+
+
+def _long_cells(row: Mapping[str, Any], column: str) -> Iterator[dict[str, Any]]:
+    """What is known of a cell, one view of the training images after the other."""
+    printed = (row["published"] or {}).get(column) or {}
+    published = {"published": "value", "published_std": "std", "recomputed": "recomputed"}
+    known: dict[str, Any] = {field: printed.get(name) for field, name in published.items()}
+    for source in (sources := views(column)):
+        view = VIEWS[source] if len(sources) > 1 else ""
+        yield known | {"view": view} | _in_percent((row[source] or {}).get(column))
+        known = {}
+
+
+def _in_percent(cell: Mapping[str, Any] | None) -> dict[str, Any]:
+    if cell is None:
+        return {}
+    numbers = {name: cell[name] for name in ("mean", "std", "low", "high")}
+    shown = {name: None if value is None else round(100 * value, 4) for name, value in numbers.items()}
+    return {**shown, "seeds": cell["seeds"]}
 
 
 def _joined(grid: Grid) -> list[str]:
