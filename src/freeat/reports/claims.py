@@ -8,7 +8,7 @@ from freeat.reports.paper_names import data_name, label_name, norm_name
 
 VERDICTS = ("confirmed", "refuted", "undecided", "not published")
 DECIMALS = {"points": (100, 1), "exponent": (1, 2), "decades": (1, 2)}
-"""By what a statistic is multiplied to be shown, and its digits."""
+"""By what a statistic is multiplied to be shown, and its digits; exponents are in older documents only."""
 
 COUNTS = """\
 What is measured on a data set counts only if Vanilla-10 really fits its training images, without which there is no

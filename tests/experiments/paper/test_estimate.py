@@ -11,6 +11,7 @@ from scipy import stats
 from freeat.experiments.paper.estimate import (
     Estimate,
     average,
+    beyond_proportion,
     exponent,
     proportion_error,
     seed_cell,
@@ -128,6 +129,27 @@ def test_there_is_no_exponent_without_two_sizes_or_a_gap() -> None:
     assert exponent([256], [gap]) is None
     assert exponent([256, 256], [gap, gap]) is None
     assert exponent([256, 512], [gap, gap.times(-1)]) is None
+
+
+@pytest.mark.parametrize("ends", [(0.4, 0.2), (0.4, 0.35), (0.1, 0.0), (0.02, -0.01)])
+def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_nothing(ends: tuple[float, float]) -> None:
+    rng = np.random.default_rng(3)
+    truth, spread, seeds, trials = np.array([*ends, 0.8, 0.7]), 0.02, 3, 1500
+    held = 0
+    for _ in range(trials):
+        first, last, start, end = (
+            Estimate.of_cell(seed_cell(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds)) for t in truth
+        )
+        low, high = beyond_proportion((first, last), (start, end)).interval()
+        held += low <= truth[0] * truth[3] / truth[2] - truth[1] <= high
+    assert 0.93 <= held / trials <= 0.995
+
+
+def test_a_fall_in_proportion_is_none_beyond_it() -> None:
+    one, half = (Estimate.of(mean=m, std=0.01, seeds=s, image_error=0.01) for m, s in ((0.4, 5), (0.2, 3)))
+    level = beyond_proportion((one, half), (one.times(2), half.times(2)))
+    assert level.value == pytest.approx(0)
+    assert level.seeds == 3
 
 
 @given(st.floats(0, 1), st.integers(2, 10_000))

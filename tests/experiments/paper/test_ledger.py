@@ -264,16 +264,45 @@ def test_perturbations_that_transfer_better_leave_less() -> None:
     }
 
 
-def test_a_faster_fall_in_n() -> None:
-    def series(label: str, gaps: list[float]) -> dict[str, Any]:
-        errors = {"std": [0.001] * 2, "image_error": [0.001] * 2, "seeds_at": [3] * 2}
-        return {"label": label, "n": [256, 1024], "gap": gaps} | errors
+def size_series(label: str, gaps: list[float], sizes: tuple[int, ...] = (256, 1024)) -> dict[str, Any]:
+    n = len(gaps)
+    errors = {"std": [0.01] * n, "image_error": [0.005] * n, "seeds_at": [3] * n}
+    return {"label": label, "n": list(sizes), "gap": gaps} | errors
 
-    made = figure("figure-4", panel(series("vanilla-10", [0.8, 0.7]), series("free-4", [0.4, 0.2])))
-    rows = by_id(made)["gap-falls-faster-in-n"]
-    assert rows["cifar10 l2 free-4"]["verdict"] == "confirmed"
-    made = figure("figure-4", panel(series("vanilla-10", [0.8, 0.7]), series("free-4", [0.4, -0.1])))
-    assert by_id(made)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]["statistic"] is None
+
+@pytest.mark.parametrize(
+    ("gaps", "verdict"),
+    [
+        ([0.4, 0.2], "confirmed"),
+        ([0.4, 0.0], "confirmed"),
+        ([0.4, -0.1], "confirmed"),
+        ([0.4, 0.35], "undecided"),
+        ([0.4, 0.45], "refuted"),
+        ([0.0, 0.0], "undecided"),
+    ],
+)
+def test_a_faster_fall_in_n(gaps: list[float], verdict: str) -> None:
+    """Vanilla's gap falls to seven eighths; a gap that vanishes falls the fastest."""
+    made = figure("figure-4", panel(size_series("vanilla-10", [0.8, 0.7]), size_series("free-4", gaps)))
+    found = by_id(made)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]
+    assert found["verdict"] == verdict
+    assert found["statistic"] == pytest.approx(gaps[0] * 7 / 8 - gaps[1])
+
+
+def test_a_fall_in_n_is_read_between_the_sizes_that_both_have() -> None:
+    vanilla = size_series("vanilla-10", [0.9, 0.8, 0.7], (128, 256, 1024))
+    made = figure("figure-4", panel(vanilla, size_series("free-4", [0.4, 0.2])))
+    found = by_id(made)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]
+    assert found["statistic"] == pytest.approx(0.15)
+    assert "gap 40.0 to 20.0 from n = 256 to 1024; vanilla-10 80.0 to 70.0" in found["detail"]
+    apart = figure("figure-4", panel(vanilla, size_series("free-4", [0.4, 0.2], (512, 1024))))
+    assert "fewer than two" in by_id(apart)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]["detail"]
+    level = figure(
+        "figure-4", panel(size_series("vanilla-10", [0.01, 0.0]), size_series("free-4", [0.4, 0.2]))
+    )
+    found = by_id(level)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]
+    assert (found["verdict"], found["statistic"]) == ("undecided", None)
+    assert "no gap at n = 256" in found["detail"]
 
 
 def test_collapse_at_the_longer_step_only() -> None:

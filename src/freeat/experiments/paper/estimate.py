@@ -161,3 +161,16 @@ def exponent(sizes: Sequence[int], gaps: Sequence[Estimate]) -> Estimate | None:
     for term in terms[1:]:
         total = total + term
     return total
+
+
+def beyond_proportion(own: tuple[Estimate, Estimate], other: tuple[Estimate, Estimate]) -> Estimate:
+    """How far ``own`` ended below where it would be, had it changed by the factor by which ``other`` did.
+
+    From first to last: own₀·other₁/other₀ − own₁. Unlike a ratio or an exponent of ``own`` it is there, with an error
+    of its size, also where ``own`` ends at zero or below; only other₀ must be far from zero. Its error follows from
+    those of the four to first order.
+    """
+    (first, last), (start, end) = own, other
+    factor, relative = end.value / start.value, first.value / start.value
+    terms = first.times(factor) + end.times(relative) - start.times(factor * relative) - last
+    return Estimate(value=first.value * factor - last.value, seeds=terms.seeds, errors=terms.errors)

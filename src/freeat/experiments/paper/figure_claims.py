@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 
-from freeat.experiments.paper.estimate import Estimate, average, exponent, seed_cell
+from freeat.experiments.paper.estimate import Estimate, average, beyond_proportion, seed_cell
 from freeat.experiments.paper.evidence import Evidence, Panel, Series, points
 from freeat.experiments.paper.findings import (
     Finding,
@@ -163,7 +163,7 @@ def free_transfers_better(evidence: Evidence) -> Iterator[Finding]:
 
 
 def gap_falls_faster_in_n(evidence: Evidence) -> Iterator[Finding]:
-    """The exponent a of Free's gap ∝ n^(−a) minus Vanilla's."""
+    """Free's gap at the largest n, below what it would be there had it fallen by Vanilla's factor from the smallest."""
     for panel in evidence.panels("figure-4", "figure-10"):
         for label in MANY_STEPS:
             if label not in panel.series:
@@ -173,13 +173,21 @@ def gap_falls_faster_in_n(evidence: Evidence) -> Iterator[Finding]:
                 yield lacking(title, reason)
                 continue
             own, other = (
-                exponent(s["n"], points(s, "gap")) for s in (panel.series[label], panel.series[VANILLA])
+                dict(zip(s["n"], points(s, "gap"), strict=True))
+                for s in (panel.series[label], panel.series[VANILLA])
             )
-            if own is None or other is None:
-                yield lacking(title, "no exponent: fewer than two sizes, or a gap that is not positive")
+            sizes = sorted(own.keys() & other.keys())
+            if len(sizes) < 2:
+                yield lacking(title, f"{label} and {VANILLA} have fewer than two sizes in common")
                 continue
-            detail = f"a = {own.value:.2f}, {VANILLA} {other.value:.2f}, n = {panel.series[label]['n']}"
-            yield positive(title, own - other, detail)
+            ends = sizes[0], sizes[-1]
+            falls = [(gaps[ends[0]], gaps[ends[1]]) for gaps in (own, other)]
+            if falls[1][0].interval()[0] <= 0:
+                yield lacking(title, f"{VANILLA} has no gap at n = {ends[0]} that could fall")
+                continue
+            shown = [f"{100 * first.value:.1f} to {100 * last.value:.1f}" for first, last in falls]
+            detail = f"gap {shown[0]} from n = {ends[0]} to {ends[1]}; {VANILLA} {shown[1]}"
+            yield positive(title, beyond_proportion(*falls), detail)
 
 
 def fast_collapses(evidence: Evidence) -> Iterator[Finding]:
