@@ -5,55 +5,20 @@ from typing import Any
 import pytest
 
 from freeat.experiments.paper.claims import CLAIMS
-from freeat.experiments.paper.estimate import seed_cell
 from freeat.experiments.paper.ledger import judge_claims
+from invented_claims import (
+    by_id,
+    curve,
+    figure,
+    panel,
+    radius_series,
+    row,
+    size_series,
+    tables,
+    verdicts,
+)
 
 NOTHING: dict[str, Any] = {"tables": [], "figures": []}
-SERIES: dict[str, Any] = {"std": [0.01], "image_error": [0.01], "low": [0], "high": [1], "seeds_at": [3]}
-
-
-def by_id(document: dict[str, Any], which: str = "measured") -> dict[str, dict[str, dict[str, Any]]]:
-    """The verdicts of every claim by panel."""
-    return {claim["id"]: {row["panel"]: row for row in claim[which]} for claim in judge_claims(document)}
-
-
-def verdicts(rows: dict[str, dict[str, Any]]) -> dict[str, str]:
-    return {panel: row["verdict"] for panel, row in rows.items()}
-
-
-def row(
-    label: str, gaps: list[float], *, data: str = "cifar10", norm: str = "l2", **more: Any
-) -> dict[str, Any]:
-    """A row with one gap per seed, and a test accuracy of 30 %."""
-    cells = {"robust_test": [0.3] * len(gaps), "robust_gap": gaps, "clean_gap": [g / 2 for g in gaps]}
-    measured = {c: seed_cell(values, [0.01] * len(gaps)) for c, values in cells.items()} if gaps else None
-    return {
-        "data": data,
-        "norm": norm,
-        "label": label,
-        "measured": measured,
-        "above_chance": True if gaps else None,
-    } | more
-
-
-def tables(*rows: dict[str, Any], name: str = "table-1") -> dict[str, Any]:
-    return {"tables": [{"name": name, "rows": list(rows)}], "figures": []}
-
-
-def figure(name: str, *panels: dict[str, Any]) -> dict[str, Any]:
-    return {"tables": [], "figures": [{"name": name, "panels": list(panels)}]}
-
-
-def panel(*series: dict[str, Any], name: str = "", norm: str = "l2") -> dict[str, Any]:
-    return {"data": "cifar10", "norm": norm, "panel": name, "series": list(series)}
-
-
-def radius_series(
-    label: str, accuracies: list[float], eps: tuple[float, ...] = (0.25, 128 / 255)
-) -> dict[str, Any]:
-    errors = {key: values * len(accuracies) for key, values in SERIES.items()}
-    shown = {"label": label, "eps": list(eps), "accuracy": accuracies, "n": 500, "attack": "square-300"}
-    return shown | errors
 
 
 class TestPublished:
@@ -139,10 +104,10 @@ def test_missing_runs_and_runs_at_chance_decide_nothing() -> None:
 
 def test_comparable_means_within_two_points() -> None:
     def of(test: float) -> str:
-        free = row("free-4", [0.2] * 3)
-        free["measured"]["robust_test"] = seed_cell([test] * 3, [0.001] * 3)
-        vanilla = row("vanilla-10", [0.7] * 3)
-        vanilla["measured"]["robust_test"] = seed_cell([0.3] * 3, [0.001] * 3)
+        free, vanilla = (
+            row(label, [0.5] * 3, test=value, error=0.001)
+            for label, value in (("free-4", test), ("vanilla-10", 0.3))
+        )
         return str(by_id(tables(vanilla, free))["free-test-comparable"]["cifar10 l2 free-4"]["verdict"])
 
     assert [of(test) for test in (0.4, 0.29, 0.281, 0.27)] == [
@@ -160,10 +125,8 @@ def test_erm_is_held_against_vanillas_robust_gap() -> None:
 
 def test_similar_gaps_are_within_the_margin_on_either_side() -> None:
     def of(gap: float) -> str:
-        cells = [row(label, [g] * 3) for label, g in (("vanilla-10", 0.5), ("friendly-10", gap))]
-        for one in cells:
-            one["measured"]["robust_gap"]["image_error"] = 0.001
-        document = tables(*cells, name="table-2")
+        cells = (("vanilla-10", 0.5), ("friendly-10", gap))
+        document = tables(*(row(label, [g] * 3, error=0.001) for label, g in cells), name="table-2")
         return str(by_id(document)["friendly-like-vanilla"]["cifar10 l2 friendly-10"]["verdict"])
 
     assert [of(gap) for gap in (0.5, 0.49, 0.51, 0.48, 0.6, 0.4)] == [
@@ -181,18 +144,6 @@ def test_the_order_of_table_6() -> None:
     assert of(0.5, 0.3, 0.1) == "confirmed"
     assert of(0.5, 0.1, 0.3) == "refuted"
     assert of(0.5, 0.3, 0.3) == "undecided"
-
-
-def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
-    n = len(gaps)
-    return {
-        "label": label,
-        "gap": gaps,
-        "updates": updates,
-        "std": [0.001] * n,
-        "image_error": [0.001] * n,
-        "seeds_at": [3] * n,
-    }
 
 
 def test_throughout_training_means_at_every_point() -> None:
@@ -262,12 +213,6 @@ def test_perturbations_that_transfer_better_leave_less() -> None:
         "cifar10 l2 resnet18 against vanilla-10": "confirmed",
         "cifar10 l2 resnet18 against fast": "refuted",
     }
-
-
-def size_series(label: str, gaps: list[float], sizes: tuple[int, ...] = (256, 1024)) -> dict[str, Any]:
-    n = len(gaps)
-    errors = {"std": [0.01] * n, "image_error": [0.005] * n, "seeds_at": [3] * n}
-    return {"label": label, "n": list(sizes), "gap": gaps} | errors
 
 
 @pytest.mark.parametrize(
