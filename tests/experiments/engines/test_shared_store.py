@@ -1,17 +1,16 @@
 """Identical processes that share a store: one is killed, the others finish the grid, and its bits are the same."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import shared_grid
+from killing import Process, cut_off, strike, training_past, working_in
 
 pytestmark = [
     pytest.mark.slow,
@@ -20,7 +19,7 @@ pytestmark = [
 ]
 
 
-def start(store: Path) -> subprocess.Popen[str]:
+def start(store: Path) -> Process:
     """The program, in a process group of its own, so that it can be killed with its workers."""
     return subprocess.Popen(
         [sys.executable, shared_grid.__file__, str(store)],
@@ -29,26 +28,6 @@ def start(store: Path) -> subprocess.Popen[str]:
         start_new_session=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-
-
-def kill(process: subprocess.Popen[str]) -> None:
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
-
-
-def holders(store: Path) -> dict[Path, int]:
-    """The process groups of those at work, by the folder they hold."""
-    found = {}
-    for path in store.glob("*/*/lease.json"):
-        try:
-            found[path.parent] = os.getpgid(json.loads(path.read_text())["pid"])
-        except (OSError, ValueError):
-            continue
-    return found
-
-
-def finished(store: Path) -> int:
-    return len(list(store.glob("*/*/result.json")))
 
 
 @pytest.fixture(scope="module")
@@ -61,16 +40,8 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_three_processes_one_killed_in_mid_run(tmp_path: Path, alone: Path) -> None:
     processes = [start(tmp_path) for _ in range(3)]
-    victim = None
-    end = time.monotonic() + 300
-    while victim is None:
-        assert time.monotonic() < end, "no process had a checkpoint"
-        time.sleep(0.02)
-        for folder, group in holders(tmp_path).items():
-            if list(folder.glob("checkpoints/*.json")):
-                victim = next(process for process in processes if process.pid == group)
-                break
-    kill(victim)
+    victim = strike(processes, tmp_path, training_past(1, tmp_path))
+    assert victim is not None
     assert victim.returncode == -signal.SIGKILL
     for process in processes:
         if process is not victim:
@@ -81,15 +52,9 @@ def test_three_processes_one_killed_in_mid_run(tmp_path: Path, alone: Path) -> N
 
 
 def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path, alone: Path) -> None:
-    rng = random.Random(2)
-    for _ in range(4):
-        before, process = finished(tmp_path), start(tmp_path)
-        end = time.monotonic() + 120
-        while not holders(tmp_path) and process.poll() is None and finished(tmp_path) == before:
-            assert time.monotonic() < end
-            time.sleep(0.02)
-        time.sleep(rng.uniform(0.0, 3.0))
-        kill(process)
+    for update in random.Random(2).sample(range(1, 250), 3):
+        cut_off(lambda: start(tmp_path), tmp_path, training_past(update, tmp_path))
+    cut_off(lambda: start(tmp_path), tmp_path, working_in("measurements"))
     last = start(tmp_path)
     _, err = last.communicate(timeout=600)
     assert last.returncode == 0, err
