@@ -1,4 +1,4 @@
-"""The whole paper at the smallest scale, and a reproduction that is killed again and again."""
+"""The whole paper at the smallest scale; and parts of it that are killed, shared, spread by Ray, and fail."""
 
 import json
 import os
@@ -7,28 +7,39 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from freeat.experiments.paper.catalogue import EXPERIMENTS
+from freeat.experiments.paper.claims import CLAIMS
+from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.ledger import judge_claims
+from freeat.experiments.paper.scales import SMOKE
+from freeat.experiments.tasks import Site, Transferring
+from killing import Process, cut_off, strike, training_past, working_in
+from small_runs import outcome
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(1500),
+    pytest.mark.timeout(2400),
     pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's"),
 ]
 
-KILLS = 5
+PART = ("table-6", "figure-3")
+
+Document = dict[str, Any]
 
 
-def start(store: Path, *names: str) -> subprocess.Popen[bytes]:
+def start(store: Path, names: Sequence[str], *options: str, out: Path | None = None) -> Process:
+    """The command, in a process group of its own, so that it can be killed with its workers."""
     command = [sys.executable, "-m", "freeat", "reproduce", *names, "--scale", "smoke", "--device", "cpu"]
+    places = ["--store", str(store), "--out", str(out or store / "out"), "--checkpoint-every", "0"]
     return subprocess.Popen(
-        [*command, "--store", str(store), "--out", str(store / "out"), "--checkpoint-every", "0"],
+        [*command, *places, *options],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
@@ -36,53 +47,178 @@ def start(store: Path, *names: str) -> subprocess.Popen[bytes]:
     )
 
 
-def finish(process: subprocess.Popen[bytes], store: Path) -> dict[str, Any]:
-    _, said = process.communicate(timeout=1400)
-    assert process.returncode == 0, said.decode()
-    document: dict[str, Any] = json.loads((store / "out" / "reproduction.json").read_text(encoding="utf-8"))
+def finish(process: Process, out: Path, code: int = 0) -> Document:
+    _, said = process.communicate(timeout=2300)
+    assert process.returncode == code, said.decode()
+    document: Document = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
     return document
 
 
-def test_every_table_and_figure_is_made(tmp_path: Path) -> None:
-    document = finish(start(tmp_path / "store", "all"), tmp_path / "store")
-    assert document["experiments"] == list(EXPERIMENTS)
-    assert document["left_out"] == []
-    assert document["failures"] == []
-    for table in document["tables"]:
-        for row in table["rows"]:
-            assert row["measured"], (table["name"], row["label"])
-            assert row["plain"], (table["name"], row["label"])
-    for figure in document["figures"]:
-        assert figure["panels"], figure["name"]
-        for panel in figure["panels"]:
-            assert panel["series"], (figure["name"], panel["data"], panel["norm"])
-    assert all(run["seconds"] and run["estimated_seconds"] for run in document["runs"].values())
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """Every table and figure, made by one process that nobody disturbed, and its store, moved out of the way.
+
+    The paths of the miniature data are part of a run's settings: only a store at the same ``place`` has equal runs.
+    """
+
+    document: Document
+    store: Path
+    place: Path
+
+    def check_same(self, document: Document, names: Sequence[str]) -> None:
+        """That a part of it, made at its place in another way, is the same: its runs to the last bit."""
+        own = {
+            kind: [one for one in self.document[kind] if one["name"] in names]
+            for kind in ("tables", "figures")
+        }
+        assert document["experiments"] == list(names)
+        assert {kind: document[kind] for kind in own} == own
+        assert document["claims"] == judge_claims(own)
+        assert (document["failures"], document["left_out"]) == ([], [])
+        for key in document["runs"]:
+            assert outcome(self.place / "runs" / key) == outcome(self.store / "runs" / key)
 
 
-def test_a_reproduction_that_is_killed_goes_on_to_the_same_tables(tmp_path: Path) -> None:
-    store, names = tmp_path / "store", ("table-6", "figure-3")
-    undisturbed = finish(start(store, *names), store)
-    shutil.move(
-        store, tmp_path / "undisturbed"
-    )  # the paths of the miniature data are part of a run's settings
-    moments = random.Random(7)
-    for _ in range(KILLS):
-        process = start(store, *names)
-        wait_for_work(process, store)
-        time.sleep(moments.uniform(0.0, 3.0))
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    resumed = finish(start(store, *names), store)
-    assert resumed["failures"] == []
-    assert resumed["tables"] == undisturbed["tables"]
-    assert resumed["figures"] == undisturbed["figures"]
-    assert resumed["claims"] == undisturbed["claims"]
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    root = tmp_path_factory.mktemp("paper")
+    place, store = root / "store", root / "undisturbed"
+    document = finish(start(place, ["all"]), place / "out")
+    place.rename(store)
+    return Whole(document=document, store=store, place=place)
 
 
-def wait_for_work(process: subprocess.Popen[bytes], store: Path) -> None:
-    """Until some run or measurement is under way, or all is done."""
-    until = time.monotonic() + 120
-    while process.poll() is None and not list(store.glob("*/*/lease.json")):
-        assert time.monotonic() < until, "no sign of work"
-        time.sleep(0.02)
+@pytest.fixture
+def place(whole: Whole) -> Iterator[Path]:
+    """Where a store has the runs of the undisturbed one; there is none yet."""
+    yield whole.place
+    shutil.rmtree(whole.place, ignore_errors=True)
+
+
+def asked(whole: Whole, name: str) -> Experiment:
+    """What the catalogue says a table or figure consists of."""
+    site = Site(store=whole.place, data_dir=whole.place / "data", device="cpu", checkpoint_every=0.0)
+    return EXPERIMENTS[name](SMOKE, site)
+
+
+def panels(entry: Entry) -> set[str]:
+    """The panels that a series is drawn in: one for each model that transferred perturbations come from."""
+    sources = {m.source.spec.algorithm for m in entry.measurements if isinstance(m, Transferring)}
+    return {f"from {source}" for source in sources} if sources and not entry.targets else {entry.panel}
+
+
+def test_every_table_and_figure_is_asked_for(whole: Whole) -> None:
+    made = [one["name"] for kind in ("tables", "figures") for one in whole.document[kind]]
+    assert whole.document["experiments"] == made == list(EXPERIMENTS)
+    assert (whole.document["left_out"], whole.document["failures"]) == ([], [])
+    assert all(run["seconds"] and run["estimated_seconds"] for run in whole.document["runs"].values())
+    assert [claim["id"] for claim in whole.document["claims"] if claim["measured"]] == [c.id for c in CLAIMS]
+
+
+def test_every_row_of_the_catalogue_is_in_its_table(whole: Whole) -> None:
+    for table in whole.document["tables"]:
+        entries = asked(whole, table["name"]).entries
+        assert [(row["data"], row["norm"], row["label"]) for row in table["rows"]] == [
+            (entry.data, entry.norm, entry.label) for entry in entries
+        ]
+        for row, entry in zip(table["rows"], entries, strict=True):
+            assert row["runs"] == [run.key for run in entry.runs]
+            for view in ("measured", "plain"):
+                assert list(row[view]) == table["columns"]
+                assert {cell["seeds"] for cell in row[view].values()} == {len(entry.runs)}
+
+
+def test_every_series_of_the_catalogue_is_in_its_figure(whole: Whole) -> None:
+    for figure in whole.document["figures"]:
+        entries = asked(whole, figure["name"]).entries
+        drawn = {
+            (panel["data"], panel["norm"], panel["panel"], series["label"]): series
+            for panel in figure["panels"]
+            for series in panel["series"]
+        }
+        assert drawn.keys() == {
+            (entry.data, entry.norm, panel, entry.label) for entry in entries for panel in panels(entry)
+        }, figure["name"]
+        for entry in entries:
+            for panel in panels(entry):
+                check_points(figure["kind"], entry, drawn[entry.data, entry.norm, panel, entry.label])
+
+
+def check_points(kind: str, entry: Entry, series: dict[str, Any]) -> None:
+    """That a series has all the points its entry asks for, each from all seeds."""
+    match kind:
+        case "size":
+            assert series["n"] == sorted(SMOKE.sizes)
+            assert dict(zip(series["n"], series["seeds_at"], strict=True))[entry.n] == len(entry.runs)
+        case "radius":
+            assert series["eps"] == sorted(entry.measurements[0].radii)
+            assert set(series["seeds_at"]) == {len(entry.runs)}
+        case _:
+            assert series["updates"][-1] == entry.runs[0].spec.updates
+            assert series["seeds"] == len(entry.runs)
+
+
+def test_every_file_is_written(whole: Whole) -> None:
+    out = whole.store / "out"
+    written = {path.relative_to(out).as_posix() for path in out.rglob("*.*")}
+    tables = {f"tables/table-{k}.{ending}" for k in range(1, 7) for ending in ("md", "tex", "csv")}
+    figures = {f"figures/figure-{k}.{ending}" for k in range(1, 13) for ending in ("png", "pdf")}
+    assert written == {"reproduction.json", "claims.md"} | tables | figures
+    assert all((out / name).stat().st_size > 100 for name in written)
+
+
+def test_killed_again_and_again_it_ends_with_the_same_bits(whole: Whole, place: Path) -> None:
+    """While it plans, in runs of which more or less was saved, and while it measures."""
+
+    def begin() -> Process:
+        return start(place, PART)
+
+    cut_off(begin, place, working_in("plans"))
+    for update in random.Random(7).sample(range(1, 10), 3):
+        cut_off(begin, place, training_past(update, place))
+    cut_off(begin, place, working_in("measurements"))
+    whole.check_same(finish(begin(), place / "out"), PART)
+
+
+def test_three_processes_share_a_store_and_one_is_killed(whole: Whole, place: Path) -> None:
+    outs = [place / f"out-{k}" for k in range(3)]
+    processes = {start(place, ["table-6"], "--jobs", "1", out=out): out for out in outs}
+    victim = strike(list(processes), place, training_past(3, place))
+    assert victim is not None
+    assert victim.returncode == -signal.SIGKILL
+    del processes[victim]
+    for process, out in processes.items():
+        whole.check_same(finish(process, out), ["table-6"])
+    assert not list(place.rglob("lease.json"))
+
+
+def test_ray_makes_the_same_table(whole: Whole, place: Path) -> None:
+    pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
+    process = start(place, ["table-6"], "--engine", "ray", "--address", "local")
+    whole.check_same(finish(process, place / "out"), ["table-6"])
+
+
+def test_a_run_that_fails_is_reported_and_the_others_finish(whole: Whole, place: Path) -> None:
+    shutil.copytree(whole.store, place)
+    keys = {run["name"]: key for key, run in whole.document["runs"].items()}
+    spoilt, missing = keys["cifar10 linf free-4 seed 0"], keys["cifar10 linf vanilla-10 seed 1"]
+    for key in (spoilt, missing):
+        shutil.rmtree(place / "runs" / key)
+    shutil.rmtree(place / "measurements")
+    (place / "runs" / spoilt).mkdir()
+    (place / "runs" / spoilt / "notes.txt").write_text("somebody's own")
+
+    document = finish(start(place, PART), place / "out", code=1)
+    failures = {failure["task"]: failure["reason"] for failure in document["failures"]}
+    assert "is not a run folder" in failures.pop("cifar10 linf free-4 seed 0")
+    assert failures.keys() == {
+        f"transfer from cifar10 linf {source} seed {1 - seed} to seed {seed}"
+        for source, seed in (("vanilla-10", 0), ("free-4", 0), ("free-4", 1))
+    }
+    assert all("which failed" in reason for reason in failures.values())
+    assert outcome(place / "runs" / missing) == outcome(whole.store / "runs" / missing)
+    _, _, free = document["tables"][0]["rows"]
+    assert free["measured"]["robust_gap"]["seeds"] == 1
+
+    shutil.rmtree(place / "runs" / spoilt)
+    whole.check_same(finish(start(place, PART), place / "out"), PART)
