@@ -59,7 +59,7 @@ def transfer_models(
     ]
     checks = [
         check
-        for model in (_once([*targets, *sources]) if probes else ())
+        for model in (_once([*sources, *targets]) if probes else ())
         for check in check_model(model, plan, Cells(home_of(model, folder)), watch)
     ]
     known = [cell for target in targets for cell in _white_box(target, plan, Cells(home_of(target, folder)))]
@@ -120,7 +120,7 @@ def _pair(source: Opened, target: Opened, attack: Attack) -> Cell:
 
 
 def _once(models: Iterable[Opened]) -> list[Opened]:
-    """Each model once, whatever it is called and whichever side it is on."""
+    """Each model once, by the name it was given last; it may stand on both sides."""
     return list({(model.digest, architecture(model)): model for model in models}.values())
 
 
