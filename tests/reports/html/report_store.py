@@ -106,6 +106,7 @@ def reproduction() -> dict[str, Any]:
         "experiments": ["table-1"],
         "command": "freeat reproduce table-1",
         "commit": "abc",
+        "commits": ["def", "012"],
         "left_out": [{"what": "table-4", "reason": "too long"}],
         "failures": [{"task": "train", "reason": "no memory"}],
         "tables": [

@@ -28,6 +28,7 @@ from freeat.reports.html.gather import Examples, Gathered, gather
 from freeat.reports.html.sections.checks import ball_text
 from freeat.reports.html.sections.examples import data_uri, examples_section
 from freeat.reports.html.sections.gradients import COLUMNS, _merged
+from freeat.reports.html.sections.robustness import _lines, attacked
 
 
 @pytest.fixture(scope="module")
@@ -233,6 +234,25 @@ def test_pictures_are_what_they_show() -> None:
         np.testing.assert_array_equal(np.asarray(image), np.rint(255 * picture))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [({"seed": 7}, "seed 7"), ({"settings": {"alpha": 0.25, "start": "uniform"}}, "α = 0.25")],
+    ids=["seed", "step"],
+)
+def test_attacks_that_differ_in_one_setting_are_lines_of_their_own(
+    store: Path, change: dict[str, Any], said: str
+) -> None:
+    measured = [cell for cell in gather([store]).measurements if "source" not in cell]
+    name, attack = measured[0]["model"], measured[0]["attack"]
+    own = [cell for cell in measured if (cell["model"], cell["attack"]) == (name, attack)]
+    found = Gathered(measurements=[*own, *(cell | change for cell in own)])
+    cells = attacked(found)
+    assert len(cells) == 2 * len(attacked(Gathered(measurements=own)))
+    lines = _lines(cells)
+    assert len(lines) == 2
+    assert sum(said in line for line in lines) == 1
+
+
 def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     (tmp_path / "reproduction.json").write_text(json.dumps(reproduction()))
     document = make_document(gather([tmp_path]), [tmp_path])
@@ -264,6 +284,7 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     assert [one.passed for one in claim.verdicts] == [False, None, True]
     facts = [block for block in section(document, "provenance").blocks if isinstance(block, Facts)]
     assert [name for name, _ in facts[-1].facts] == ["free-4 40", "free-4 60"]
+    assert {"commit": "abc", "commits": '["def", "012"]'}.items() <= dict(facts[0].facts).items()
 
 
 def test_an_answer_without_runs(store: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from freeat.reports.html.blocks import Block, Facts, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Run
 from freeat.reports.html.texts import count
+from freeat.reports.robustness import attack_text
 
 
 def provenance_section(found: Gathered) -> Section | None:
@@ -38,7 +39,8 @@ def provenance_section(found: Gathered) -> Section | None:
 
 
 def _measured(cell: Json) -> str:
-    return f"{cell['model']}: {cell['attack']}, {cell['norm']} ε = {cell['eps']:.4g}, {cell['split']}"
+    place = f"{cell['norm']} ε = {cell['eps']:.4g}, {cell['n']} {cell['split']} images, seed {cell['seed']}"
+    return f"{cell['model']}: {attack_text(cell)}, {place}"
 
 
 def _table(runs: Sequence[Run]) -> Table:
@@ -68,7 +70,9 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
 
 
 def _origin(document: Json) -> dict[str, Any]:
-    return {key: document[key] for key in ("command", "versions", "commit", "machine") if key in document}
+    """What made a document, and what made the results it gathers, where that is something else."""
+    keys = ("command", "versions", "commit", "machine", "commits", "machines")
+    return {key: document[key] for key in keys if key in document}
 
 
 def _facts(values: dict[str, Any]) -> list[tuple[str, str]]:

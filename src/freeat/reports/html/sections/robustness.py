@@ -36,7 +36,7 @@ def _against_radius(cells: Sequence[Json], title: str) -> Lines | Table:
 def _panel(cell: Json) -> str:
     """Where a cell is drawn; attacks from each model have a panel of their own, as in Figure 3."""
     place = f"{cell['split']} images, {NORMS.get(cell['norm'], cell['norm'])}"
-    return f"{cell['attack']}, {place}" if "source" in cell else place
+    return f"{attack_text(cell)}, {place}" if "source" in cell else place
 
 
 def _chart(cells: Sequence[Json], title: str) -> Lines:
@@ -62,12 +62,14 @@ def _chart(cells: Sequence[Json], title: str) -> Lines:
 
 def _lines(cells: Sequence[Json]) -> dict[str, list[Json]]:
     """The cells by model and attack, named by what tells the lines apart."""
-    keys = ("verdict", "n") if "source" in cells[0] else ("attack", "verdict", "n")
-    varied = [key for key in keys if len({cell[key] for cell in cells}) > 1]
+    made = [() if "source" in cell else (attack_text(cell),) for cell in cells]
+    words = [
+        (*own, f"{cell['n']} images", f"seed {cell['seed']}") for own, cell in zip(made, cells, strict=True)
+    ]
+    varied = [place for place, said in enumerate(zip(*words, strict=True)) if len(set(said)) > 1]
     lines: dict[str, list[Json]] = {}
-    for cell in cells:
-        words = [f"{cell[key]} images" if key == "n" else str(cell[key]) for key in varied]
-        lines.setdefault(", ".join([cell["model"], *words]), []).append(cell)
+    for cell, own in zip(cells, words, strict=True):
+        lines.setdefault(", ".join([cell["model"], *(own[place] for place in varied)]), []).append(cell)
     return lines
 
 
@@ -183,8 +185,8 @@ def attacked(found: Gathered) -> list[Json]:
     """The measurements; of the same one made on several numbers of images, that on the most."""
     best: dict[tuple[str, ...], Json] = {}
     for cell in sorted(found.measurements, key=lambda cell: int(cell["n"])):
-        keys = ("model", "attack", "verdict", "norm", "eps", "split", "seed")
-        best[tuple(str(cell[key]) for key in keys)] = cell
+        keys = ("model", "norm", "eps", "split", "seed")
+        best[attack_text(cell), *(str(cell[key]) for key in keys)] = cell
     kept = {id(cell) for cell in best.values()}
     ordered = [cell for cell in found.measurements if id(cell) in kept]
     return sorted(ordered, key=lambda cell: (cell["model"], cell["attack"], cell["split"], cell["eps"]))
