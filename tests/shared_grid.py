@@ -39,8 +39,11 @@ def results(store: Path) -> dict[str, Any]:
     return found
 
 
-def _timeless(cell: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in cell.items() if name != "seconds"}
+def _timeless(value: Any) -> Any:
+    """The same without how long it took and which process it was."""
+    if not isinstance(value, dict):
+        return value
+    return {name: _timeless(one) for name, one in value.items() if name not in ("seconds", "command")}
 
 
 def main(store: Path) -> int:
