@@ -176,6 +176,19 @@ def test_going_on_with_other_data_or_weights_is_refused(stopped: Path, what: str
         carry_out(stopped)
 
 
+def test_a_finished_run_is_not_the_result_of_other_data(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = _data_of(tmp_path / "mine.npz", 3)
+    first = carry_out(tmp_path / "run", data=data, train_size=None)
+    _data_of(tmp_path / "mine.npz", 3, seed=1)
+    with pytest.raises(InputError, match=r"the data are not those .* was begun with"):
+        carry_out(tmp_path / "run", data=data, train_size=None)
+    (tmp_path / "mine.npz").unlink()
+    assert carry_out(tmp_path / "run", data=data, train_size=None) == first
+    assert "its data are not here to compare" in caplog.text
+
+
 def test_two_processes_cannot_share_a_folder(stopped: Path) -> None:
     before = (stopped / "history.jsonl").read_bytes() if (stopped / "history.jsonl").exists() else None
     with leased(stopped), pytest.raises(InputError, match="in use by another process"):
@@ -264,10 +277,10 @@ def test_a_run_is_judged_again_and_remembers(tmp_path: Path) -> None:
         judge_run(folder, folder.evaluation, weights="best", device="cpu")
 
 
-def _data_of(path: Path, classes: int) -> str:
+def _data_of(path: Path, classes: int, seed: int = 0) -> str:
     import numpy as np
 
-    rng = np.random.default_rng(classes)
+    rng = np.random.default_rng((classes, seed))
     x = rng.random((80, 8, 8, 1), np.float32)
     y = np.arange(80) % classes
     np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])

@@ -43,6 +43,7 @@ class Outcome:
         return {
             "n": n,
             "population": self.population,
+            "classes": self.classes,
             "clean_accuracy": _mean(self.clean_correct),
             "clean_loss": _mean(self.clean_loss),
             "robust_accuracy": _mean(self.robust_correct),

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from freeat.assembly import Place, assemble
+from freeat.data import load
 from freeat.errors import InputError
 from freeat.fitting import Fit
 from freeat.initial import weights_digest
@@ -35,6 +36,7 @@ def execute(
     folder = RunFolder(place.folder)
     folder.check(spec, evaluation)
     if (result := folder.result) is not None:
+        check_finished(spec, place)
         log.info("%s is finished already; its stored result is returned", folder.path)
         return result
     check_free(folder.path)
@@ -63,6 +65,26 @@ def execute(
             folder.publish_result(final | about)
             folder.checkpoints.clear()
     return folder.result or {}
+
+
+def check_finished(spec: TrainSpec, place: Place) -> None:
+    """Refuse a finished run whose data changed since. It needs them no more: where they are gone it stands."""
+    folder = RunFolder(place.folder)
+    try:
+        data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
+    except InputError as error:
+        log.warning("%s is finished, and its data are not here to compare: %s", folder.path, error)
+        return
+    _check_same("data", folder.data_digest, data.digest, folder)
+
+
+def _check_same(what: str, before: str | None, now: str, folder: RunFolder) -> None:
+    """Refuse other ground than a run stands on."""
+    if before != now:
+        raise InputError(
+            f"the {what} are not those {folder.path} was begun with ({str(before)[:12]} → {now[:12]}): "
+            "restore them, or choose another --out"
+        )
 
 
 @contextmanager
@@ -126,15 +148,8 @@ def _introduce(
         folder.describe(spec, evaluation, {**facts, "chosen": chosen, **provenance(device)})
         return
     stored = folder.description
-    for what, before, now in (
-        ("data", stored["data"]["digest"], facts["data"]["digest"]),
-        ("initial weights", stored["initial_weights"], facts["initial_weights"]),
-    ):
-        if before != now:
-            raise InputError(
-                f"the {what} are not those {folder.path} was begun with ({before[:12]} → {now[:12]}): "
-                "restore them, or choose another --out"
-            )
+    _check_same("data", folder.data_digest, facts["data"]["digest"], folder)
+    _check_same("initial weights", stored["initial_weights"], facts["initial_weights"], folder)
     for name, before in stored["chosen"].items():
         if before != chosen[name]:
             log.warning(

@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from freeat.assembly import Place
@@ -19,6 +20,7 @@ from freeat.experiments.comparison import (
 from freeat.experiments.engine import Done
 from freeat.experiments.presets import PRESETS
 from freeat.spec import EvalSpec, TrainSpec, split_words
+from freeat.watching import Nobody
 from small_runs import WORDS
 
 
@@ -99,6 +101,18 @@ def test_a_run_at_chance_is_told_so() -> None:
     ]
 
 
+@pytest.mark.parametrize(("classes", "learnt"), [({}, False), ({"classes": 200}, True)])
+def test_chance_is_that_of_all_classes_also_of_those_a_few_images_lack(
+    classes: dict[str, int], learnt: bool
+) -> None:
+    (job,) = jobs(["fast"], [0])
+    few = result(0.14, 0.1)
+    for split in ("train", "test"):
+        few[split] |= classes
+    (row,) = summarize([Done(task=job, result=few)], ["fast"])["algorithms"]
+    assert row["above_chance"] is learnt
+
+
 @pytest.mark.parametrize(
     ("text", "seeds"), [("3", [0, 1, 2]), ("4,7", [4, 7]), ("4,", [4]), ("0,", [0]), ("1", [0])]
 )
@@ -141,6 +155,25 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown device"):
         check_jobs([replace(job, place=replace(job.place, device="abacus")) for job in small()])
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
+    _noise(tmp_path / "mine.npz", seed=0)
+    words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
+    training, evaluation = split_words({name: value for name, value in words.items() if value is not None})
+    made = comparison_jobs(
+        training, evaluation, ["erm", "fast"], [0], Place(folder=tmp_path / "out", device="cpu")
+    )
+    made[0].carry_out(Nobody(), lambda: False)
+    check_jobs(made)
+    _noise(tmp_path / "mine.npz", seed=1)
+    with pytest.raises(InputError, match=r"the data are not those .* was begun with"):
+        check_jobs(made)
+
+
+def _noise(path: Path, seed: int) -> None:
+    x, y = np.random.default_rng(seed).random((80, 8, 8, 1), np.float32), np.arange(80) % 3
+    np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

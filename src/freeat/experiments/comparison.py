@@ -15,7 +15,7 @@ from freeat.experiments.engine import Done
 from freeat.files import read_json, write_json
 from freeat.intervals import mean_std
 from freeat.machine import resolve_device
-from freeat.run import execute
+from freeat.run import check_finished, execute
 from freeat.spec import EvalSpec, TrainSpec, split_words
 from freeat.store import RunFolder
 from freeat.threat import make_ball
@@ -79,12 +79,15 @@ def comparison_jobs(
 def check_jobs(jobs: Sequence[Job]) -> None:
     """Refuse bad input before any run begins. Writes nothing.
 
-    The runs share their data and model, so one of them is assembled for all; finished runs need neither.
+    The runs share their data and model, so one of them is assembled for all; finished runs need neither, but data
+    that changed since would make rows that cannot be compared.
     """
     for job in jobs:
         RunFolder(job.place.folder).check(job.spec, job.evaluation)
         training_algorithm(job.spec, make_ball(job.spec.norm, job.spec.eps), updates=1)
         resolve_device(job.place.device)
+        if job.result() is not None:
+            check_finished(job.spec, job.place)
     unfinished = [job for job in jobs if job.result() is None]
     for job in unfinished[:1]:
         assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), ALONE)
@@ -121,7 +124,7 @@ def _row(algorithm: str, runs: Sequence[Done[Job]]) -> dict[str, Any]:
     row["gradient_passes"] = results[0]["gradient_passes"]
     row["updates"] = results[0]["update"]
     row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
-    row["above_chance"] = all(above_chance(result["train"]) for result in results)
+    row["above_chance"] = all(above_chance(result) for result in results)
     row["folders"] = [str(o.task.place.folder) for o in runs]
     return row
 

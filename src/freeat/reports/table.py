@@ -45,7 +45,7 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
 
 def run_remarks(algorithm: str, result: dict[str, Any]) -> list[str]:
     """What a reader of one run's accuracies must know."""
-    guessing = [] if above_chance(result["train"]) else [chance_remark(algorithm)]
+    guessing = [] if above_chance(result) else [chance_remark(algorithm)]
     return [*guessing, *result["notes"]]
 
 

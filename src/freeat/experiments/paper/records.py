@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from freeat.algorithms.names import parse_algorithm
+from freeat.chance import chance
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.reading import found_result
@@ -89,11 +90,9 @@ def above_chance(run: Training, record: Record) -> bool:
     Both by their intervals. A model trained without an adversary strives for clean accuracy.
     """
     strives_for = "clean" if parse_algorithm(run.spec.algorithm).family == "erm" else "robust"
-    classes = max(len(record[split]["per_class"]) for split in ("train", "test"))  # a few images lack some
-    chance = 1 / classes
     for split, kind in (("train", strives_for), ("test", "clean")):
         n = record[split]["n"]
-        if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance:
+        if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance(record):
             return False
     return True
 
