@@ -16,6 +16,8 @@ pyautoattack ships (it is not robust: in mode ``worst`` its active set vanishes,
 import copy
 import importlib.resources
 import json
+import shlex
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -327,6 +329,7 @@ def main(
             "threads": threads,
             "rounds": rounds,
             "cpu_time": cpu_time,
+            "command": shlex.join(["python", "benchmarks/attacks.py", *sys.argv[1:]]),
         }
         out.write_text(json.dumps({"format": 2, "rows": rows, **facts}, indent=2) + "\n", encoding="utf-8")
 
