@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from freeat.assembly import Place
 from freeat.run import execute
 from freeat.spec import split_words
@@ -31,6 +33,14 @@ def arguments(**changes: Any) -> list[str]:
     given = {**WORDS, **changes}
     pairs = ((f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None)
     return [word for name, value in pairs for word in ([name] if value is True else [name, str(value)])]
+
+
+def noise_file(path: Path, classes: int, seed: int = 0) -> str:
+    """A data set of random images of so many classes in a file."""
+    x = np.random.default_rng((classes, seed)).random((80, 8, 8, 1), np.float32)
+    y = np.arange(80) % classes
+    np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    return str(path)
 
 
 def carry_out(

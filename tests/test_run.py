@@ -19,7 +19,7 @@ from freeat.machine import arithmetic, resolve_device
 from freeat.opening import open_model
 from freeat.spec import EvalSpec
 from freeat.store import RunFolder
-from small_runs import carry_out, outcome, timeless
+from small_runs import carry_out, noise_file, outcome, timeless
 
 RESUMED: dict[str, dict[str, Any]] = {
     "erm": {"algorithm": "erm"},
@@ -179,9 +179,9 @@ def test_going_on_with_other_data_or_weights_is_refused(stopped: Path, what: str
 def test_a_finished_run_is_not_the_result_of_other_data(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    data = _data_of(tmp_path / "mine.npz", 3)
+    data = noise_file(tmp_path / "mine.npz", 3)
     first = carry_out(tmp_path / "run", data=data, train_size=None)
-    _data_of(tmp_path / "mine.npz", 3, seed=1)
+    noise_file(tmp_path / "mine.npz", 3, seed=1)
     with pytest.raises(InputError, match=r"the data are not those .* was begun with"):
         carry_out(tmp_path / "run", data=data, train_size=None)
     (tmp_path / "mine.npz").unlink()
@@ -277,16 +277,6 @@ def test_a_run_is_judged_again_and_remembers(tmp_path: Path) -> None:
         judge_run(folder, folder.evaluation, weights="best", device="cpu")
 
 
-def _data_of(path: Path, classes: int, seed: int = 0) -> str:
-    import numpy as np
-
-    rng = np.random.default_rng((classes, seed))
-    x = rng.random((80, 8, 8, 1), np.float32)
-    y = np.arange(80) % classes
-    np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
-    return str(path)
-
-
 def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
     words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "lr": 1e-30, "eval_every": 1000}
@@ -304,7 +294,7 @@ def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None
 
 def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
-    words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "data": _data_of(tmp_path / "d.npz", 4)}
+    words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "data": noise_file(tmp_path / "d.npz", 4)}
     carry_out(tmp_path / "second", **words, lr=1e-30, weight_decay=0)
     one, two = (RunFolder(tmp_path / name).weights()[0] for name in ("first", "second"))
     head = ["head.weight", "head.bias"]

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from freeat.assembly import Place
@@ -21,7 +20,7 @@ from freeat.experiments.engine import Done
 from freeat.experiments.presets import PRESETS
 from freeat.spec import EvalSpec, TrainSpec, split_words
 from freeat.watching import Nobody
-from small_runs import WORDS
+from small_runs import WORDS, noise_file
 
 
 def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
@@ -158,7 +157,7 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
 
 
 def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
-    _noise(tmp_path / "mine.npz", seed=0)
+    noise_file(tmp_path / "mine.npz", 3, seed=0)
     words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
     training, evaluation = split_words({name: value for name, value in words.items() if value is not None})
     made = comparison_jobs(
@@ -166,14 +165,9 @@ def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
     )
     made[0].carry_out(Nobody(), lambda: False)
     check_jobs(made)
-    _noise(tmp_path / "mine.npz", seed=1)
+    noise_file(tmp_path / "mine.npz", 3, seed=1)
     with pytest.raises(InputError, match=r"the data are not those .* was begun with"):
         check_jobs(made)
-
-
-def _noise(path: Path, seed: int) -> None:
-    x, y = np.random.default_rng(seed).random((80, 8, 8, 1), np.float32), np.arange(80) % 3
-    np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
