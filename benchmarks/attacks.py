@@ -281,6 +281,10 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 @click.command()
 @click.option("--robust", default=None, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
 @click.option("--only", type=click.Choice(["robust model", "ResNet-18"]), help="one of the two models")
+@click.option("--race", "attack", type=click.Choice(["PGD", "Square"]), help="one of the two attacks")
+@click.option(
+    "--without", multiple=True, help="leave out a library, e.g. ART, which takes long at 5000 queries"
+)
 @click.option("--images", "n", default=256, show_default=True, help="images, all in one batch")
 @click.option("--queries", default=100, show_default=True, help="queries of Square")
 @click.option("--threads", default=2, show_default=True)
@@ -295,6 +299,8 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 def main(
     robust: str | None,
     only: str | None,
+    attack: str | None,
+    without: tuple[str, ...],
     n: int,
     queries: int,
     threads: int,
@@ -320,7 +326,10 @@ def main(
         print(
             f"\n{opened.name}: {ball.norm} ε = {ball.eps:.4g}, {n} images, {threads} threads, clean {clean:.1%}"
         )
-        for name, entered in contenders(queries).items():
+        for name, invited in contenders(queries).items():
+            if not name.startswith(attack or ""):
+                continue
+            entered = [contender for contender in invited if contender.name not in without]
             race(entered, model, x, y, ball, rounds, clock)
             rows += table(name, opened.name, entered, n)
     if out is not None:
