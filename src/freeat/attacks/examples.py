@@ -1,8 +1,10 @@
 """Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
 
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -10,7 +12,7 @@ from freeat.attacks.cells import cell_name
 from freeat.attacks.measurement import Measurement
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.files import atomic, in_file_name
+from freeat.files import atomic, check_format, in_file_name
 
 FORMAT = 1
 Examples = dict[str, Any]
@@ -45,7 +47,12 @@ def save_examples(path: Path, images: Images, measurement: Measurement, classes:
 def load_examples(path: Path) -> Examples:
     """What ``save_examples`` wrote, as arrays by name."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not a file of adversarial examples: {error}") from None
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+            number = int(found["format"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is not a file of adversarial examples ({error}): delete it, and attack with --examples again"
+        ) from None
+    check_format(path, number, FORMAT)
+    return found

@@ -3,12 +3,17 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from report_store import reproduction
 
+from freeat.cli import run as freeat
 from freeat.errors import InputError
 from freeat.reports.html.gather import gather
+from freeat.reports.html.sections.checks import checks_section
+from freeat.reports.html.sections.robustness import attacked
+from small_runs import carry_out
 
 
 def test_everything_in_a_folder_of_folders(store: Path) -> None:
@@ -114,3 +119,46 @@ def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_pat
     name = f"digits l2 free-4 {found.runs[0].spec.model} n=60 seed 0"
     assert [run.name for run in found.runs] == [name, f"{name} (bbbbbb)"]
     assert {cell["model"] for cell in found.measurements} == {name, f"{name} (bbbbbb)"}
+
+
+def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "kept"
+    carry_out(run, algorithm="free-2", ema=0.9)
+    for words in (f"{run} {run}@ema", f"mine={run}@ema", f"other={run}"):
+        assert freeat(["attack", *words.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
+    found = gather([tmp_path])
+    assert sorted(cell["model"] for cell in found.measurements) == ["kept", "kept@ema"]
+    assert sorted(str(probe.model) for probe in found.probes) == ["kept", "kept@ema"]
+    assert len(attacked(found)) == 2
+
+
+def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        carry_out(tmp_path / f"run-{seed}", algorithm="free-2", seed=seed)
+        shutil.copy(tmp_path / f"run-{seed}" / "model.safetensors", tmp_path / "w.safetensors")
+        words = f"attack mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
+        assert freeat(words.split()) == 0
+    found = gather([tmp_path / "w.attacks"])
+    names = {cell["model"] for cell in found.measurements}
+    assert names == {f"w ({cell['weights'][:6]})" for cell in found.measurements}
+    assert len(names) == 2
+    assert {probe.model for probe in found.probes} == names
+
+
+def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
+    """A larger radius on fewer images fools fewer, which says nothing of the model."""
+    (cell, *_) = [
+        one for one in gather([store]).measurements if one["attack"] == "pgd-2" and "source" not in one
+    ]
+    wide = cell | {"eps": 2 * cell["eps"], "fooled": [], "robust_accuracy": 1.0}
+    narrow = cell | {"fooled": list(range(40)), "robust_accuracy": 0.0}
+
+    def failed(*cells: dict[str, Any]) -> int:
+        section = checks_section([], cells, [])
+        found = [] if section is None else section.blocks
+        return sum(verdict.passed is False for block in found for verdict in block.verdicts)
+
+    elsewhere = wide | {"identity": wide["identity"] | {"images": "0" * 64}}
+    assert failed(narrow, wide) == 1
+    assert failed(narrow, elsewhere) == 0
+    assert failed(narrow, wide | {"verdict": "last"}) == 0

@@ -190,7 +190,7 @@ def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
     clean = np.arange(12) >= wrong_when_clean
     x = np.full((12, 1, 2, 2), 0.5, np.float32)
     arrays = {"x": x, "delta": x / 5, "y": y, "predicted": predicted, "clean_correct": clean}
-    np.savez(path, **arrays, index=np.arange(12), classes=np.array(["cat", "dog"]))
+    np.savez(path, **arrays, index=np.arange(12), classes=np.array(["cat", "dog"]), format=1)
     return path
 
 

@@ -64,7 +64,8 @@ class Study:
 class Probe:
     """The honesty checks of one model in one ball, which is given as it is written in Python."""
 
-    model: str
+    model: str | None
+    weights: str
     ball: str
     checks: list[Json]
 
@@ -218,16 +219,17 @@ class _Walk:
         return Study(name=self.name(folder), setting=setting, summary=stored.get("summary"), cells=cells)
 
     def _measurements(self, folder: Path) -> None:
-        """The cells of a campaign; in a run's folder the judged model is that run."""
+        """The cells of a campaign; in a run's folder the judged model is that run, or other weights of it."""
         own = self.name(folder.parent) if (folder.parent / "run.json").is_file() else None
         for cell in self._documents(folder / "cells", attack_cells.FORMAT):
             identity = cell.get("identity", {})
-            model = own or cell.get("model") or f"weights {identity.get('weights', '')[:8]}"
+            weights = identity.get("weights", "")
             if "checks" in cell:
-                probe = Probe(model=model, ball=identity["ball"], checks=cell["checks"])
+                probe = Probe(model=own, weights=weights, ball=identity["ball"], checks=cell["checks"])
                 self.found.probes.append(probe)
             elif "robust_accuracy" in cell:
-                measured = cell | {"model": model}
+                called = cell.get("model") or f"weights {weights[:8]}"
+                measured = cell | {"model": called if own is None else f"{own}{_which(called)}"}
                 self.found.measurements.append(measured)
                 if "source" not in cell and "identity" in cell:
                     self._made[examples_path(folder, cell)] = measured
@@ -251,11 +253,26 @@ def _read(path: Path) -> Json:
     return read_json(path, format=1)
 
 
+def _which(called: str) -> str:
+    """The weights of a run that a name ends in, if it names any: ``@ema`` of ``free-4@ema``."""
+    _, at, weights = called.rpartition("@")
+    return f"@{weights}" if at else ""
+
+
 def _name_models(found: Gathered) -> None:
-    """Checks and sources are stored by weights or as they were called; a measurement knows where those lie."""
+    """Weights that were called the same are told apart. Checks and sources are stored by weights or as they were
+    called; a measurement knows where those lie."""
+    of_name: dict[str, set[str]] = {}
+    for cell in found.measurements:
+        of_name.setdefault(cell["model"], set()).add(cell["weights"])
+    for cell in found.measurements:
+        if len(of_name[cell["model"]]) > 1:
+            cell["model"] = f"{cell['model']} ({cell['weights'][:6]})"
     names = {cell["weights"]: cell["model"] for cell in found.measurements}
-    short = {f"weights {weights[:8]}": name for weights, name in names.items()}
-    found.probes = [replace(probe, model=short.get(probe.model, probe.model)) for probe in found.probes]
+    found.probes = [
+        replace(probe, model=names.get(probe.weights) or probe.model or f"weights {probe.weights[:8]}")
+        for probe in found.probes
+    ]
     for cell in found.measurements:
         if "source" in cell:
             cell["source"] = names.get(cell["identity"]["source"], cell["source"])

@@ -8,6 +8,7 @@ from freeat.attacks.radii import radius_text
 from freeat.reports.html.blocks import Section, Verdict, Verdicts
 from freeat.reports.html.gather import Json, Probe
 from freeat.reports.html.tasks import NORMS, Group, Task
+from freeat.reports.robustness import attack_text
 from freeat.reports.table import percent
 
 
@@ -80,7 +81,14 @@ def _pgd(result: Json) -> float:
 
 
 def _of_cells(cells: Sequence[Json]) -> list[Verdict]:
-    return [Verdict(passed=check.passed, sentence=check.sentence) for check in compare_cells(cells)]
+    """Attacks are compared where they were made on the same images, with the same settings and draws."""
+    groups: dict[tuple[str, ...], list[Json]] = {}
+    for cell in cells:
+        identity = cell.get("identity", {})
+        on = (str(identity.get(key)) for key in ("weights", "architecture", "images", "index", "seed"))
+        groups.setdefault(tuple(on), []).append(cell | {"attack": attack_text(cell)})
+    checks = [check for group in groups.values() for check in compare_cells(group)]
+    return [Verdict(passed=check.passed, sentence=check.sentence) for check in checks]
 
 
 def _of_checks(checks: Sequence[Json]) -> list[Verdict]:

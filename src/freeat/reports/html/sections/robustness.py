@@ -185,7 +185,7 @@ def attacked(found: Gathered) -> list[Json]:
     """The measurements; of the same one made on several numbers of images, that on the most."""
     best: dict[tuple[str, ...], Json] = {}
     for cell in sorted(found.measurements, key=lambda cell: int(cell["n"])):
-        keys = ("model", "norm", "eps", "split", "seed")
+        keys = ("model", "weights", "norm", "eps", "split", "seed")
         best[attack_text(cell), *(str(cell[key]) for key in keys)] = cell
     kept = {id(cell) for cell in best.values()}
     ordered = [cell for cell in found.measurements if id(cell) in kept]
