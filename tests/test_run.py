@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from freeat.cli import run as command_line
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.fitting import Stopped
@@ -187,6 +188,25 @@ def test_a_finished_run_is_not_the_result_of_other_data(
     (tmp_path / "mine.npz").unlink()
     assert carry_out(tmp_path / "run", data=data, train_size=None) == first
     assert "its data are not here to compare" in caplog.text
+
+
+def test_a_run_is_not_judged_on_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = noise_file(tmp_path / "mine.npz", 3)
+    for name in ("one", "other"):
+        carry_out(tmp_path / name, data=data, train_size=None, algorithm="free-2", seed=len(name))
+    one = str(tmp_path / "one")
+    asked = (
+        ["evaluate", one, "--attack", "pgd-1"],
+        ["runs", "diff", "one", "other", "--store", str(tmp_path), "--attack", "fgsm"],
+        ["bound", "--from", one, "--points", "2", "--beta", "1"],
+    )
+    for words in asked:
+        assert command_line(words) == 0, (words, capsys.readouterr().err)
+    noise_file(tmp_path / "mine.npz", 3, seed=1)
+    for words in asked:
+        capsys.readouterr()
+        assert command_line(words) == 2, words
+        assert "the data are not those" in capsys.readouterr().err
 
 
 def test_two_processes_cannot_share_a_folder(stopped: Path) -> None:

@@ -51,6 +51,7 @@ def bound_of_run(
     if family not in THEOREM_OF:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
     model, data = open_run(folder, data_dir=data_dir, trust_code=trust_code)
+    folder.check_data(data.digest, "give all constants yourself, without --from")
     updates = int(description["updates"])
     ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
     algorithm = training_algorithm(spec.replaced(warmup=0.0), ball, updates)

@@ -16,6 +16,10 @@ from freeat.machine import arithmetic, provenance, resolve_device
 from freeat.spec import EvalSpec
 from freeat.store import FORMAT, RunFolder
 
+OTHER_DATA = (
+    "judge the run on others with `freeat attack --data`: its test images may have become training images"
+)
+
 
 def open_run(
     folder: RunFolder, *, weights: str = "model", data_dir: Path | None = None, trust_code: bool = False
@@ -42,6 +46,7 @@ def judge_run(
     description = folder.description
     spec = folder.spec
     model, data = open_run(folder, weights=weights, data_dir=data_dir, trust_code=trust_code)
+    folder.check_data(data.digest, OTHER_DATA)
     evaluation_attack(evaluation)
     key = {"weights": weights_digest(model), "data": data.digest, "evaluation": evaluation.words()}
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]

@@ -75,16 +75,7 @@ def check_finished(spec: TrainSpec, place: Place) -> None:
     except InputError as error:
         log.warning("%s is finished, and its data are not here to compare: %s", folder.path, error)
         return
-    _check_same("data", folder.data_digest, data.digest, folder)
-
-
-def _check_same(what: str, before: str | None, now: str, folder: RunFolder) -> None:
-    """Refuse other ground than a run stands on."""
-    if before != now:
-        raise InputError(
-            f"the {what} are not those {folder.path} was begun with ({str(before)[:12]} → {now[:12]}): "
-            "restore them, or choose another --out"
-        )
+    folder.check_data(data.digest)
 
 
 @contextmanager
@@ -148,8 +139,8 @@ def _introduce(
         folder.describe(spec, evaluation, {**facts, "chosen": chosen, **provenance(device)})
         return
     stored = folder.description
-    _check_same("data", folder.data_digest, facts["data"]["digest"], folder)
-    _check_same("initial weights", stored["initial_weights"], facts["initial_weights"], folder)
+    folder.check_data(facts["data"]["digest"])
+    folder.check_same("initial weights", stored["initial_weights"], facts["initial_weights"])
     for name, before in stored["chosen"].items():
         if before != chosen[name]:
             log.warning(

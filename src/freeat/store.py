@@ -18,6 +18,7 @@ from freeat.spec import EvalSpec, TrainSpec
 
 FORMAT = 1
 PROBE = ".writable"
+ANOTHER_PLACE = "choose another --out"
 Record = dict[str, Any]
 
 
@@ -109,6 +110,18 @@ class RunFolder:
         if data is None or "digest" not in data:
             raise InputError(f"{self.path / 'run.json'} is damaged: it lacks the data's digest")
         return str(data["digest"])
+
+    def check_data(self, digest: str, remedy: str = ANOTHER_PLACE) -> None:
+        """Refuse other data than the run was begun with."""
+        self.check_same("data", self.data_digest, digest, remedy)
+
+    def check_same(self, what: str, before: str | None, now: str, remedy: str = ANOTHER_PLACE) -> None:
+        """Refuse other ground than the run stands on."""
+        if before != now:
+            raise InputError(
+                f"the {what} are not those {self.path} was begun with ({str(before)[:12]} → {now[:12]}): "
+                f"restore them, or {remedy}"
+            )
 
     @property
     def spec(self) -> TrainSpec:

@@ -11,6 +11,7 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.inventory import StoredRun
 from freeat.intervals import paired
+from freeat.judgement import OTHER_DATA
 from freeat.machine import arithmetic, resolve_device
 from freeat.opening import open_model
 from freeat.spec import EvalSpec, TrainSpec
@@ -59,6 +60,7 @@ def judged_pair(
     threads = first.folder.description["chosen"]["threads"]
     with arithmetic(threads=threads, deterministic=spec.deterministic):
         data = load(spec.data, data_dir=data_dir, seed=spec.seed, image_size=spec.image_size)
+        first.folder.check_data(data.digest, OTHER_DATA)
         models = [
             open_model(
                 run.folder.path, data, device=resolve_device(device), name=run.key, trust_code=trust_code
