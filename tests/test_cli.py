@@ -228,6 +228,33 @@ def test_code_named_in_a_file_is_imported_only_with_trust(
     assert run(["train", *arguments(model="secret_net:make", out=tmp_path / "other")]) == 0
 
 
+def test_every_command_finds_a_model_in_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As ``python -m`` does: the installed script has its own folder on the path, not the user's."""
+    monkeypatch.chdir(tmp_path)
+    Path("net_of_mine.py").write_text("import troubled_models\nmake = troubled_models.fine\n")
+    elsewhere = [folder for folder in sys.path if folder and Path(folder) != tmp_path]
+    small = ["-n", "20", "--trust-code"]
+    judged = ["--data", "digits", "--norm", "l2", "--eps", "0.5", *small[:2]]
+    for name in ("one", "other"):
+        monkeypatch.setattr(sys, "path", [*elsewhere])
+        assert run(["train", *arguments(model="net_of_mine:make", out=name)]) == 0
+    for args in (
+        ["evaluate", "one", "--attack", "pgd-1", "--trust-code"],
+        ["export", "one", "--trust-code"],
+        ["attack", "one", "--attack", "fgsm", *small],
+        ["transfer", "one", "--to", "other", "--attack", "fgsm", *small],
+        ["attack", "net_of_mine:make@one/model.safetensors", "--attack", "fgsm", *judged],
+        ["runs", "diff", "one", "other", "--store", ".", "--attack", "fgsm", *small],
+        ["bound", "--from", "one", "--points", "4", "--beta", "1", "--trust-code"],
+    ):
+        monkeypatch.setattr(sys, "path", [*elsewhere])
+        sys.modules.pop("net_of_mine", None)
+        assert run(args) == 0, (args, capsys.readouterr().err)
+    sys.modules.pop("net_of_mine")
+
+
 def test_json_is_one_document_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["train", *arguments(out=tmp_path / "run"), "--json"]
     assert run(args) == 0

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from freeat.commands.options import json_option
+from freeat.commands.options import json_option, trusts_code
 from freeat.errors import InputError
 from freeat.theory.problem import MEANINGS
 
@@ -102,7 +102,8 @@ def _gather(
         return own, {}, {}
     from freeat.bound_of_run import bound_of_run
 
-    found = bound_of_run(run, points=points, data_dir=data_dir, trust_code=trust_code)
+    trusted = trusts_code(trust_code, names_code=False)
+    found = bound_of_run(run, points=points, data_dir=data_dir, trust_code=trusted)
     parameters = found.parameters | {name: value for name, value in own.items() if value is not None}
     if parameters["beta"] is None:
         raise InputError(f"--from {run}: {found.constants.no_beta} with --beta")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.commands.options import json_option, parse_arguments, picture
+from freeat.commands.options import json_option, parse_arguments, picture, trusts_code
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -115,7 +115,9 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     from freeat.attacks.plan import SPLITS, Plan
     from freeat.attacks.radii import parse_radii
     from freeat.data import load
+    from freeat.machine import resolve_device
     from freeat.opening import run_spec
+    from freeat.precision import resolve_precision
     from freeat.threat import make_ball
     from freeat.units import parse_radius
 
@@ -123,13 +125,17 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
     name = given["data"] or _agreed(specs, "data")
+    alpha = None if given["alpha"] is None else parse_radius(given["alpha"])
+    if alpha == 0:
+        raise InputError("--alpha 0 does not move: a step must be positive, e.g. 2/255")
+    precision = resolve_precision(given["precision"], resolve_device(given["device"]))
     attacks = tuple(
         parse_attack(
             attack,
             verdict=given["verdict"],
-            alpha=None if given["alpha"] is None else parse_radius(given["alpha"]),
+            alpha=alpha,
             start=given["start"],
-            precision=given["precision"],
+            precision=precision,
         )
         for attack in given["attacks"] or ("pgd-10",)
     )
@@ -181,7 +187,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
                 args=args if one.names_code else None,
                 normalize=given["normalize"] if one.folder is None else None,
                 name=next(found) if name is None else name,
-                trust_code=given["trust_code"] or one.names_code,
+                trust_code=trusts_code(given["trust_code"], one.names_code),
             )
         )
     _check_data(opened, data, given["data"])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.commands.options import json_option
+from freeat.commands.options import json_option, trusts_code
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def diff(
                 n=n,
                 device=device,
                 data_dir=data_dir,
-                trust_code=trust_code,
+                trust_code=trusts_code(trust_code, names_code=False),
                 watch=progress.watch,
             )
     except Unpaired as reason:

@@ -13,12 +13,16 @@ class _Sides(click.Command):
     """``SOURCES… --to TARGETS…``: everything after ``--to`` up to the next option is a target."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--to" in args:
-            at = args.index("--to")
-            end = next((i for i in range(at + 1, len(args)) if args[i].startswith("-")), len(args))
-            targets = args[at + 1 : end]
-            args = args[:at] + [word for target in targets for word in ("--to", target)] + args[end:]
-        return super().parse_args(ctx, args)
+        words: list[str] = []
+        among_targets = False
+        for word in args:
+            if word.startswith("-"):
+                among_targets = word == "--to"
+            if not among_targets:
+                words.append(word)
+            elif word != "--to":
+                words += ["--to", word]
+        return super().parse_args(ctx, words)
 
 
 @click.command(cls=_Sides)
