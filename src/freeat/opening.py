@@ -1,5 +1,6 @@
 """Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module."""
 
+import json
 import logging
 import os
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from freeat.errors import InputError
 from freeat.initial import weights_digest
 from freeat.judged_batches import home
 from freeat.machine import resolve_device
+from freeat.models.imported import is_import_path
 from freeat.models.loading import load_weights
 from freeat.references import Reference
 from freeat.spec import TrainSpec
@@ -42,8 +44,9 @@ class Stored:
 class Opened:
     """A model to be judged, in evaluation mode; ``spec`` where it comes from a run of ours.
 
-    ``trained_on`` is the digest of the data set it was trained on, where that is known; ``home`` the folder for what is
-    measured of it, in the run's folder or beside its file: a live module has none.
+    ``trained_on`` is the digest of the data set it was trained on, where that is known; ``made_by`` the factory that
+    built it with its arguments, for one that is not of ours; ``home`` the folder for what is measured of it, in the
+    run's folder or beside its file: a live module has none.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Opened:
     digest: str
     spec: TrainSpec | None = None
     trained_on: str | None = None
+    made_by: str = ""
     home: Path | None = None
 
 
@@ -125,8 +129,19 @@ def open_model(
         digest=weights_digest(model),
         spec=stored.spec if stored else None,
         trained_on=stored.trained_on if stored else None,
+        made_by="" if isinstance(reference, nn.Module) else _maker(reference, stored, args),
         home=None if isinstance(reference, nn.Module) else _home(reference),
     )
+
+
+def _maker(reference: str | Path, stored: Stored | None, args: Mapping[str, object] | None) -> str:
+    """A factory and its arguments, as text; a network of ours is told by its layers."""
+    named, given = (
+        (stored.spec.model, stored.spec.model_args) if stored else (Reference.of(reference).where, args)
+    )
+    if not is_import_path(named):
+        return ""
+    return f"{named} {json.dumps(dict(given or {}), sort_keys=True, default=repr)}"
 
 
 def _home(reference: str | Path) -> Path | None:

@@ -10,7 +10,7 @@ from torch import nn
 
 from freeat.attacks.measurement import measure
 from freeat.attacks.names import parse_attack
-from freeat.attacks.probe import probe
+from freeat.attacks.probe import IMAGES, probe
 from freeat.data import load
 from freeat.data.sources import find_source
 from freeat.errors import InputError
@@ -95,7 +95,11 @@ def benchmark(
     classes = len(data.classes)
     judge = parse_attack(attack)
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
-        checks = probe(model, images, ball, classes=classes, seed=seed) if ball.eps > 0 else []
+        checks = (
+            probe(model, images, ball, classes=classes, seed=seed, batch_size=min(batch_size, IMAGES))
+            if ball.eps > 0
+            else []
+        )
         for check in checks:
             if not check.passed:
                 log.warning("%s: %s", opened.name, check.sentence)

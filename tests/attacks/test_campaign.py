@@ -17,7 +17,7 @@ from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.campaign import attack_models
 from freeat.attacks.examples import load_examples
 from freeat.attacks.matrix import transfer_models
-from freeat.attacks.measurement import measure
+from freeat.attacks.measurement import joined, measure
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.plan import Plan
 from freeat.attacks.square import Square
@@ -221,6 +221,53 @@ def test_a_damaged_part_is_measured_again(
     assert torch.equal(other.robust_correct, whole.robust_correct)
 
 
+def test_parts_that_do_not_follow_each_other_are_measured_again(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    """Parts are cut by the clock, so what two interrupted processes leave need not fit together."""
+    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
+    (trial,) = long.trials(model)
+    batches = list(long.parts(model, trial, plans.unwatched, keep_delta=True))
+    for number, kept in enumerate((batches[:1], batches[1:3], batches[2:3], batches[3:])):
+        parts.add(number, joined(kept))  # the third begins before the second ends
+    whole = joined(batches)
+    found = list(parts.parts(trial.images.index))
+    assert [len(part.y) for part in found] == [10, 20]
+    assert sorted(path.name[:10] for path in (tmp_path / "parts").iterdir()) == ["part-00000", "part-00001"]
+    again = long.measure(model, trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    assert torch.equal(again.index, whole.index)
+    assert torch.equal(again.perturbations, whole.perturbations)
+
+
+def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Module, plan: Plan) -> None:
+    class Hungry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = robust_net
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > 8:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            logits: Tensor = self.net(x)
+            return logits
+
+    hungry = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=40, batch_size=16)
+    with pytest.raises(
+        InputError, match=r"out of memory with 16 images at a time: .* --batch-size, e\.g\. 8"
+    ):
+        attack_models([opened(Hungry(), "net")], hungry)
+    report = attack_models([opened(Hungry().eval(), "net")], replace(hungry, batch_size=8))
+    assert all(check["passed"] for check in report["checks"]), "they keep to the batch size too"
+    assert report["checks"] == attack_models([opened(robust_net, "net")], hungry)["checks"]
+
+
+def test_a_whole_split_is_not_copied(robust_net: nn.Module, plan: Plan) -> None:
+    model = opened(robust_net, "net")
+    assert replace(plan, n=None).images("test", model) == (plan.data.test, 200)
+    assert replace(plan, n=999).images("test", model)[0] is plan.data.test
+
+
 def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan) -> None:
     rough = Plan(data=plan.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5)
     (cell,) = attack_models([opened(robust_net, "net")], rough)["cells"]
@@ -400,3 +447,33 @@ def test_an_unfooled_image_transfers_its_last_iterate(
     x, y = batch
     attacked = Pgd(steps=5, verdict="last")(robust_net, x, y, BALLS[0], ImageCoins(0, range(len(x))))
     assert (BALLS[0].size(attacked.delta[~attacked.fooled]) > 0.9 * BALLS[0].eps).all()
+
+
+def test_a_models_own_black_box_attack_stays_one(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+) -> None:
+    both = [opened(robust_net, "net"), opened(other_net, "other")]
+    small = replace(
+        plan,
+        splits=("test",),
+        balls=BALLS[:1],
+        n=20,
+        attacks=(Pgd(steps=2, verdict="last"), Square(queries=5)),
+    )
+    cells = transfer_models(both[:1], both, small, probes=False)["cells"]
+    found = {(cell["model"], cell["attack"].split()[0]): (cell["own"], cell["black_box"]) for cell in cells}
+    assert found == {
+        ("net", "pgd-2"): (True, False),
+        ("net", "square-5"): (True, True),
+        ("other", "pgd-2"): (False, True),
+        ("other", "square-5"): (False, True),
+    }
+
+
+def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Module, plan: Plan) -> None:
+    layers = copy.deepcopy(robust_net)
+    wrapped = nn.Sequential(*layers.children(), nn.Identity())
+    small = replace(plan, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, verdict="last"),))
+    other = Opened(name="other", model=wrapped, digest=weights_digest(robust_net))
+    (cell,) = transfer_models([opened(robust_net, "net")], [other], small, probes=False)["cells"]
+    assert not cell["own"]

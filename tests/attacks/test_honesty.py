@@ -1,5 +1,6 @@
 """The honesty checks pass on an honest model and speak up on models made to deceive."""
 
+import math
 import re
 from itertools import pairwise
 from typing import Any
@@ -8,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.honesty import Check, compare_cells, outdone
+from freeat.attacks.honesty import LEVEL, Check, compare_cells, outdone
+from freeat.attacks.measurement import measure
+from freeat.attacks.pgd import BLIND, Pgd
 from freeat.attacks.probe import probe
 from freeat.data import Images
 from freeat.threat import L2, Ball, Linf
@@ -208,3 +211,43 @@ def test_cells_are_compared_over_radii_and_boxes() -> None:
     masked = compare_cells([cell("pgd-10", 0.1, range(20)), cell("square", 0.1, range(60), black_box=True)])
     assert failed(masked) == {"black box"}
     assert "gradients may be masked" in masked[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("only_weak", "only_strong"), [(5, 0), (4, 0), (9, 2), (8, 2), (30, 17), (29, 18), (3, 3)]
+)
+def test_the_tail_of_the_test_is_exact(only_weak: int, only_strong: int) -> None:
+    n = only_weak + only_strong
+    tail = sum(math.comb(n, k) for k in range(only_weak, n + 1)) / 2**n
+    expected = only_weak > only_strong and tail < LEVEL
+    assert outdone(range(100, 100 + only_strong), range(only_weak)) == expected
+
+
+def test_whole_data_sets_are_compared_at_once() -> None:
+    assert not outdone(range(50_000), range(0))
+    assert outdone(range(20_000), range(20_000, 41_000))
+
+
+class Hidden(nn.Module):
+    """Counts its input in grey levels: the gradient is not zero, there is none."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net((x * 255).round().byte().to(x.dtype) / 255)
+        return logits
+
+
+def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, judged: Images) -> None:
+    hidden, ball = Hidden(robust_net), Linf(0.12)
+    checks = probe(hidden, judged, ball, classes=10)
+    assert "gradients" in failed(checks)
+    (found,) = [check.sentence for check in checks if check.name == "gradients"]
+    assert "64 have a zero gradient" in found
+    measured = measure(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    assert measured.notes == (BLIND,)
+    honest = measure(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    assert honest.notes == ()
+    assert measured.robust_correct.sum() > honest.robust_correct.sum()

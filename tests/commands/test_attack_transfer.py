@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ import torch
 from click.testing import CliRunner, Result
 from PIL import Image
 
+import troubled_models
 from freeat.assembly import Place
+from freeat.attacks import plan as plans
+from freeat.attacks.examples import load_examples
 from freeat.attacks.pgd import Pgd
 from freeat.commands.attack import attack
 from freeat.commands.transfer import transfer
@@ -239,3 +243,91 @@ def test_threads_and_determinism_are_as_asked_for(
     ask(transfer, runs["erm"], "--to", runs["free-4"], *words, "--threads", "2", "--fast")
     assert {*seen} == {(2, False)}
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_what_a_factory_was_told_tells_its_cells_apart(tmp_path: Path) -> None:
+    torch.save(troubled_models.Tempered(1.0).state_dict(), tmp_path / "w.pt")
+    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
+    gains = []
+    for temperature in ("1", "-1"):
+        asked = ask(attack, reference, "--model-args", f"temperature={temperature}", *words)
+        gains.append(json.loads(asked.stdout)["cells"][0]["clean_accuracy"])
+    assert gains[0] != gains[1]
+
+
+def test_every_target_is_judged_however_they_are_listed(runs: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs["erm"], tmp_path / name)
+    free, a, b = runs["free-4"], tmp_path / "a", tmp_path / "b"
+    words = ["--attack", "fgsm", "-n", "10", "--json"]
+    lists = [["--to", a, b, free], ["--to", a, "--to", b, free], ["--to", a, "-n", "10", "--to", b, free]]
+    for to in lists:
+        cells = json.loads(ask(transfer, free, *to, *words).stdout)["cells"]
+        assert [cell["model"] for cell in cells] == ["a", "b", "free-4"]
+        assert {cell["source"] for cell in cells} == {"free-4"}
+
+
+def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {str(size): small_run(tmp_path / str(size), data="digits", train_size=size) for size in (40, 60)}
+    made: list[str] = []
+    real = plans.measure
+
+    def counted(model: Any, images: Any, *rest: Any, **settings: Any) -> Any:
+        made.append(images.digest)
+        return real(model, images, *rest, **settings)
+
+    monkeypatch.setattr(plans, "measure", counted)
+    asked = ask(
+        transfer,
+        sizes["40"],
+        "--to",
+        *sizes.values(),
+        "--attack",
+        "fgsm",
+        "--split",
+        "both",
+        "--json",
+        "-n",
+        "30",
+    )
+    cells = json.loads(asked.stdout)["cells"]
+    assert len(cells) == 4
+    assert len(made) == len(set(made)) == 3, "the test images once, the training images of each target"
+
+
+def test_the_precision_that_a_machine_chooses_is_stored(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen() -> str:
+        asked = ask(attack, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
+        (cell,) = json.loads(asked.stdout)["cells"]
+        return str(cell["settings"]["precision"])
+
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert chosen() == "fp32"
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert chosen() == "bf16"
+
+
+def test_an_attack_that_does_not_move_is_refused(runs: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="--alpha 0 does not move"):
+        ask(attack, runs["erm"], "--alpha", "0", "-n", "5")
+    for step in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="must be positive and finite"):
+            Pgd(alpha=step)
+
+
+def test_a_torn_file_of_examples_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = ["--attack", "fgsm", "-n", "10", "--examples", "--out", tmp_path]
+    ask(attack, runs["erm"], *words)
+    (stored,) = tmp_path.rglob("*.npz")
+    stored.write_bytes(stored.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"is not a file of adversarial examples .* delete it, and attack"):
+        ask(attack, runs["erm"], *words)
+    np.savez(stored, format=np.int64(99))
+    with pytest.raises(InputError, match="has format 99, newer than"):
+        load_examples(stored)

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from freeat.attacks.cells import Cells
 from freeat.attacks.honesty import Check
 from freeat.attacks.plan import Plan, Watch
-from freeat.attacks.probe import probe
+from freeat.attacks.probe import IMAGES, probe
 from freeat.opening import Opened
 
 
@@ -20,7 +20,14 @@ def check_model(model: Opened, plan: Plan, store: Cells, watch: Watch) -> list[C
         found = store.find(key)
         if found is None:
             progress = watch(f"{model.name}: honesty checks", 1)
-            made = probe(model.model, images, ball, classes=len(plan.data.classes), seed=plan.seed)
+            made = probe(
+                model.model,
+                images,
+                ball,
+                classes=len(plan.data.classes),
+                seed=plan.seed,
+                batch_size=min(plan.batch_size, IMAGES),
+            )
             progress(1)
             found = store.store(key, {"checks": [asdict(check) for check in made]})
         made = [Check(**document) for document in found["checks"]]

@@ -1,9 +1,10 @@
 """Honesty checks: what must hold for a robustness figure to be believed, each said in a plain sentence."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from scipy.special import betainc
 
 from freeat.threat import NORMS
 
@@ -26,9 +27,10 @@ def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
     McNemar's exact test on the images that only one of the two fools.
     """
     only_weak, only_strong = len({*weak} - {*strong}), len({*strong} - {*weak})
-    n = only_weak + only_strong
-    tail = sum(math.comb(n, k) for k in range(only_weak, n + 1)) / 2**n
-    return only_weak > only_strong and tail < LEVEL
+    if only_weak <= only_strong:
+        return False
+    tail = betainc(only_weak, only_strong + 1, 0.5)  # of so many fair coins, at least only_weak heads
+    return float(tail) < LEVEL
 
 
 def compare_cells(cells: Sequence[dict[str, Any]], *, known: Sequence[dict[str, Any]] = ()) -> list[Check]:

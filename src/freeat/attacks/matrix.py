@@ -1,13 +1,16 @@
 """The transfer matrix source × target over radii and splits, stored cell by cell, resumable."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from freeat.attacks.cells import Cells
 from freeat.attacks.checking import check_model
 from freeat.attacks.honesty import compare_cells
+from freeat.attacks.measurement import Measurement, joined
 from freeat.attacks.plan import (
     Cell,
     Plan,
@@ -21,6 +24,7 @@ from freeat.attacks.plan import (
     homes,
     noted,
     numbered,
+    same_model,
     unwatched,
 )
 from freeat.attacks.transfer import apply_to, weakness
@@ -41,21 +45,25 @@ def transfer_models(
     """The whole matrix, every perturbation computed once and only where a cell is missing.
 
     Targets that were trained on different images are each judged on their own, where training images are asked for.
-    Where source and target have the same weights the cell is a white-box one, and is marked ``own``. The honesty checks
-    of the models themselves are left out without ``probes``, for models that were checked before.
+    Where source and target are the same model the cell is as white-box as the attack, and is marked ``own``. The
+    honesty checks of the models themselves are left out without ``probes``, for models that were checked before.
     """
     check_distinct(sources)
     check_distinct(targets)
     for attack in plan.attacks:
         weakness(attack)  # refused before anything is measured
-    groups = alike(targets, plan)
-    rows = [
-        (source, group, trial) for source in sources for group in groups for trial in plan.trials(group[0])
-    ]
+    groups = [(split, group) for split in plan.splits for group in alike(targets, plan, split)]
+    rows = (
+        (source, group, trial)
+        for source in sources
+        for split, group in groups
+        for trial in plan.trials(group[0], split)
+    )
+    total = len(sources) * len(groups) * len(plan.attacks) * len(plan.balls)
     cells = [
         cell
         for k, (source, group, trial) in enumerate(rows, start=1)
-        for cell in _row(source, group, plan, trial, folder, numbered(watch, k, len(rows)))
+        for cell in _row(source, group, plan, trial, folder, numbered(watch, k, total))
     ]
     checks = [
         check
@@ -95,10 +103,10 @@ def _row(
         key = plan.identity("perturb", source, split=split, images=images, ball=ball, attack=attack)
         at_source = Cells(home_of(source, folder))
         with until_published(plan.unfinished(at_source, key, keep_delta=True)) as unfinished:
-            made = plan.measure(source, trial, watch, keep_delta=True, unfinished=unfinished)
+            parts = plan.parts(source, trial, watch, keep_delta=True, unfinished=unfinished)
+            made, judged = _transferred(parts, [targets[i] for i in missing], trial, plan.batch_size)
             cost = {name: made.summary()[name] for name in ("passes", "seconds", "queries")}
-            for i in missing:
-                measurement = apply_to(targets[i].model, images, made, ball, batch_size=plan.batch_size)
+            for i, measurement in zip(missing, judged, strict=True):
                 about = plan.facts(targets[i], trial) | _pair(source, targets[i], attack) | {"making": cost}
                 found[i] = stores[i].store(keys[i], noted(about | measurement.summary(), notes[i]))
     return [
@@ -108,14 +116,31 @@ def _row(
     ]
 
 
+def _transferred(
+    parts: Iterable[Measurement], targets: Sequence[Opened], trial: Trial, batch_size: int
+) -> tuple[Measurement, list[Measurement]]:
+    """What making the perturbations found, and what they do to each target, of which none is kept in the end."""
+    made: list[Measurement] = []
+    judged: list[list[Measurement]] = [[] for _ in targets]
+    done = 0
+    for part in parts:
+        images = trial.images.take(torch.arange(done, done + len(part.y)))
+        for target, measured in zip(targets, judged, strict=True):
+            measured.append(apply_to(target.model, images, part, trial.ball, batch_size=batch_size))
+        made.append(replace(part, delta=None))
+        done += len(part.y)
+    one, *others = (joined(found, population=trial.population) for found in (made, *judged))
+    return one, others
+
+
 def _pair(source: Opened, target: Opened, attack: Attack) -> Cell:
-    own = target.digest == source.digest
+    own = same_model(source, target)
     return {
         "model": target.name,
         "source": source.name,
         "attack": f"{attack.name} from {source.name}",
         "own": own,
-        "black_box": not own,
+        "black_box": attack.black_box or not own,
     }
 
 

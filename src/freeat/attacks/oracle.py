@@ -22,6 +22,7 @@ class Oracle:
         self.precision = Precision(precision, x.device)
         self.passes = Passes()
         self.classes = 0  # known once the model has answered
+        self.differentiable = True  # until an answer has no gradient
 
     @property
     def exact(self) -> bool:
@@ -40,6 +41,15 @@ class Oracle:
         """The logits that a verdict rests on."""
         self.passes.forward += len(x_adv)
         return self._seen(self.f(x_adv))
+
+    def gradient(self, losses: Tensor, delta: Tensor) -> Tensor:
+        """∇_δ of the losses; zero, and known to be none, where the model cut it off."""
+        if losses.requires_grad:
+            (g_delta,) = torch.autograd.grad(losses.sum(), delta, allow_unused=True)
+            if g_delta is not None:
+                return g_delta
+        self.differentiable = False
+        return torch.zeros_like(delta)
 
     def wrong(self, x_adv: Tensor, y: Tensor, logits: Tensor) -> Tensor:
         """Whether the model is wrong at x_adv, where ``logits`` are already known from ``logits(x_adv)``."""

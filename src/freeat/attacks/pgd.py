@@ -1,5 +1,6 @@
 """PGD as an evaluation: k steps, r restarts, judged at the last iterate or at the worst along the way."""
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -17,6 +18,7 @@ from freeat.threat import STARTS, Ball, Start
 
 Verdict = Literal["last", "worst"]
 VERDICTS = ("last", "worst")
+BLIND = "The model hides its gradient altogether: PGD walked at random, and what it left right is not robust."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +45,8 @@ class Pgd:
             raise InputError(
                 f"PGD with {self.steps} steps and {self.restarts} restarts: both must be at least 1"
             )
+        if self.alpha is not None and not 0 <= self.alpha < math.inf:
+            raise InputError(f"PGD with steps of {self.alpha:g}: must be positive and finite, e.g. 2/255")
         for kind, value, known in (
             ("verdict", self.verdict, VERDICTS),
             ("loss of an attack", self.loss, LOSS_NAMES),
@@ -77,7 +81,7 @@ class Pgd:
         cuts = self.verdict == "worst" and not with_loss
         for r in range(self.restarts):
             self._climb(oracle, x, y, ball, coins.at("restart", r), search, cuts=cuts)
-        notes = defined_loss(self.loss, oracle.classes)[1]
+        notes = (*defined_loss(self.loss, oracle.classes)[1], *(() if oracle.differentiable else (BLIND,)))
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
     def _climb(
@@ -120,7 +124,7 @@ class Pgd:
         wrong = oracle.wrong(x_adv, y, logits) if counts else search.fooled[rows]
         measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
         search.see(rows, delta, wrong, measured, counts=counts)
-        g_delta = torch.autograd.grad(losses.sum(), delta)[0]
+        g_delta = oracle.gradient(losses, delta)
         delta.requires_grad_(False)
         return g_delta
 

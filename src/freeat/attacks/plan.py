@@ -20,6 +20,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation import gap
 from freeat.judged_batches import home
 from freeat.machine import provenance
+from freeat.memory import out_of_memory
 from freeat.opening import Opened
 from freeat.threat import Ball
 from freeat.training_images import training_images
@@ -83,7 +84,8 @@ class Plan:
     def images(self, split: str, model: Opened) -> tuple[Images, int]:
         """The images of a split that a model is judged on, and how many the split has."""
         whole = self._trained_on(model) if split == "train" else self.data.test
-        return whole.take(torch.arange(min(self.n or len(whole), len(whole)))), len(whole)
+        first = whole if self.n is None or self.n >= len(whole) else whole.take(torch.arange(self.n))
+        return first, len(whole)
 
     def _trained_on(self, model: Opened) -> Images:
         if model.spec is None or model.trained_on != self.data.digest:
@@ -101,9 +103,9 @@ class Plan:
         """How many trials a model goes through."""
         return len(self.splits) * len(self.attacks) * len(self.balls)
 
-    def trials(self, model: Opened) -> Iterator[Trial]:
-        """Every split, attack and radius in turn."""
-        for split in self.splits:
+    def trials(self, model: Opened, *splits: str) -> Iterator[Trial]:
+        """Every split (or those named), attack and radius in turn."""
+        for split in splits or self.splits:
             images, population = self.images(split, model)
             for attack in self.attacks:
                 for ball in self.balls:
@@ -118,17 +120,39 @@ class Plan:
         keep_delta: bool,
         unfinished: Unfinished = NOWHERE,
     ) -> Measurement:
-        """A model under one trial, batch by batch; those that are kept as ``unfinished`` are not measured again."""
+        """A model under one trial."""
+        parts = self.parts(model, trial, watch, keep_delta=keep_delta, unfinished=unfinished)
+        return joined(list(parts), population=trial.population)
+
+    def parts(
+        self, model: Opened, trial: Trial, watch: Watch, *, keep_delta: bool, unfinished: Unfinished = NOWHERE
+    ) -> Iterator[Measurement]:
+        """A model under one trial, part by part in the order of the images; what is kept as ``unfinished`` is found."""
         progress = watch(trial.title(model.name), len(trial.images))
-        parts = unfinished.parts()
-        done = sum(len(part.y) for part in parts)
-        progress(done)
+        done = kept = 0
+        for part in unfinished.parts(trial.images.index):
+            done, kept = done + len(part.y), kept + 1
+            progress(len(part.y))
+            yield part
         fresh: list[Measurement] = []
         kept_at = time.monotonic()
         for first in range(done, len(trial.images), self.batch_size):
-            part = measure(
+            images = trial.images.take(torch.arange(first, min(first + self.batch_size, len(trial.images))))
+            part = self._measured(model, images, trial, progress, keep_delta=keep_delta)
+            if unfinished.keeps:
+                fresh.append(part)
+                if time.monotonic() - kept_at >= EVERY:
+                    unfinished.add(kept, joined(fresh))
+                    fresh, kept, kept_at = [], kept + 1, time.monotonic()
+            yield part
+
+    def _measured(
+        self, model: Opened, images: Images, trial: Trial, progress: Progress, *, keep_delta: bool
+    ) -> Measurement:
+        try:
+            return measure(
                 model.model,
-                trial.images.take(torch.arange(first, min(first + self.batch_size, len(trial.images)))),
+                images,
                 trial.attack,
                 trial.ball,
                 classes=len(self.data.classes),
@@ -137,11 +161,13 @@ class Plan:
                 progress=progress,
                 keep_delta=keep_delta,
             )
-            fresh.append(part)
-            if time.monotonic() - kept_at >= EVERY:
-                unfinished.add(len(parts), joined(fresh))
-                parts, fresh, kept_at = [*parts, joined(fresh)], [], time.monotonic()
-        return joined([*parts, *fresh], population=trial.population)
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise InputError(
+                f"out of memory with {len(images)} images at a time: use a smaller --batch-size, e.g. "
+                f"{max(1, len(images) // 2)}; what is finished is kept"
+            ) from error
 
     def unfinished(self, store: Cells, key: Mapping[str, Any], *, keep_delta: bool) -> Unfinished:
         """Where the finished batches of a cell are kept until it is published."""
@@ -202,13 +228,11 @@ def _numbers(images: Images) -> str:
     return hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest()
 
 
-def alike(models: Sequence[Opened], plan: Plan) -> list[list[Opened]]:
+def alike(models: Sequence[Opened], plan: Plan, split: str) -> list[list[Opened]]:
     """The models in groups that are judged on the same images: runs may have been trained on different ones."""
-    if "train" not in plan.splits:
-        return [list(models)]
     groups: dict[tuple[str, int], list[Opened]] = {}
     for model in models:
-        images, population = plan.images("train", model)
+        images, population = plan.images(split, model)
         groups.setdefault((_numbers(images), population), []).append(model)
     return list(groups.values())
 
@@ -219,8 +243,14 @@ def noted(cell: Cell, notes: Sequence[str]) -> Cell:
 
 
 def architecture(model: Opened) -> str:
-    """A digest of the model's layers: the same weights in other layers are another model."""
-    return hashlib.sha256(repr(model.model).encode()).hexdigest()
+    """A digest of the model's layers and of what made them: the same weights in other layers are another model, and
+    what a factory was told need not show in its layers."""
+    return hashlib.sha256(f"{model.model!r}{model.made_by}".encode()).hexdigest()
+
+
+def same_model(one: Opened, other: Opened) -> bool:
+    """Whether two have the same weights in the same layers."""
+    return one.digest == other.digest and architecture(one) == architecture(other)
 
 
 def gaps(cells: Sequence[Cell]) -> list[Cell]:

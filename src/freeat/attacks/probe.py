@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.ascent import delta_gradient
 from freeat.attacks.honesty import MASKED, Check, outdone
 from freeat.attacks.measurement import measure
+from freeat.attacks.oracle import Oracle
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
@@ -18,7 +18,9 @@ from freeat.threat import L2, Ball
 IMAGES = 64
 
 
-def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0) -> list[Check]:
+def probe(
+    model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
+) -> list[Check]:
     """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
 
     Costs about 90 gradient and 120 forward passes of each of the first 64 images.
@@ -29,13 +31,15 @@ def probe(model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: i
     x, y = images.to(device).batch(torch.arange(len(images)))
     with frozen(model, "eval"):
         checks = [
-            _mode(model, x.to(dtype), was_training),
-            _determinism(model, x.to(dtype)),
-            _gradients(model, x.to(dtype), y, ball),
+            _mode(model, x[:batch_size].to(dtype), was_training),
+            _determinism(model, x[:batch_size].to(dtype)),
+            _gradients(model, x.to(dtype), y, ball, batch_size),
         ]
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
-        measured = measure(model, images, attack, at, classes=classes, seed=seed, keep_delta=False)
+        measured = measure(
+            model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size, keep_delta=False
+        )
         return measured.index[~measured.robust_correct].tolist()
 
     huge = _huge(ball, images.shape)
@@ -103,10 +107,18 @@ def _determinism(model: nn.Module, x: Tensor) -> Check:
     return Check(name="deterministic", passed=passed, sentence=sentence)
 
 
-def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball) -> Check:
+def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> Check:
     """Gradients at the images themselves, where every attack begins."""
-    gradient = delta_gradient(lambda x_adv: cross_entropy(model(x_adv), y), x, torch.zeros_like(x), ball)
-    largest = gradient.abs().amax((1, 2, 3))
+    oracle = Oracle(model, "fp32", x)
+
+    def largest_entry(x: Tensor, y: Tensor) -> Tensor:
+        delta = torch.zeros_like(x).requires_grad_()
+        with torch.enable_grad():
+            losses = cross_entropy(oracle.logits(ball.apply(x, delta)), y)
+        return oracle.gradient(losses, delta).abs().amax((1, 2, 3))
+
+    rows = [slice(first, first + batch_size) for first in range(0, len(x), batch_size)]
+    largest = torch.cat([largest_entry(x[some], y[some]) for some in rows])
     broken, zero = int((~largest.isfinite()).sum()), int((largest == 0).sum())
     sentence = (
         f"Of {len(x)} images, {zero} have a zero gradient and {broken} one that is not finite: {MASKED}."

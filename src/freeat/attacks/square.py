@@ -19,6 +19,9 @@ from freeat.threat import Ball
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The queries after which the part of the image that a move changes is halved."""
+ROUGH = (
+    "Square was guided by {} scores, which round small gains away: in fp32 it may leave fewer images right."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,8 @@ class Square:
             rows = rows[~search.fooled]
         if len(rows):
             self._search(oracle, x, y, ball, coins, search, rows, queries, cuts=not with_loss)
-        return search.result(oracle.passes, with_loss=with_loss, queries=queries)
+        notes = () if oracle.exact else (ROUGH.format(oracle.precision.name),)
+        return search.result(oracle.passes, with_loss=with_loss, queries=queries, notes=notes)
 
     def _search(
         self,

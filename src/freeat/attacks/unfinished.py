@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from freeat.attacks.measurement import Measurement
 from freeat.checkpoints import load_tensors, save_tensors
 from freeat.errors import InputError
@@ -26,16 +29,33 @@ class Unfinished:
 
     folder: Path | None
 
-    def parts(self) -> list[Measurement]:
-        """What was measured before; a damaged file and all after it are measured again."""
-        found: list[Measurement] = []
-        while (path := self._path(len(found))) is not None and path.is_file():
+    @property
+    def keeps(self) -> bool:
+        """Whether there is a place for parts."""
+        return self.folder is not None
+
+    def parts(self, index: Tensor) -> Iterator[Measurement]:
+        """What was measured before of the images with these numbers, in their order.
+
+        Each part begins where the one before it ended. A file that is damaged, or that another process cut otherwise,
+        is removed with all after it: they are measured again.
+        """
+        index = index.cpu()
+        number = done = 0
+        while (path := self._path(number)) is not None and path.is_file():
             try:
-                found.append(_read(path))
+                part = _read(path)
             except (InputError, KeyError) as error:
                 log.warning("%s is measured again: %s", path, error)
                 break
-        return found
+            if not torch.equal(part.index, index[done : done + len(part.index)]):
+                log.warning("%s is measured again: it does not follow the part before it", path)
+                break
+            number, done = number + 1, done + len(part.index)
+            yield part
+        while (path := self._path(number)) is not None and path.is_file():
+            path.unlink()
+            number += 1
 
     def add(self, number: int, part: Measurement) -> None:
         """Keep the part that follows ``number`` others."""
