@@ -70,6 +70,22 @@ def test_fast_and_free_run_on_the_same_instance_with_the_same_coins(name: str) -
         assert torch.equal(vanilla[seed, :batches] > 0, met)
 
 
+@pytest.mark.parametrize(
+    ("name", "early", "late", "distance"),
+    [("vanilla", 0.48, 1.00, 2.28), ("fast", 1.42, 1.01, 7.71), ("free", 0.90, 1.01, 2.55)],
+)
+def test_what_the_docs_show(name: str, early: float, late: float, distance: float) -> None:
+    """docs/stability.md: the exponents before and after n², over 16 seeds."""
+    found = []
+    for n, T, first in ((60, 720, 300), (2, 300, 80)):
+        apart = LowerBoundInstance(n=n, T=T, d=4 * T).distances(name, range(16)).mean(0)
+        times = torch.arange(1, len(apart) + 1) * (T // len(apart))
+        chosen = times >= first
+        found.append((growth_exponent(times[chosen], apart[chosen]), float(apart[-1])))
+    assert (found[0][0], found[1][0]) == pytest.approx((early, late), abs=0.006)
+    assert found[0][1] == pytest.approx(distance, abs=0.006)
+
+
 def test_the_exponent_of_a_power_is_found() -> None:
     T = torch.arange(1, 50)
     assert growth_exponent(T, 3 * T.double() ** 0.7) == pytest.approx(0.7)
