@@ -12,8 +12,8 @@ DECIMALS = {"points": (100, 1), "exponent": (1, 2), "decades": (1, 2)}
 
 COUNTS = """\
 What is measured on a data set counts only if Vanilla-10 really fits its training images, without which there is no
-overfitting to compare, and if every algorithm's clean test and robust training accuracy are above chance by their
-intervals:"""
+overfitting to compare, and if every algorithm's clean test and robust training accuracy (for ERM, clean training
+accuracy) are above chance by their intervals:"""
 
 RULES = """\
 Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
