@@ -39,7 +39,7 @@ def theirs(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Ten
     """Which images survive pyautoattack's own evaluation, called as its documentation shows, with a seed."""
     if what == SHORT:
         batches = zip(x.split(BATCH), y.split(BATCH), strict=True)
-        perturbed = torch.cat([autoattack_apgd(model, *batch, ball) for batch in batches])
+        perturbed = torch.cat([autoattack_apgd(model, *batch, ball, 0) for batch in batches])
     else:
         perturbed = standard_evaluation(model, x, y, ball, what)
     with torch.no_grad():
