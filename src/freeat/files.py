@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,12 @@ def check_format(path: Path, found: int, known: int) -> None:
         raise NewerFormat(
             f"{path} has format {found}, newer than the {known} this version reads: upgrade freeat"
         )
+
+
+def check_has(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
+    """Refuse a document that lacks one of these."""
+    if missing := [name for name in names if name not in document]:
+        raise InputError(f"{path} is damaged: it lacks {missing[0]!r}")
 
 
 def sha256(path: Path) -> str:

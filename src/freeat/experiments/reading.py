@@ -1,6 +1,6 @@
 """Results read back from a store: whole, or refused with the remedy; and looked up where one must not stop others."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,9 +41,3 @@ def read_whole(folder: Path) -> Iterator[None]:
         raise
     except InputError as error:
         raise InputError(f"{error}; restore it, or delete {folder} to have it made again") from None
-
-
-def check_has(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
-    """Refuse a document that lacks one of these."""
-    if missing := [name for name in names if name not in document]:
-        raise InputError(f"{path} is damaged: it lacks {missing[0]!r}")

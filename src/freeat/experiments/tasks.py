@@ -18,8 +18,8 @@ from freeat.attacks.names import parse_attack
 from freeat.attacks.plan import Plan
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.reading import check_has, found_result, read_whole
-from freeat.files import read_json, write_json
+from freeat.experiments.reading import found_result, read_whole
+from freeat.files import check_has, read_json, write_json
 from freeat.fitting import Stopped
 from freeat.lease import leased
 from freeat.machine import arithmetic, provenance, resolve_device

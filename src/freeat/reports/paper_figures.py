@@ -101,10 +101,15 @@ def _curves(figure: Figure) -> Any:
     return drawn
 
 
+def judged_alike(series: Mapping[str, Any]) -> int:
+    """How many points of a learning curve were judged on equal samples: the last evaluation may have more images."""
+    images = series.get("images", ())  # which the oldest documents do not tell
+    return len(series["epochs"]) - (len(images) > 1 and images[-1] != images[0])
+
+
 def _learning_curve(row: Sequence[Any], series: Series) -> None:
     """The curve on equal samples; a last evaluation on more images stands apart as a hollow mark."""
-    x, images = np.asarray(series["epochs"], float), series["images"]
-    whole = len(x) - (len(x) > 1 and images[-1] != images[0])
+    x, whole = np.asarray(series["epochs"], float), judged_alike(series)
     for axis, key in zip(row, ("train", "test"), strict=False):
         axis.plot(
             x[:whole],

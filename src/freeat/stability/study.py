@@ -10,7 +10,7 @@ import torch
 from freeat.algorithms import parse_algorithm
 from freeat.data import DataSet
 from freeat.errors import InputError
-from freeat.files import read_json, write_json
+from freeat.files import check_has, read_json, write_json
 from freeat.models import check_logits
 from freeat.stability.cell import run_cell
 from freeat.stability.engine import choose_engine
@@ -59,6 +59,7 @@ class Study:
         facts = {"setting": setting, "data_digest": data.digest, "notes": list(data.notes)}
         if path.is_file():
             stored = read_json(path, format=FORMAT)
+            check_has(stored, ("setting", "data_digest"), path)
             for key in ("setting", "data_digest"):
                 if stored[key] != facts[key]:
                     raise InputError(
@@ -117,7 +118,7 @@ class Study:
             for size in self.sizes
             for name in self.algorithms
         )
-        return [read_json(path, format=FORMAT) for path in paths if path.is_file()]
+        return [read_cell(path) for path in paths if path.is_file()]
 
     def _path(self, name: str, size: int, seed: int) -> Path:
         return self.folder / "cells" / f"{name}-n{size}-seed{seed}.json"
@@ -135,7 +136,7 @@ class Study:
 
             cell = run_cell(setting, data, name, seed, engine, device=self.device, watch=seen)
             write_json(path, {**cell, "engine": engine}, format=FORMAT)
-        return read_json(path, format=FORMAT)
+        return read_cell(path)
 
     def _engine(self, data: DataSet, setting: Setting, name: str) -> str:
         """The engine asked for, or the faster one: measured once for each algorithm, and then as stored."""
@@ -174,3 +175,11 @@ def parse_sizes(values: Sequence[str]) -> tuple[int, ...]:
     if not all(word.strip().isdecimal() for word in words):
         raise InputError(f"sample sizes {', '.join(words)}: write whole numbers such as 125,250,500")
     return tuple(sorted({int(word) for word in words}))
+
+
+def read_cell(path: Path) -> Cell:
+    """A stored cell, whole; one whose runs diverged has measured nothing."""
+    cell = read_json(path, format=FORMAT)
+    measured = ("probes", "distances", "differences", "t0") if cell.get("diverged") is None else ()
+    check_has(cell, ("algorithm", "n", "seed", *measured), path)
+    return cell

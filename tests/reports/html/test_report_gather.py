@@ -10,6 +10,7 @@ from report_store import reproduction
 
 from freeat.cli import run as freeat
 from freeat.errors import InputError
+from freeat.reports.html.document import make_document
 from freeat.reports.html.gather import gather
 from freeat.reports.html.sections.checks import checks_section
 from freeat.reports.html.sections.robustness import attacked
@@ -162,3 +163,19 @@ def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     assert failed(narrow, wide) == 1
     assert failed(narrow, elsewhere) == 0
     assert failed(narrow, wide | {"verdict": "last"}) == 0
+
+
+def test_documents_that_lack_something_are_left_out_by_name(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store, tmp_path / "store")
+    (tmp_path / "store" / "torn").mkdir()
+    empty = [tmp_path / "store" / "study" / "study.json", tmp_path / "store" / "torn" / "reproduction.json"]
+    empty += [next((tmp_path / "store").glob("runs/free-4-60/seed-0/attacks/cells/*.json"))]
+    for path in empty:
+        about = json.loads(path.read_text()) if path.is_file() else {}
+        kept = {name: about[name] for name in ("checks", "robust_accuracy") if name in about}
+        path.write_text(json.dumps({"format": 1, **kept}))
+    found = gather([tmp_path / "store"])
+    text = "\n".join(found.left_out)
+    assert all(str(path) in text for path in empty)
+    assert len(found.left_out) == 3
+    make_document(found, [tmp_path / "store"])

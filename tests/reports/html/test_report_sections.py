@@ -1,6 +1,8 @@
 """Sections say what the stored numbers say."""
 
+import copy
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,10 +27,15 @@ from freeat.reports.html.blocks import (
 )
 from freeat.reports.html.document import make_document
 from freeat.reports.html.gather import Examples, Gathered, gather
+from freeat.reports.html.sections.answer import _about, _row
 from freeat.reports.html.sections.checks import ball_text
 from freeat.reports.html.sections.examples import data_uri, examples_section
 from freeat.reports.html.sections.gradients import COLUMNS, _merged
+from freeat.reports.html.sections.paper_figures import _curves
 from freeat.reports.html.sections.robustness import _lines, attacked
+from freeat.reports.html.tasks import tasks_of
+from freeat.theory import Problem, bound
+from small_runs import carry_out
 
 
 @pytest.fixture(scope="module")
@@ -314,3 +321,68 @@ def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
     assert "free-4 keeps the most new images right under attack, 50.0 %" in document.answers[0]
     assert document.tables[0].rows[0][1] == "50.0 ± 1.0"
     assert any("fast/seed-0 failed: no memory" in remark for remark in document.remarks)
+
+
+def test_a_preset_reproduces_the_bound_it_is_named_after(document: Document, store: Path) -> None:
+    presets = dict(section(document, "explorer").blocks[0].presets)  # type: ignore[union-attr]
+    rows = json.loads((store / "study" / "summary.json").read_text())["rows"]
+    assert len(rows) == len(presets)
+    for row in rows:
+        values = presets[f"study: {row['algorithm']}, n = {row['n']}"]
+        run = {name: values.pop(name) for name in ("T", "alpha", "m")}
+        theorem = row["algorithm"].partition("-")[0]
+        assert bound(theorem, Problem(**values), **run).value == pytest.approx(row["bound"]["bound"])
+
+
+def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: Path) -> None:
+    shutil.copytree(store / "runs", tmp_path / "runs")
+    for seed in (0, 1):
+        words = {"algorithm": "free-4", "seed": seed, "attack": "pgd-2", "eval_size": 32}
+        carry_out(tmp_path / "runs" / "other-rate" / f"seed-{seed}", train_size=40, lr=0.01, **words)
+        carry_out(tmp_path / "runs" / "longer" / f"seed-{seed}", train_size=50, updates=30, **words)
+
+    def lines(folder: Path) -> list[list[str]]:
+        chart = section(make_document(gather([folder]), [folder]), "sizes").blocks[0]
+        assert isinstance(chart, Lines)
+        return [row[:3] for row in chart.numbers.rows]  # type: ignore[misc, union-attr]
+
+    assert lines(tmp_path / "runs") == lines(store / "runs")
+    assert {row[1] for row in lines(store / "runs")} == {"40", "60"}
+
+
+def test_a_last_point_on_more_images_stands_apart() -> None:
+    series = {"label": "free-4", "images": [128, 128, 1024], "epochs": [1, 2, 3], "updates": [10, 20, 30]}
+    series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test", "gap", "low", "high")}
+    figure = {
+        "name": "figure-1",
+        "title": "Curves",
+        "kind": "curves",
+        "panels": [{"data": "cifar10", "norm": "l2", "series": [series]}],
+    }
+    (one,) = _curves(figure).series
+    assert [(curve.panel, curve.apart, len(curve.y)) for curve in one.curves] == [
+        (0, False, 2), (1, False, 2), (2, False, 2), (0, True, 1), (1, True, 1), (2, True, 1),
+    ]  # fmt: skip
+    series["images"] = [128, 128, 128]
+    (one,) = _curves(figure).series
+    assert not any(curve.apart for curve in one.curves)
+
+
+def test_a_row_names_the_seed_that_is_finished(store: Path) -> None:
+    (task, *_) = tasks_of(gather([store]).runs)
+    group = next(group for group in task.groups if len(group.runs) == 2)
+    first, second = group.runs
+    half = replace(group, runs=[replace(first, result=None), second])
+    assert _row(half)[0].detail == "seed 1"  # type: ignore[union-attr]
+
+
+def test_chance_counts_the_classes_of_the_data_not_those_seen(store: Path) -> None:
+    (task, *_) = tasks_of(gather([store]).runs)
+    group = task.groups[0]
+    result = copy.deepcopy(group.finished[0])
+    result["train"] |= {"classes": 100, "robust_interval": [0.02, 0.1], "robust_accuracy": 0.05}
+    result["test"] |= {"classes": 100}
+    only = replace(group, runs=[replace(group.runs[0], result=result)])
+    assert not any("above chance" in line for line in _about(only))
+    result["train"]["robust_interval"] = [0.005, 0.1]
+    assert any("above chance" in line for line in _about(only))

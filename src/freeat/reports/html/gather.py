@@ -10,7 +10,7 @@ from typing import Any
 from freeat.attacks import cells as attack_cells
 from freeat.attacks.examples import examples_path
 from freeat.errors import InputError
-from freeat.files import read_json
+from freeat.files import check_has, read_json
 from freeat.spec import EvalSpec, TrainSpec
 from freeat.stability import study as stability_study
 from freeat.stability.exponents import converged
@@ -141,7 +141,7 @@ class _Walk:
         self.seen.add(folder)
         found = self.found
         if (folder / "reproduction.json").is_file():  # it speaks for the runs below it
-            self._take(found.reproductions, lambda: (self.name(folder), _read(folder / "reproduction.json")))
+            self._take(found.reproductions, lambda: (self.name(folder), _reproduction(folder)))
             return
         if (folder / "run.json").is_file():
             self._take(found.runs, lambda: self._run(folder))
@@ -210,18 +210,24 @@ class _Walk:
 
     def _study(self, folder: Path) -> Study:
         stored = {
-            name: read_json(folder / f"{name}.json", format=stability_study.FORMAT)
-            for name in ("study", "summary")
-            if (folder / f"{name}.json").is_file()
+            name: _has(read_json(path, format=stability_study.FORMAT), path, key)
+            for name, key in (("study", "setting"), ("summary", "rows"))
+            if (path := folder / f"{name}.json").is_file()
         }
-        cells = converged(self._documents(folder / "cells", stability_study.FORMAT))
+        cells: list[Json] = []
+        for path in sorted((folder / "cells").glob("*.json")):
+            self._take(cells, partial(stability_study.read_cell, path))
+        cells = converged(cells)
         setting = stored["study"]["setting"] if "study" in stored else None
         return Study(name=self.name(folder), setting=setting, summary=stored.get("summary"), cells=cells)
 
     def _measurements(self, folder: Path) -> None:
         """The cells of a campaign; in a run's folder the judged model is that run, or other weights of it."""
         own = self.name(folder.parent) if (folder.parent / "run.json").is_file() else None
-        for cell in self._documents(folder / "cells", attack_cells.FORMAT):
+        cells: list[Json] = []
+        for path in sorted((folder / "cells").glob("*.json")):
+            self._take(cells, partial(_measured, path))
+        for cell in cells:
             identity = cell.get("identity", {})
             weights = identity.get("weights", "")
             if "checks" in cell:
@@ -249,8 +255,27 @@ def is_study(folder: Path) -> bool:
     return path.is_file() and (folder / "engines.json").is_file()
 
 
-def _read(path: Path) -> Json:
-    return read_json(path, format=1)
+def _read(path: Path, *keys: str) -> Json:
+    return _has(read_json(path, format=1), path, *keys)
+
+
+def _has(document: Json, path: Path, *keys: str) -> Json:
+    check_has(document, keys, path)
+    return document
+
+
+def _reproduction(folder: Path) -> Json:
+    return _read(folder / "reproduction.json", "claims", "figures", "tables", "runs", "left_out", "failures")
+
+
+def _measured(path: Path) -> Json:
+    """A cell of a campaign: a measurement, or the checks of a model."""
+    cell = read_json(path, format=attack_cells.FORMAT)
+    if "checks" in cell:
+        check_has(cell.get("identity", {}), ("weights", "ball"), path)
+    elif "robust_accuracy" in cell:
+        check_has(cell, ("weights", "attack", "norm", "eps", "split", "n", "seed"), path)
+    return cell
 
 
 def _which(called: str) -> str:

@@ -106,7 +106,7 @@ def _task_key(run: Run) -> tuple[Any, ...]:
     return run.description.get("data", {}).get("name", spec.data), spec.model, spec.norm, eps
 
 
-def _settings(run: Run) -> dict[str, Any]:
+def settings_of(run: Run) -> dict[str, Any]:
     """What may tell two groups apart: settings of the training, and the attack they are judged by."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.settings() if name not in left_out}
@@ -118,9 +118,9 @@ def _settings(run: Run) -> dict[str, Any]:
 def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:
     grouped: dict[str, list[Run]] = {}
     for run in runs:
-        grouped.setdefault(repr((run.spec.algorithm, _settings(run))), []).append(run)
+        grouped.setdefault(repr((run.spec.algorithm, settings_of(run))), []).append(run)
     groups = list(grouped.values())
-    varied = _varied([_settings(own[0]) for own in groups])
+    varied = _varied([settings_of(own[0]) for own in groups])
     rank = {name: place for place, name in enumerate(order)}
     groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_place(own[0].spec)))
     return [
@@ -142,7 +142,7 @@ def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _label(run: Run, varied: Sequence[str]) -> str:
-    settings = _settings(run)
+    settings = settings_of(run)
     extra = [
         f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS else value}"
         for name in varied

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from freeat.attacks.radii import radius_text
-from freeat.intervals import wilson
+from freeat.chance import above_chance, chance_remark
 from freeat.reports.html.blocks import Cell, Table
 from freeat.reports.html.gather import Gathered, Json
 from freeat.reports.html.tasks import NORMS, Group, Task
@@ -170,9 +170,9 @@ def _meaning(task: Task) -> str:
 
 def _row(group: Group) -> list[str | Cell]:
     test, train = group.accuracy("test", "robust"), group.accuracy("train", "robust")
-    seeds = len(group.finished)
+    seeds = [run.spec.seed for run in group.runs if run.result is not None]
     return [
-        Cell(text=group.label, detail=f"{seeds} seeds" if seeds > 1 else f"seed {group.runs[0].spec.seed}"),
+        Cell(text=group.label, detail=f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
         in_percent(test),
         in_percent(train),
         Cell(span=(test.mean, train.mean)),
@@ -210,8 +210,8 @@ def _about(group: Group) -> list[str]:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
     if collapsed := sum(bool(result.get("collapsed")) for result in group.finished):
         lines.append(f"{group.label} collapsed in {collapsed} of {len(group.finished)} runs.")
-    if any(_at_chance(result) for result in group.finished):
-        lines.append(f"{group.label} did not get above chance: its gap says nothing.")
+    if not all(above_chance(result) for result in group.finished):
+        lines.append(chance_remark(group.label))
     some = [result for result in group.finished if result["train"]["n"] < result["train"]["population"]]
     if some:
         train, test = some[0]["train"], some[0]["test"]
@@ -220,9 +220,3 @@ def _about(group: Group) -> list[str]:
             f"{test['population']} test images."
         )
     return lines
-
-
-def _at_chance(result: Json) -> bool:
-    train = result["train"]
-    low, _ = wilson(train["robust_accuracy"] * train["n"], train["n"])
-    return low <= 1 / len(train["per_class"])

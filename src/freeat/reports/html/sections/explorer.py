@@ -1,9 +1,13 @@
 """The bound explorer: Theorems 2, 4 and 5 with a slider for every parameter."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from freeat.reports.html.blocks import Explorer, Section, Slider
 from freeat.reports.html.gather import Study
+from freeat.stability.constants import Constants
+from freeat.stability.setting import Setting
+from freeat.stability.summary import problem_of
 from freeat.theory.bounds import THEOREMS
 from freeat.theory.problem import MEANINGS
 
@@ -57,17 +61,17 @@ def explorer_section(studies: Sequence[Study]) -> Section:
 
 def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
     """The measured constants of a study made as the theorems assume, for every algorithm with a bound."""
-    setting, rows = study.setting, (study.summary or {}).get("rows", ())
-    if setting is None or setting.get("mode") != "theorem":
+    if study.setting is None or study.summary is None:
         return []
     presets = []
-    for row in rows:
-        constants = row["constants"]
-        if row["bound"] is not None and constants and constants["beta"]:
-            values = {"beta": constants["beta"], "L": constants["L"], "L_w": constants["L_w"]}
-            values |= {"c": setting["lr"], "b": setting["batch_size"], "T": setting["updates"], "n": row["n"]}
-            values |= {"eps": setting["eps"]}
-            if constants["smallest_gradient"]:
-                values["psi"] = constants["psi"]
+    for row in study.summary["rows"]:
+        setting = Setting(**{**study.setting, "n": row["n"]})
+        constants = None if row["constants"] is None else Constants.of_row(row["constants"])
+        covered = problem_of(setting, row["algorithm"], constants)
+        if (
+            row["bound"] is not None and covered is not None and covered[1].eps > 0
+        ):  # no logarithmic slider has 0
+            _, problem, run = covered
+            values = {name: value for name, value in (asdict(problem) | run).items() if value is not None}
             presets.append((f"{study.name}: {row['algorithm']}, n = {row['n']}", values))
     return presets

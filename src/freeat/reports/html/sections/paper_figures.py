@@ -10,6 +10,7 @@ from freeat.reports.html.sections.reproduction import Documents, title_of
 from freeat.reports.html.sections.sizes import N_AXIS, positive
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.html.texts import with_interval
+from freeat.reports.paper_figures import judged_alike
 
 
 def figures_section(documents: Documents) -> Section | None:
@@ -69,16 +70,25 @@ def _curves(figure: Json) -> Lines:
             for one in PANELS
         ]
         for one in panel["series"]:
-            x = {"epochs": one["epochs"], "updates": one["updates"]}
+            whole = judged_alike(one)
             own = curves.setdefault(one["label"], [])
-            own += [
-                Curve(panel=3 * place + k, x=x, y=[100 * v for v in one[key]])
-                for k, key in enumerate(("train", "test"))
-            ]
-            gap, low, high = ([100 * v for v in one[key]] for key in ("gap", "low", "high"))
-            own.append(Curve(panel=3 * place + 2, x=x, y=gap, low=low, high=high))
+            own += _learning(one, slice(whole), 3 * place)
+            if whole < len(one["epochs"]):
+                own += _learning(one, slice(whole, None), 3 * place, apart=True)
     axes = [Axis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
     return _lines(figure, axes, panels, curves)
+
+
+def _learning(one: Json, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
+    """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
+    x = {key: one[key][part] for key in ("epochs", "updates")}
+    train, test, gap, low, high = (
+        [100 * v for v in one[key][part]] for key in ("train", "test", "gap", "low", "high")
+    )
+    errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
+    if apart:
+        return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
+    return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
 
 
 def _radius(figure: Json) -> Lines:

@@ -1,5 +1,6 @@
 """How the gap falls with the number n of training images (the form of Figures 4 and 10), with fitted exponents."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from freeat.reports.html.blocks import Axis, Block, Curve, Lines, Panel, Section, Series, Table
 from freeat.reports.html.gather import Json, Study
-from freeat.reports.html.tasks import Group, Task
+from freeat.reports.html.tasks import Group, Task, settings_of
 from freeat.reports.html.texts import with_interval
 from freeat.stability.exponents import fitted_exponent
 
@@ -16,6 +17,8 @@ MEASURES = {
     "mean_largest": "largest loss difference, averaged",
     "risk_gap": "gap of the robust risk",
 }
+SWEPT = ("train_size", "epochs", "updates")
+"""Settings that may differ along a line; T itself may not."""
 N_AXIS = Axis(key="n", label="training images n", log=True)
 
 
@@ -49,11 +52,7 @@ def exponent(fit: Json | None) -> str:
 
 
 def _of_task(task: Task) -> Lines | None:
-    by_algorithm: dict[str, list[Group]] = {}
-    for group in task.finished:
-        if group.runs[0].spec.train_size is not None:
-            by_algorithm.setdefault(group.algorithm, []).append(group)
-    swept = {name: _gaps(_by_size(groups)) for name, groups in by_algorithm.items()}
+    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(task).items()}
     lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
     if not lines:
         return None
@@ -75,6 +74,23 @@ def _of_task(task: Task) -> Lines | None:
         series=series,
         numbers=Table(caption="Gap against n as numbers", columns=columns, rows=rows),
     )
+
+
+def _sweeps(task: Task) -> dict[str, list[Group]]:
+    """Groups that differ in n only, the number of weight updates being fixed, by a name that tells them apart."""
+    sweeps: dict[tuple[str, str], list[Group]] = {}
+    for group in task.finished:
+        run = group.runs[0]
+        if run.spec.train_size is not None:
+            fixed = {name: value for name, value in settings_of(run).items() if name not in SWEPT}
+            updates = run.description.get("updates")
+            sweeps.setdefault((group.algorithm, repr((fixed, updates))), []).append(group)
+    several = [groups for groups in sweeps.values() if len(groups) > 1]
+    names = Counter(groups[0].algorithm for groups in several)
+    return {
+        groups[0].algorithm if names[groups[0].algorithm] == 1 else f"{groups[0].label} and on": groups
+        for groups in several
+    }
 
 
 def _by_size(groups: Sequence[Group]) -> dict[int, Group]:
