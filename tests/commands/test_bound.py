@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from freeat.cli import run
 from freeat.commands.bound import bound
 from freeat.errors import InputError
+from small_runs import carry_out
 
 GIVEN = {
     "--beta": "2",
@@ -152,3 +154,33 @@ def test_a_run_of_friendly_has_no_theorem(tmp_path: Path) -> None:
     _train(tmp_path / "run", model="linear", algorithm="friendly-2", norm="l2", eps=0.1)
     with pytest.raises(InputError, match="vanilla, fast and free"):
         ask("--from", str(tmp_path / "run"), given={})
+
+
+@pytest.mark.parametrize("words", ["--updates inf", "--n nan", "--m 1e999"])
+def test_a_count_that_is_none_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = "--beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 --alpha-delta 0.2 --m 4 --batch-size 10"
+    assert run(["bound", *f"{numbers} --n 1000 --updates 1000 {words}".split()]) == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_the_document_of_a_run_names_the_algorithm_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(tmp_path / "run", algorithm="vanilla-2")
+    capsys.readouterr()
+    words = [
+        "--algorithm",
+        "fast",
+        "--points",
+        "2",
+        "--beta",
+        "1",
+        "--psi",
+        "2",
+        "--alpha-delta",
+        "0.5",
+        "--json",
+    ]
+    assert run(["bound", "--from", str(tmp_path / "run"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["algorithm"], found["theorem"]) == ("fast", "Theorem 5")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from freeat.errors import InputError
-from freeat.stability import mean_estimate, mean_largest, uniform_stability
+from freeat.stability import estimates, mean_estimate, mean_largest, uniform_stability
 
 
 def noisy(signal: np.ndarray, seeds: int, rng: np.random.Generator, noise: float = 1.0) -> np.ndarray:
@@ -64,3 +64,10 @@ def test_too_few_seeds_are_refused_or_have_no_interval() -> None:
     assert uniform_stability(np.zeros((3, 2, 2))).interval is None
     with pytest.raises(InputError, match="none empty"):
         mean_largest(np.zeros((2, 0, 2)))
+
+
+def test_resamples_are_valued_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    draws = noisy(np.zeros((5, 7)), 9, np.random.default_rng(3))
+    few = uniform_stability(draws)
+    monkeypatch.setattr(estimates, "AT_ONCE", estimates.RESAMPLES)
+    assert uniform_stability(draws) == few

@@ -222,16 +222,21 @@ def test_exponents_in_n_are_fitted_with_intervals() -> None:
     assert found["low"] < 0.8 < found["high"]
     assert fitted_exponent(sizes, -values)["value"] is None
     assert fitted_exponent(sizes, values[:1])["low"] is None
+    sinking = np.array([[0.1, 0.02], [0.1, 0.01], [0.1, -0.005], [0.1, -0.01]])
+    found = fitted_exponent(sizes[:2], sinking)
+    assert found["value"] is not None
+    assert (found["low"], found["high"]) == (None, None), "some resampled means have no logarithm"
 
 
 def test_a_sweep_fits_every_algorithm_beside_its_prediction(tmp_path: Path) -> None:
     setting = some_setting(mode="theorem", lr=0.5, updates=6, constant_points=2)
-    study = some_study(tmp_path, setting=setting, sizes=(10, 20), algorithms=("vanilla-2", "fast"))
+    study = some_study(tmp_path, setting=setting, sizes=(10, 20), algorithms=("vanilla-2", "fast", "erm"))
     cells = list(study.run(some_data()))
     rows = summarize(setting, cells, 3)
     fits = exponents(cells, rows)
-    assert [fit["algorithm"] for fit in fits] == ["vanilla-2", "fast"]
+    assert [fit["algorithm"] for fit in fits] == ["vanilla-2", "fast", "erm"]
     assert fits[1]["predicted"] == 1.0
+    assert fits[2]["predicted"] == 1.0, "without an adversary Theorem 2 is a multiple of 1/n"
     assert 0 < fits[0]["predicted"] < 1
     assert len(fits[0]["distance"]["means"]) == 2
     assert exponents(cells[:1], rows) == []

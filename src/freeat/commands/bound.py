@@ -88,7 +88,7 @@ def bound(
         document["plots"] = _plots(plots, parameters)
     if as_json:
         flat = document["bounds"][0] if len(names) == 1 else {}
-        click.echo(json.dumps({**flat, **document}))
+        click.echo(json.dumps({**document, **flat}))
     else:
         click.echo("\n".join(_lines(document)))
 
@@ -116,7 +116,7 @@ def _number(name: str, text: str | None) -> float | int | None:
     if text is None:
         return None
     value = parse_number(text)
-    return int(value) if name in COUNTS and value == int(value) else value
+    return int(value) if name in COUNTS and float(value).is_integer() else value
 
 
 def _required(parameters: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:

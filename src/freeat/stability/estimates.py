@@ -11,6 +11,8 @@ from freeat.streams import stream_key
 
 Array = NDArray[np.float64]
 RESAMPLES = 2000
+AT_ONCE = 50
+"""Resamples that are valued together: each has a number for every pair of neighbour and probe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,5 +86,7 @@ def _bootstrapped(statistic: Callable[..., Array], sizes: tuple[int, ...]) -> Es
         return Estimate(value=value, interval=None)
     rng = np.random.default_rng(stream_key(0, "bootstrap", *sizes))
     weights = tuple(rng.multinomial(size, np.full(size, 1 / size), RESAMPLES) / size for size in sizes)
-    low, high = np.percentile(statistic(weights), (2.5, 97.5))
+    chunks = [slice(first, first + AT_ONCE) for first in range(0, RESAMPLES, AT_ONCE)]
+    found = np.concatenate([statistic(tuple(w[chunk] for w in weights)) for chunk in chunks])
+    low, high = np.percentile(found, (2.5, 97.5))
     return Estimate(value=value, interval=(float(low), float(high)))

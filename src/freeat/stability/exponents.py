@@ -64,14 +64,21 @@ def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row
         values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
         row[key] = {**fitted_exponent(np.array(sizes, float), values), "means": values.mean(0).tolist()}
     lam = next((r["bound"]["lambda"] for r in rows if r["bound"] is not None), None)
-    theorem = {"erm": "vanilla"}.get(parse_algorithm(name).family, parse_algorithm(name).family)
-    row["predicted"] = None if lam is None else -rate(theorem, lam).n
-    row["predicted_any_lambda"] = None if theorem not in ("fast", "free") else 1.0
+    row["predicted"] = None if lam is None else _predicted(parse_algorithm(name).family, lam)
     return row
 
 
+def _predicted(family: str, lam: float) -> float:
+    """a of the bound; plain training is Vanilla at ε = 0, where Theorem 2 is a multiple of 1/n."""
+    return 1.0 if family == "erm" else -rate(family, lam).n
+
+
 def fitted_exponent(sizes: NDArray[np.float64], values: NDArray[np.float64]) -> Row:
-    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds."""
+    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
+
+    Where some resampled mean is not positive it has no logarithm, and there is no interval: one of the others alone
+    would be too narrow.
+    """
     x = np.log(sizes) - np.log(sizes).mean()
     rng = np.random.default_rng(0)
     draws = rng.integers(0, len(values), (1000, len(values)))
@@ -82,10 +89,9 @@ def fitted_exponent(sizes: NDArray[np.float64], values: NDArray[np.float64]) -> 
 
     value = float(slope(values.mean(0)))
     spread = slope(values[draws].mean(1))
-    spread = spread[np.isfinite(spread)]
     if not np.isfinite(value):
         return {"value": None, "low": None, "high": None}
-    if len(values) < 2 or not len(spread):
+    if len(values) < 2 or not np.isfinite(spread).all():
         return {"value": value, "low": None, "high": None}
     low, high = np.percentile(spread, (2.5, 97.5))
     return {"value": value, "low": float(low), "high": float(high)}
