@@ -201,6 +201,10 @@ def test_transferred_attacks_are_averaged_over_their_sources() -> None:
     found = by_id(made)["free-withstands-transfer"]["cifar10 l2"]
     assert found["statistic"] == pytest.approx(0.1)
     assert found["verdict"] == "confirmed"
+    made["figures"][0]["panels"].pop()
+    found = by_id(made)["free-withstands-transfer"]["cifar10 l2"]
+    assert (found["verdict"], found["statistic"]) == ("undecided", None)
+    assert "from free-4 is missing" in found["detail"]
 
 
 def test_perturbations_that_transfer_better_leave_less() -> None:

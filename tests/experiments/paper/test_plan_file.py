@@ -1,5 +1,6 @@
 """One plan for all processes that share a store."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from freeat.errors import InputError
 from freeat.experiments.paper import plan_file
 from freeat.experiments.paper.catalogue import experiments
-from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan
+from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled_plan, stored_plan
 from freeat.experiments.paper.planner import Item, LeftOut, Plan, wishes
 from freeat.experiments.paper.scales import SMOKE
 from freeat.experiments.tasks import Site
@@ -57,3 +58,18 @@ def test_plans_that_share_a_task_are_found(tmp_path: Path) -> None:
         plan = Plan(items=items, left_out=(), workers=1, budget=None)
         settled_plan(tmp_path / f"plan-{name}.json", lambda plan=plan: (plan, {}))
     assert [path.stem for path in plans_sharing(tmp_path / "plan-a.json")] == ["plan-a", "plan-b"]
+
+
+def test_a_damaged_plan_of_another_request_costs_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, other = tmp_path / "plan-smoke-00000000.json", tmp_path / "plan-smoke-11111111.json"
+    words = {"format": 1, "items": [], "left_out": [], "workers": 1, "budget": None}
+    own.write_text(json.dumps(words))
+    for damage in ("{", '{"format": 1}', '{"format": 1, "items": [{"strange": 1}], "left_out": []}'):
+        other.write_text(damage)
+        caplog.clear()
+        assert plans_sharing(own) == []
+        assert "plan-smoke-11111111.json" in caplog.text
+        with pytest.raises(InputError, match="damaged"):
+            stored_plan(other)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from freeat.experiments.paper.estimate import Estimate, average, beyond_proportion, seed_cell
 from freeat.experiments.paper.evidence import Evidence, Panel, Series, points
+from freeat.experiments.paper.figures import SOURCES
 from freeat.experiments.paper.findings import (
     Finding,
     all_positive,
@@ -109,6 +110,8 @@ def free_withstands_transfer(evidence: Evidence) -> Iterator[Finding]:
         title = " ".join(block)
         sources = [panel for panel in panels if (panel.data, panel.norm) == block]
         reasons = [f"{panel.panel}: {why}" for panel in sources if (why := _reason(panel, FREE, VANILLA))]
+        there = {panel.panel for panel in sources}
+        reasons += [f"{one} is missing" for source in SOURCES if (one := f"from {source}") not in there]
         if reasons:
             yield lacking(title, reasons[0])
             continue
