@@ -105,3 +105,10 @@ def test_a_batch_larger_than_the_sample_is_remarked(caplog: pytest.LogCaptureFix
     settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 1, "device": "cpu"}
     freeat.train(net(), "digits", batch_size=1201, attack=freeat.Pgd(steps=1), **settings)
     assert "batch size 1201 exceeds the 1200 training images" in caplog.text
+
+
+@pytest.mark.parametrize("every", [0, -3])
+def test_an_evaluation_every_so_many_updates_needs_a_number(every: int) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with pytest.raises(freeat.InputError, match=f"eval_every {every}: must be at least 1"):
+        freeat.train(model, "digits", algorithm="fast", ball=freeat.L2(0.5), updates=2, eval_every=every)

@@ -484,3 +484,65 @@ def test_the_environment_is_left_alone(tmp_path: Path) -> None:
     changed = {name for name in os.environ if os.environ[name] != before[0].get(name)}
     assert changed <= {"CUBLAS_WORKSPACE_CONFIG", "PYTEST_CURRENT_TEST"}
     assert torch.get_num_threads() == before[1]
+
+
+def test_a_radius_asked_for_later_has_its_own_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    assert run(["train", *arguments(out=folder, eval_alpha=0.01)]) == 0
+    for words, alpha in (
+        ([], 0.01),
+        (["--eval-eps", "0.7"], None),
+        (["--eval-eps", "0.7", "--eval-alpha", "0.2"], 0.2),
+    ):
+        capsys.readouterr()
+        assert run(["evaluate", str(folder), "--attack", "pgd-1", *words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["key"]["evaluation"]
+        assert found.get("eval_alpha") == alpha, words
+
+
+@pytest.mark.parametrize(
+    ("written", "exit_code"), [("[free-2, fast]", 0), ("free-2, fast", 0), ("", 2), ("[1, 2]", 2)]
+)
+def test_algorithms_in_a_file_are_a_text_or_a_list(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, exit_code: int
+) -> None:
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in WORDS.items() if name != "algorithm"]
+    (tmp_path / "spec.yaml").write_text("\n".join([*lines, f"algorithms: {written}"]))
+    words = [
+        "compare",
+        str(tmp_path / "spec.yaml"),
+        "--out",
+        str(tmp_path / "out"),
+        "--seeds",
+        "1",
+        "--jobs",
+        "1",
+    ]
+    assert run(words) == exit_code
+    assert exit_code == 0 or "write their names" in capsys.readouterr().err
+
+
+def test_only_the_first_of_several_processes_answers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    args = ["train", *arguments(out=tmp_path / "run"), "--json"]
+    assert run(args) == 0
+    capsys.readouterr()
+    monkeypatch.setenv("RANK", "1")
+    assert run(args) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_runs_are_compared_at_radius_0_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "other"):
+        carry_out(tmp_path / name, algorithm="free-2", seed=len(name))
+    capsys.readouterr()
+    assert (
+        run(["runs", "diff", "one", "other", "--store", str(tmp_path), "--eps", "0", "-n", "20", "--json"])
+        == 0
+    )
+    judged = json.loads(capsys.readouterr().out)["judged"]
+    assert judged["eps"] == 0
+    assert judged["robust"]["first"] == judged["clean"]["first"]

@@ -123,6 +123,23 @@ def test_tensorboard_holds_the_history(tmp_path: Path) -> None:
     assert found == as_logged(tmp_path / "run")
 
 
+def test_tensorboard_gets_every_record_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "tensorboard"]) == 0
+    found = tensorboard_points(tmp_path / "run" / "tensorboard")
+    assert len(found["gap"]) > 2
+    assert found == as_logged(tmp_path / "run")
+
+
+def test_what_a_tracker_left_of_a_run_that_came_to_nothing_is_no_obstacle(tmp_path: Path) -> None:
+    """A tracker opens its log before the first record; a run that diverges by then gives its folder back."""
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    (tmp_path / "run" / "tensorboard").mkdir(parents=True)
+    (tmp_path / "run" / "tensorboard" / "events.out.tfevents.1").write_bytes(b"")
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "tensorboard"]) == 0
+    assert tensorboard_points(tmp_path / "run" / "tensorboard") == as_logged(tmp_path / "run")
+
+
 def test_a_finished_run_is_logged_later(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
     words = arguments(out=tmp_path / "run")

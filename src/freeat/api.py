@@ -88,6 +88,8 @@ def train(
     algorithm, judged_in = _algorithm_in(algorithm, ball)
     data = data if isinstance(data, DataSet) else load(data)
     total = _total(epochs, updates, len(data.train), batch_size)
+    if eval_every is not None and eval_every < 1:
+        raise InputError(f"eval_every {eval_every}: must be at least 1, or None, which chooses")
     on = resolve_device(device)
     where = next(model.parameters()).device
     check_logits(model, data.shape, len(data.classes), where, images=data.glimpse)

@@ -12,7 +12,7 @@ from freeat.data import Augmentation, Images
 from freeat.errors import wrong_type
 from freeat.freezing import lent
 from freeat.intervals import difference, sampled, wilson
-from freeat.judged_batches import Columns, judged_batches
+from freeat.judged_batches import Columns, home, judged_batches
 from freeat.learner import Passes
 from freeat.objectives import cross_entropy
 from freeat.threat import Ball
@@ -117,7 +117,7 @@ def evaluate(
         robust_loss=columns["robust_loss"],
         classes=classes,
         population=population or len(images),
-        passes=passes.over(world, images.x.device),
+        passes=passes.over(world, home(model)[0]),
     )
 
 

@@ -19,7 +19,7 @@ from freeat.spec import EvalSpec, TrainSpec
 from freeat.store import Record, RunFolder
 from freeat.training import Diverged
 from freeat.watching import Nobody, Watcher
-from freeat.world import World, joined
+from freeat.world import World, joined, leads_alone
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def execute(
     if (result := folder.result) is not None:
         check_finished(spec, place)
         log.info("%s is finished already; its stored result is returned", folder.path)
-        return result
+        return result if leads_alone() else {}
     check_free(folder.path)
     device = resolve_device(place.device)
     spec_now = _settled(spec, folder, device)

@@ -212,6 +212,13 @@ class EvalSpec(_Words):
             [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
         )
 
+    def asked(self, words: Mapping[str, Any]) -> "EvalSpec":
+        """This one with other settings, as people write them; a step of another radius does not carry over."""
+        own = self.words()
+        if "eval_eps" in words:
+            own.pop("eval_alpha", None)
+        return EvalSpec.of({**own, **words})
+
 
 def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
     """Both specs from one flat set of settings; Friendly's step follows the radius it is judged at."""

@@ -18,6 +18,8 @@ from freeat.spec import EvalSpec, TrainSpec
 
 FORMAT = 1
 PROBE = ".writable"
+LOGS = ("tensorboard", "wandb", "wandb.json")
+"""What trackers keep in the folder."""
 ANOTHER_PLACE = "choose another --out"
 Record = dict[str, Any]
 
@@ -198,8 +200,8 @@ def _record(line: str, where: str) -> Record:
 
 
 def _left_over(path: Path) -> bool:
-    """Whether a run that was killed before it was described left this file behind."""
-    return path.name in (LEASE, PROBE) or is_unfinished(path)
+    """Whether a run that has nothing to show for itself left this behind."""
+    return path.name in (LEASE, PROBE, *LOGS) or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:

@@ -6,7 +6,7 @@ that share their coins, and draws that do not depend on the batch size, the comp
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, Self
 
@@ -46,12 +46,15 @@ def layer_coins(device: torch.device, key: int) -> Iterator[None]:
             yield
             return
         accelerator = torch.get_device_module(device)
-        before = accelerator.get_rng_state()
-        accelerator.manual_seed(key)
-        try:
-            yield
-        finally:
-            accelerator.set_rng_state(before)
+        with (
+            accelerator.device(device) if device.type == "cuda" else nullcontext()
+        ):  # its generator, not another's
+            before = accelerator.get_rng_state()
+            accelerator.manual_seed(key)
+            try:
+                yield
+            finally:
+                accelerator.set_rng_state(before)
 
 
 class Coins(Protocol):

@@ -34,9 +34,8 @@ class Log(Protocol):
 class TensorBoardLog:
     """Event files in ``tensorboard`` of the run's folder, written anew from the history by every session."""
 
-    last = -1
-
     def __init__(self, folder: RunFolder) -> None:
+        self.last = -1
         tensorboard = need("tensorboardX", extra="tensorboard", what="--track tensorboard")
         home = folder.path / "tensorboard"
         shutil.rmtree(home, ignore_errors=True)
@@ -46,6 +45,7 @@ class TensorBoardLog:
         for name, value in values.items():
             self._writer.add_scalar(name, value, update)
         self._writer.flush()
+        self.last = update
 
     def close(self) -> None:
         self._writer.close()

@@ -77,6 +77,11 @@ class World:
 ALONE = World()
 
 
+def leads_alone() -> bool:
+    """Whether this process speaks for all, before they are joined: the first that ``torchrun`` started, or the only."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[World]:
     """The world that ``torchrun`` started, or this process alone."""

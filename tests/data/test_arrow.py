@@ -166,6 +166,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "ragged": (column(image=[[[1, 2], [3]]] * 10, label=[0, 1] * 5), "several shapes"),
     "large numbers": (column(image=[[[1, 256], [3, 4]]] * 10, label=[0, 1] * 5), "0 to 255"),
     "missing labels": (column(image=[PICTURE] * 10, label=[0, None] * 5), "5 images have no label"),
+    "missing words": (column(image=[PICTURE] * 10, label=["a", None] * 5), "5 images have no label"),
     "unlabelled": (column(image=[PICTURE] * 10, label=[0, -1] * 5), "label -1"),
     "too few": (column(image=[PICTURE], label=[0]), "store a test split beside it"),
 }
@@ -177,6 +178,13 @@ def test_what_is_wrong_is_said(tmp_path: Path, row: str) -> None:
     write(tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=message):
         load(tmp_path / "bad.parquet", data_dir=tmp_path)
+
+
+def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
+    for k, name in enumerate(("label", "kind")):
+        pq.write_table(pa.table({"image": [PICTURE] * 4, name: [0, 1] * 2}), tmp_path / f"train-{k}.parquet")
+    with pytest.raises(InputError, match="its files have different columns"):
+        load(tmp_path, data_dir=tmp_path)
 
 
 def test_only_a_test_split_will_not_do(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 import struct
 import zipfile
 import zlib
@@ -256,3 +257,21 @@ def test_a_cache_that_could_not_be_finished_leaves_nothing(tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"bad\.jpg"):
         load(root, data_dir=data_dir, memory_limit=100)
     assert list((data_dir / "cache").iterdir()) == []
+
+
+def test_caches_that_others_use_stay(tmp_path: Path) -> None:
+    """Another seed divides the same images otherwise, and another process may be at its own part."""
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    load(root, data_dir=data_dir, memory_limit=100)
+    (first,) = (data_dir / "cache").iterdir()
+    at_work = first.with_name(f"{first.name}.part-1")
+    shutil.copytree(first, at_work)
+    load(root, data_dir=data_dir, memory_limit=100, seed=1)
+    assert len(list((data_dir / "cache").iterdir())) == 3
+    save(root / "dog" / "new.png", miniatures.pixels(8, 8, 3))
+    load(root, data_dir=data_dir, memory_limit=100)
+    kept = sorted((data_dir / "cache").iterdir())
+    assert at_work in kept
+    assert first not in kept
+    assert len(kept) == 2

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -93,6 +94,16 @@ def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert {(row["attack"], row["eps"], row["n"]) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
+
+
+def test_judgements_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((60, 8, 8, 1), np.float32)
+    y = np.arange(60) % 10
+    np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
+    words = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
+    assert run(["attack", str(trained), *words]) == 0
+    rows = Bundle(freeat.export(trained, tmp_path / "out")).manifest["further"]
+    assert "pgd-4" not in {row["attack"] for row in rows}
 
 
 def test_exports_of_several_seeds_have_names_of_their_own(

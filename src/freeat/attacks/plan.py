@@ -202,6 +202,7 @@ class Plan:
             "model": model.name,
             "weights": model.digest,
             "data": self.data.name,
+            "data_digest": self.data.digest,
             "split": trial.split,
             "attack": attack.name,
             "verdict": getattr(attack, "verdict", "worst"),

@@ -84,7 +84,7 @@ def compare(
     words = dict(PRESETS[preset]) if preset else {}
     words |= gather_words(settings, spec)
     asked = algorithms if algorithms is not None else words.pop("algorithms", DEFAULT_ALGORITHMS)
-    names = [name.strip() for name in asked.split(",")]
+    names = _names(asked)
     numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
     words.pop("algorithms", None)
     words.pop("seeds", None)
@@ -117,6 +117,14 @@ def compare(
         if rows:
             click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
     return 1 if summary["failures"] else 0
+
+
+def _names(asked: Any) -> list[str]:
+    """Algorithms as a text with commas, or as a list in a settings file."""
+    names = asked.split(",") if isinstance(asked, str) else asked
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"algorithms {asked!r}: write their names, e.g. vanilla-10,free-4")
+    return [name.strip() for name in names]
 
 
 def parse_seeds(text: str) -> list[int]:

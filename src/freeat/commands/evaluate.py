@@ -40,8 +40,7 @@ def evaluate(
     from freeat.store import RunFolder
 
     folder = RunFolder(run)
-    stored = folder.evaluation.words()
-    evaluation = EvalSpec.of(stored | {name: value for name, value in given.items() if value is not None})
+    evaluation = folder.evaluation.asked({name: value for name, value in given.items() if value is not None})
     trusted = trusts_code(trust_code, model == folder.spec.model)
     result = judge_run(
         folder, evaluation, weights=weights, device=device, data_dir=data_dir, trust_code=trusted

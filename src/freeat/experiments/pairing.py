@@ -55,7 +55,7 @@ def judged_pair(
     was measured before is found in the runs' folders.
     """
     check_comparable(first, second)
-    ball, attack = _ball(first, second, asked, norm), evaluation_attack(_evaluation(first, asked))
+    ball, attack = _ball(first, second, asked, norm), evaluation_attack(first.folder.evaluation.asked(asked))
     spec = first.folder.spec
     threads = first.folder.description["chosen"]["threads"]
     with arithmetic(threads=threads, deterministic=spec.deterministic):
@@ -89,17 +89,13 @@ def check_comparable(first: StoredRun, second: StoredRun) -> None:
         raise Unpaired(f"other data ({one['name']} | {other['name']}), so no test images in common")
 
 
-def _evaluation(first: StoredRun, asked: Mapping[str, Any]) -> EvalSpec:
-    words = first.folder.evaluation.words()
-    if "eval_eps" in asked:
-        words.pop("eval_alpha", None)  # a step of another radius
-    return EvalSpec.of({**words, **asked})
-
-
 def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: str | None) -> Ball:
     """Where both are judged: as asked, or where both were judged."""
     eps = EvalSpec.of(asked).eval_eps
-    balls = {(norm or run.folder.spec.norm, eps or _judged_at(run.folder)) for run in (first, second)}
+    balls = {
+        (norm or run.folder.spec.norm, _judged_at(run.folder) if eps is None else eps)
+        for run in (first, second)
+    }
     if len(balls) > 1:
         were = " and ".join(f"{norm} {radius:.4g}" for norm, radius in sorted(balls))
         raise Unpaired(f"they were judged at {were}: choose with --norm and --eps")

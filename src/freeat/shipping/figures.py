@@ -1,7 +1,6 @@
 """What was measured of a run's weights, gathered from its folder."""
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from freeat.attacks import cells
@@ -30,7 +29,7 @@ def further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
 
     Of one attack at one radius, the judgement of the most images.
     """
-    rows = [*_evaluated(folder, digest), *_attacked(folder.path / "attacks", digest)]
+    rows = [*_evaluated(folder, digest), *_attacked(folder, digest)]
     most = {tuple(row[key] for key in JUDGED_BY): row for row in sorted(rows, key=lambda row: int(row["n"]))}
     return sorted(most.values(), key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
 
@@ -59,11 +58,19 @@ def _evaluated(folder: RunFolder, digest: str) -> Iterator[dict[str, Any]]:
             yield _row(document, document["test"])
 
 
-def _attacked(home: Path, digest: str) -> Iterator[dict[str, Any]]:
-    for path in sorted((home / "cells").glob("*.json")):
+def _attacked(folder: RunFolder, digest: str) -> Iterator[dict[str, Any]]:
+    for path in sorted((folder.path / "attacks" / "cells").glob("*.json")):
         cell = read_json(path, format=cells.FORMAT)
-        if cell.get("weights") == digest and cell.get("split") == "test" and "robust_accuracy" in cell:
+        judged = cell.get("weights") == digest and cell.get("split") == "test" and "robust_accuracy" in cell
+        if judged and _on_own_data(cell, folder):
             yield _row(cell, cell)
+
+
+def _on_own_data(cell: dict[str, Any], folder: RunFolder) -> bool:
+    """Whether a cell is of the run's own data; old ones know its name only."""
+    if "data_digest" in cell:
+        return bool(cell["data_digest"] == folder.data_digest)
+    return bool(cell["data"] == folder.description["data"]["name"])
 
 
 def _row(about: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:

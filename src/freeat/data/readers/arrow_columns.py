@@ -31,7 +31,12 @@ class Columns:
     def read(cls, path: Path, files: Sequence[Path]) -> "Columns":
         """The columns of these files, found by what their features say, else by their names."""
         arrow = need("pyarrow", extra="datasets", what=f"the data set {path.name}")
-        table = arrow.concat_tables([_read(file) for file in files])
+        try:
+            table = arrow.concat_tables([_read(file) for file in files])
+        except arrow.ArrowInvalid as error:
+            raise InputError(
+                f"{path}: its files have different columns ({error}); write them with one schema"
+            ) from None
         features = _features(table.schema.metadata or {})
         image = _chosen(path, table.column_names, features, "Image", IMAGE_NAMES, "images")
         label = _chosen(path, table.column_names, features, "ClassLabel", LABEL_NAMES, "labels")
@@ -47,8 +52,8 @@ class Columns:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The names of the classes where labels are texts; none where they are numbers."""
-        labels = self.column.to_pylist()
-        return tuple(sorted(set(labels))) if isinstance(labels[0], str) else ()
+        labels = set(self.column.drop_null().to_pylist())
+        return tuple(sorted(labels)) if all(isinstance(label, str) for label in labels) else ()
 
     def labels(self, names: tuple[str, ...]) -> Array:
         """The numbers of the classes."""

@@ -39,7 +39,11 @@ class PixelStore:
         return self._mapped(tree, splits, frame)
 
     def _mapped(self, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame) -> dict[str, Array]:
-        """The cache of this listing, built if it is not there; a listing that changed has another cache."""
+        """The cache of these splits, built if it is not there.
+
+        Caches of the same images, divided or sized otherwise, may be in use by other processes; those of a listing
+        that has changed are removed.
+        """
         place = hashlib.sha256(str(tree.path.resolve()).encode()).hexdigest()[:16]
         key = hashlib.sha256(
             json.dumps(
@@ -48,14 +52,17 @@ class PixelStore:
         ).hexdigest()[:16]
         home = self.folder / f"{place}-{key}"
         if not (home / "cache.json").is_file():
-            self._build(home, tree, splits, frame)
-            for stale in self.folder.glob(f"{place}-*"):
-                if stale != home:
-                    shutil.rmtree(stale, ignore_errors=True)
+            listing = listing_digest(tree, sorted({name for names in splits.values() for name in names}))
+            self._build(home, tree, splits, frame, listing)
+            for other in self.folder.glob(f"{place}-*/cache.json"):
+                if _listing(other) != listing and ".part-" not in other.parent.name:
+                    shutil.rmtree(other.parent, ignore_errors=True)
         # Copy-on-write: tensors over it count as writable, the files never change.
         return {split: np.load(home / f"{split}.npy", mmap_mode="c") for split in splits}
 
-    def _build(self, home: Path, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame) -> None:
+    def _build(
+        self, home: Path, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame, listing: str
+    ) -> None:
         part = home.with_name(f"{home.name}.part-{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
@@ -66,7 +73,9 @@ class PixelStore:
                 _fill(array, tree, names, frame)
                 array.flush()
             (part / "cache.json").write_text(
-                json.dumps({"format": FORMAT, "source": str(tree.path), "shape": frame.shape}),
+                json.dumps(
+                    {"format": FORMAT, "source": str(tree.path), "shape": frame.shape, "listing": listing}
+                ),
                 encoding="utf-8",
             )
             try:
@@ -76,6 +85,15 @@ class PixelStore:
                     raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+
+def _listing(cache: Path) -> str | None:
+    """The digest of all images that a cache was made of; None where it does not say."""
+    try:
+        found = json.loads(cache.read_text(encoding="utf-8")).get("listing")
+    except (OSError, ValueError):  # another process is at it
+        return None
+    return None if found is None else str(found)
 
 
 def _fill(out: Array, tree: Tree, names: Sequence[str], frame: Frame) -> None:
