@@ -156,21 +156,40 @@ def test_a_worker_sees_its_gpu_only() -> None:
         assert [o.result for o in carry_out([Asking(name="a")], pool)] == [{"gpu": "7"}]
 
 
+def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:
+    """A comparison of one long run in a session of its own, and the folder of that run, in which it has begun."""
+    args = ["compare", *arguments(algorithm=None, updates=1_000_000, eval_every=1_000_000)]
+    args += ["--out", str(store), "--device", "cpu", "--jobs", "1", "--algorithms", "fast", "--seeds", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "freeat", *args],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    folder = store / "runs" / "fast" / "seed-0"
+    _until((folder / "run.json").exists)
+    return process, folder
+
+
 @posix
 def test_the_workers_of_a_killed_comparison_save_and_end(tmp_path: Path) -> None:
-    args = ["compare", *arguments(algorithm=None, updates=1_000_000, eval_every=1_000_000)]
-    args += ["--out", str(tmp_path), "--device", "cpu", "--jobs", "1", "--algorithms", "fast", "--seeds", "1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "freeat", *args], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    folder = tmp_path / "runs" / "fast" / "seed-0"
-    _until((folder / "run.json").exists)
+    process, folder = begun(tmp_path)
     worker = json.loads((folder / "lease.json").read_text())["pid"]
     process.send_signal(signal.SIGKILL)
     process.wait()
     _until(lambda: not (folder / "lease.json").exists())
     assert RunFolder(folder).checkpoints.newest() is not None
     _until(lambda: _ended(worker))
+
+
+@posix
+def test_a_signal_to_all_processes_of_a_job_lets_its_workers_save(tmp_path: Path) -> None:
+    """As a queue sends it that ends a job."""
+    process, folder = begun(tmp_path)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=120) == 143
+    assert not (folder / "lease.json").exists()
+    assert RunFolder(folder).checkpoints.newest() is not None
 
 
 def _until(holds: Any) -> None:

@@ -143,7 +143,8 @@ class _Worker:
         self._line = line
         self._orphaned = threading.Event()
         self._busy = threading.Lock()
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process hears it too, and says what to do
+        for wish in (signal.SIGINT, signal.SIGTERM):  # the main process hears it too, and says what to do
+            signal.signal(wish, signal.SIG_IGN)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
     def work(self, task: Task) -> Outcome:
