@@ -11,9 +11,11 @@ import torch.multiprocessing as mp
 from torch import Tensor, nn
 
 from freeat.algorithms import Algorithm, Fast, Free, Friendly, Vanilla
+from freeat.batches import Batches
+from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import Trades
-from freeat.world import ALONE, World, joined
+from freeat.world import ALONE, World, check_in_step, joined
 from problems import BALLS, images, same_bits, smooth_net, weights
 
 UPDATES = 50
@@ -158,3 +160,28 @@ def test_alone_every_exchange_is_a_no_op(monkeypatch: pytest.MonkeyPatch) -> Non
     assert all(act() is value for act in no_ops)
     assert ALONE.any(True)
     assert not ALONE.any(False)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "micro", "processes", "fits"),
+    [
+        (1024, 128, None, 8, True),
+        (1026, 128, None, 8, False),  # the last batch has two images
+        (1032, 128, None, 8, True),
+        (1000, 128, 16, 8, True),  # the last batch has 104, 13 each
+        (209, 128, 40, 2, False),  # 40 and 41 of the last 81: one pass and two
+        (209, 128, 41, 2, True),
+        (129, 128, None, 8, True),  # the last image joins the batch before it
+        (5, 128, None, 8, False),
+    ],
+)
+def test_processes_that_would_fall_out_of_step_are_refused(
+    n: int, size: int, micro: int | None, processes: int, fits: bool
+) -> None:
+    batches = Batches(n=n, size=size, seed=0)
+    assert set(batches.sizes) == {len(batches(t)) for t in range(1, batches.per_epoch + 1)}
+    if fits:
+        check_in_step(batches, micro, processes)
+        return
+    with pytest.raises(InputError, match="different numbers of passes"):
+        check_in_step(batches, micro, processes)

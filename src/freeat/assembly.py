@@ -28,7 +28,7 @@ from freeat.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.store import RunFolder
 from freeat.threat import Ball, make_ball
 from freeat.training_images import training_images
-from freeat.world import ALONE, World
+from freeat.world import ALONE, World, check_in_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,14 @@ def assemble(
         raise InputError(
             "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
         )
+    batches = Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
+    learner = _learner(spec, model, algorithm, updates, device, world)
+    if any(isinstance(layer, nn.SyncBatchNorm) for layer in learner.model.modules()):
+        check_in_step(batches, spec.micro_batch, world.size)
     fit = Fit(
-        learner=_learner(spec, model, algorithm, updates, device, world),
+        learner=learner,
         algorithm=algorithm,
-        batches=Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling),  # type: ignore[arg-type]
+        batches=batches,
         judge=judge,
         augment=judge.augment,
         eval_every=evaluation.eval_every,

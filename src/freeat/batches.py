@@ -45,6 +45,14 @@ class Batches:
         """Images in a batch, on average."""
         return min(self.n, self.size) if self.sampling == "independent" else self.n / self.per_epoch
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of images that a batch may have."""
+        if self.sampling == "independent":
+            return (min(self.n, self.size),)
+        last = self.n - (self.per_epoch - 1) * self.size
+        return (last,) if self.per_epoch == 1 else tuple({self.size, last})
+
     def __call__(self, t: int) -> Tensor:
         """The rows of batch t = 1, 2, …"""
         if self.sampling == "independent":

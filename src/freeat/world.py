@@ -1,5 +1,6 @@
 """The processes that train one model together, and what they say to each other."""
 
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -8,6 +9,9 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from freeat.batches import Batches
+from freeat.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,23 @@ class World:
 
 
 ALONE = World()
+
+
+def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
+    """Refuse batches of which the processes would make different numbers of passes.
+
+    Batch norms that exchange their statistics wait for all of them in every pass, and would wait forever.
+    """
+    for total in batches.sizes:
+        shares = [World(rank=rank, size=size).share(total) for rank in range(size)]
+        images = [share.stop - share.start for share in shares]
+        passes = {math.ceil(own / (micro_batch or max(own, 1))) for own in images}
+        if len(passes) > 1 or 0 in passes:
+            raise InputError(
+                f"a batch of {total} images gives {size} processes {min(images)} to {max(images)} each, and so "
+                "different numbers of passes, for which their shared batch norms would wait: choose a --batch-size, "
+                "--train-size or --micro-batch that divides evenly, fewer processes, or a network without batch norm"
+            )
 
 
 def leads_alone() -> bool:
