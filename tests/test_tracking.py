@@ -15,6 +15,7 @@ from freeat.errors import InputError
 from freeat.fitting import Stopped
 from freeat.store import RunFolder
 from freeat.tracking import LOGS, Together, Tracking, scalars
+from freeat.training import Diverged
 from small_runs import arguments, carry_out
 
 Points = dict[str, list[tuple[int, float]]]
@@ -131,13 +132,18 @@ def test_tensorboard_gets_every_record_once(tmp_path: Path) -> None:
     assert found == as_logged(tmp_path / "run")
 
 
-def test_what_a_tracker_left_of_a_run_that_came_to_nothing_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_run_that_came_to_nothing_takes_its_logs_with_it(tmp_path: Path) -> None:
     """A tracker opens its log before the first record; a run that diverges by then gives its folder back."""
     pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
-    (tmp_path / "run" / "tensorboard").mkdir(parents=True)
-    (tmp_path / "run" / "tensorboard" / "events.out.tfevents.1").write_bytes(b"")
-    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "tensorboard"]) == 0
-    assert tensorboard_points(tmp_path / "run" / "tensorboard") == as_logged(tmp_path / "run")
+    folder = RunFolder(tmp_path / "run")
+
+    def diverge() -> bool:
+        assert (folder.path / "tensorboard").is_dir()
+        raise Diverged("the training loss")
+
+    with Tracking(["tensorboard"], folder) as tracking, pytest.raises(Diverged):
+        carry_out(folder.path, watcher=tracking, should_stop=diverge, eval_every=1000)
+    assert not folder.path.exists()
 
 
 def test_a_finished_run_is_logged_later(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +19,6 @@ from freeat.spec import EvalSpec, TrainSpec
 
 FORMAT = 1
 PROBE = ".writable"
-LOGS = ("tensorboard", "wandb", "wandb.json")
-"""What trackers keep in the folder."""
 ANOTHER_PLACE = "choose another --out"
 Record = dict[str, Any]
 
@@ -73,8 +72,10 @@ class RunFolder:
 
     def withdraw(self) -> None:
         """Take the description of a fruitless run back: the folder is free again."""
-        for path in (self.path / "run.json", self.history_path):
+        for path in (self.path / "run.json", self.history_path, self.path / "wandb.json"):
             path.unlink(missing_ok=True)
+        for logs in ("tensorboard", "wandb"):  # a tracker begins them before there is a record
+            shutil.rmtree(self.path / logs, ignore_errors=True)
         with suppress(OSError):
             self.checkpoints.folder.rmdir()
 
@@ -200,8 +201,8 @@ def _record(line: str, where: str) -> Record:
 
 
 def _left_over(path: Path) -> bool:
-    """Whether a run that has nothing to show for itself left this behind."""
-    return path.name in (LEASE, PROBE, *LOGS) or is_unfinished(path)
+    """Whether a run that was killed before it was described left this file behind."""
+    return path.name in (LEASE, PROBE) or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:

@@ -46,9 +46,8 @@ def layer_coins(device: torch.device, key: int) -> Iterator[None]:
             yield
             return
         accelerator = torch.get_device_module(device)
-        with (
-            accelerator.device(device) if device.type == "cuda" else nullcontext()
-        ):  # its generator, not another's
+        own = accelerator.device(device) if device.type == "cuda" else nullcontext()
+        with own:  # its generator, not that of another GPU
             before = accelerator.get_rng_state()
             accelerator.manual_seed(key)
             try:

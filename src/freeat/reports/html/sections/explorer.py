@@ -68,10 +68,10 @@ def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
         setting = Setting(**{**study.setting, "n": row["n"]})
         constants = None if row["constants"] is None else Constants.of_row(row["constants"])
         covered = problem_of(setting, row["algorithm"], constants)
-        if (
-            row["bound"] is not None and covered is not None and covered[1].eps > 0
-        ):  # no logarithmic slider has 0
-            _, problem, run = covered
+        if row["bound"] is None or covered is None:
+            continue
+        _, problem, run = covered
+        if problem.eps > 0:  # no logarithmic slider has 0
             values = {name: value for name, value in (asdict(problem) | run).items() if value is not None}
             presets.append((f"{study.name}: {row['algorithm']}, n = {row['n']}", values))
     return presets
