@@ -546,3 +546,15 @@ def test_runs_are_compared_at_radius_0_too(tmp_path: Path, capsys: pytest.Captur
     judged = json.loads(capsys.readouterr().out)["judged"]
     assert judged["eps"] == 0
     assert judged["robust"]["first"] == judged["clean"]["first"]
+
+
+def test_a_run_that_is_refused_is_not_called_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ["train", *arguments(out=tmp_path / "run")]
+    assert run(args) == 0
+    capsys.readouterr()
+    assert run(args) == 0
+    assert "is finished: this is its stored result" in capsys.readouterr().err
+    assert run(["train", *arguments(out=tmp_path / "run", lr=0.03)]) == 2
+    assert "is finished" not in capsys.readouterr().err

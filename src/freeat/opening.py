@@ -16,7 +16,7 @@ from freeat.errors import InputError
 from freeat.initial import weights_digest
 from freeat.judged_batches import home
 from freeat.machine import resolve_device
-from freeat.models.imported import is_import_path
+from freeat.models.imported import is_import_path, source_digest
 from freeat.models.loading import load_weights
 from freeat.references import Reference
 from freeat.spec import TrainSpec
@@ -135,13 +135,13 @@ def open_model(
 
 
 def _maker(reference: str | Path, stored: Stored | None, args: Mapping[str, object] | None) -> str:
-    """A factory and its arguments, as text; a network of ours is told by its layers."""
+    """A factory, its arguments and the text of its module; a network of ours is told by its layers."""
     named, given = (
         (stored.spec.model, stored.spec.model_args) if stored else (Reference.of(reference).where, args)
     )
     if not is_import_path(named):
         return ""
-    return f"{named} {json.dumps(dict(given or {}), sort_keys=True, default=repr)}"
+    return f"{named} {json.dumps(dict(given or {}), sort_keys=True, default=repr)} {source_digest(named)}"
 
 
 def _home(reference: str | Path) -> Path | None:
@@ -172,12 +172,7 @@ def file_model(
 ) -> nn.Module:
     """A network or factory with the weights of a file, for images of ``shape``, on the CPU in evaluation mode."""
     asked = Reference.of(reference)
-    if not asked.weights:
-        known = "it exists, but has no run.json" if Path(asked.where).exists() else "no such folder"
-        raise InputError(
-            f"model {asked.where!r} is not a run folder ({known}): give a run or exported folder, or a network with "
-            "its weights as resnet18@FILE or package.module:factory@FILE"
-        )
+    check_found(asked)
     bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
     model = load_weights(bare, asked.weights, channels=shape[0])
     if normalize and model is not bare:
@@ -185,6 +180,20 @@ def file_model(
     elif normalize:
         model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
     return judgeable(model)
+
+
+def check_found(asked: Reference) -> None:
+    """Refuse a reference that leads nowhere."""
+    if asked.folder is not None:
+        return
+    if not asked.weights:
+        known = "it exists, but has no run.json" if Path(asked.where).exists() else "no such folder"
+        raise InputError(
+            f"model {asked.where!r} is not a run folder ({known}): give a run or exported folder, or a network with "
+            "its weights as resnet18@FILE or package.module:factory@FILE"
+        )
+    if not Path(asked.weights).exists():
+        raise InputError(f"weights {asked.weights}: no such file")
 
 
 def judgeable(model: nn.Module) -> nn.Module:

@@ -221,6 +221,28 @@ def test_a_damaged_part_is_measured_again(
     assert torch.equal(other.robust_correct, whole.robust_correct)
 
 
+def test_an_interrupted_attack_keeps_its_batches(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
+    (trial,) = long.trials(model)
+    real, calls = plans.measure, []
+
+    def interrupted(*args: Any, **settings: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args, **settings)
+
+    monkeypatch.setattr(plans, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts)
+    assert [len(part.y) for part in parts.parts(trial.images.index)] == [30]
+    assert len(long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts).y) == 40
+    assert len(calls) == 5
+
+
 def test_parts_that_do_not_follow_each_other_are_measured_again(
     robust_net: nn.Module, plan: Plan, tmp_path: Path
 ) -> None:

@@ -1,8 +1,10 @@
 """``freeat attack`` and ``freeat transfer`` from reference to picture."""
 
+import importlib
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from freeat.commands.attack import attack
 from freeat.commands.transfer import transfer
 from freeat.data import load
 from freeat.errors import InputError
+from freeat.reports.html.gather import gather
 from freeat.run import execute
 from freeat.spec import split_words
 from freeat.store import RunFolder
@@ -181,7 +184,11 @@ def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
 def test_refusals(runs: dict[str, Path]) -> None:
     for command, words, message in (
         (attack, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
-        (attack, ["linear@w.pt", "--eps", "0.1", "--data", "digits"], "--norm is missing"),
+        (
+            attack,
+            [f"linear@{runs['erm']}/model.safetensors", "--eps", "0.1", "--data", "digits"],
+            "--norm is missing",
+        ),
         (attack, [runs["erm"], "--eps", "8"], "8/255"),
         (attack, [runs["erm"], "--attack", "pgd-ten"], "unknown attack"),
         (attack, [runs["erm"], runs["erm"]], "NAME=REFERENCE"),
@@ -249,11 +256,11 @@ def test_what_a_factory_was_told_tells_its_cells_apart(tmp_path: Path) -> None:
     torch.save(troubled_models.Tempered(1.0).state_dict(), tmp_path / "w.pt")
     words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
     reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
-    gains = []
+    wrong = []
     for temperature in ("1", "-1"):
         asked = ask(attack, reference, "--model-args", f"temperature={temperature}", *words)
-        gains.append(json.loads(asked.stdout)["cells"][0]["clean_accuracy"])
-    assert gains[0] != gains[1]
+        wrong.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+    assert wrong[0] != wrong[1]
 
 
 def test_every_target_is_judged_however_they_are_listed(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -331,3 +338,56 @@ def test_a_torn_file_of_examples_is_named(runs: dict[str, Path], tmp_path: Path)
     np.savez(stored, format=np.int64(99))
     with pytest.raises(InputError, match="has format 99, newer than"):
         load_examples(stored)
+
+
+def test_a_factory_that_was_rewritten_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save(troubled_models.fine().state_dict(), tmp_path / "w.pt")
+    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    text = "import troubled_models\n\n\ndef make():\n    return troubled_models.Tempered(1.0)\n"
+    found = []
+    for written in (text, text.replace("1.0", "-1.0")):
+        (tmp_path / "rewritten_net.py").write_text(written)
+        sys.modules.pop("rewritten_net", None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        asked = ask(attack, f"rewritten_net:make@{tmp_path / 'w.pt'}", *words)
+        found.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+    sys.modules.pop("rewritten_net")
+    assert found[0] != found[1]
+    measured = gather([tmp_path / "w.attacks"]).measurements
+    assert len({cell["model"] for cell in measured}) == 2, "the report tells them apart"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [("runs/nope", "no such folder"), ("mlp@nope.safetensors", "weights nope.safetensors: no such file")],
+)
+def test_what_is_not_there_is_said_first(reference: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ask(attack, reference)
+
+
+def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copy(runs["erm"] / "model.safetensors", tmp_path / "w.safetensors")
+    words = [
+        "--data",
+        "digits",
+        "--norm",
+        "linf",
+        "--eps",
+        "0.08",
+        "--attack",
+        "fgsm",
+        "-n",
+        "20",
+        "--split",
+        "both",
+    ]
+    said = "Which images w was trained on is not known"
+    cells = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.safetensors'}", *words, "--json").stdout)["cells"]
+    assert [any(said in note for note in cell["notes"]) for cell in cells] == [True, False]
+    (of_run, _) = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)["cells"]
+    assert not any("not known" in note for note in of_run["notes"])

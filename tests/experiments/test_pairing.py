@@ -12,6 +12,7 @@ from freeat.experiments.inventory import StoredRun, look_at
 from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
 from freeat.fitting import Stopped
 from freeat.opening import open_model
+from freeat.reports.runs import difference_lines
 from small_runs import carry_out
 
 
@@ -96,3 +97,16 @@ def test_what_has_nothing_in_common_is_refused(store: Path, tmp_path: Path) -> N
         carry_out(store / "stopped", algorithm="free-4", should_stop=lambda: next(steps) == 1)
     with pytest.raises(Unpaired, match="stopped is stopped, not finished"):
         pair(store, "fast", "stopped")
+
+
+def test_failed_checks_of_either_model_are_told() -> None:
+    document = {
+        "first": "a",
+        "second": "b",
+        "settings": [],
+        "judged": {
+            "n": 5, "population": 5, "attack": "fgsm", "verdict": "worst", "norm": "l2", "eps": 0.5,
+            "robust": None, "clean": None, "warnings": ["b: gradients may be masked."],
+        },
+    }  # fmt: skip
+    assert difference_lines(document)[-1] == "WARNING: b: gradients may be masked."

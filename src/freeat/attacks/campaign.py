@@ -64,7 +64,7 @@ def attack_models(
 def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool, watch: Watch) -> Cell:
     split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
     key = plan.identity("attack", model, split=split, images=images, ball=ball, attack=attack)
-    notes = plan.notes(model)
+    notes = plan.notes(model, split)
     found = store.find(key)
     kept = examples_path(store.folder, found) if found and examples and store.folder else None
     if found is None or (kept is not None and not kept.is_file()):

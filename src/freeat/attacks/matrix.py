@@ -90,7 +90,7 @@ def _row(
 ) -> list[Cell]:
     """One source against targets that are judged on the same images, in one split and ball."""
     split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
-    notes = [(*plan.notes(target), *weakness(attack)) for target in targets]
+    notes = [(*plan.notes(target, split), *weakness(attack)) for target in targets]
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
     keys = [
         plan.identity("transfer", target, split=split, images=images, ball=ball, attack=attack) | of_source

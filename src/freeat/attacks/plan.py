@@ -92,11 +92,14 @@ class Plan:
             return self.data.train
         return training_images(self.data, model.spec)[0]
 
-    def notes(self, model: Opened) -> tuple[str, ...]:
-        """What a report of this model must say about its images."""
-        if model.trained_on is None or model.trained_on == self.data.digest:
-            return self.data.notes
-        return (*self.data.notes, f"{model.name} was trained on other data than {self.data.name}.")
+    def notes(self, model: Opened, split: str) -> tuple[str, ...]:
+        """What a report of this model must say about its images of a split."""
+        if model.trained_on not in (None, self.data.digest):
+            return (*self.data.notes, f"{model.name} was trained on other data than {self.data.name}.")
+        if split == "train" and model.spec is None:
+            unknown = f"Which images {model.name} was trained on is not known: all training images are taken for it."
+            return (*self.data.notes, unknown)
+        return self.data.notes
 
     @property
     def size(self) -> int:
@@ -138,7 +141,12 @@ class Plan:
         kept_at = time.monotonic()
         for first in range(done, len(trial.images), self.batch_size):
             images = trial.images.take(torch.arange(first, min(first + self.batch_size, len(trial.images))))
-            part = self._measured(model, images, trial, progress, keep_delta=keep_delta)
+            try:
+                part = self._measured(model, images, trial, progress, keep_delta=keep_delta)
+            except KeyboardInterrupt:
+                if fresh:
+                    unfinished.add(kept, joined(fresh))
+                raise
             if unfinished.keeps:
                 fresh.append(part)
                 if time.monotonic() - kept_at >= EVERY:

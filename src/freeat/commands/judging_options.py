@@ -116,11 +116,14 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     from freeat.attacks.radii import parse_radii
     from freeat.data import load
     from freeat.machine import resolve_device
-    from freeat.opening import run_spec
+    from freeat.opening import check_found, run_spec
     from freeat.precision import resolve_precision
+    from freeat.references import Reference
     from freeat.threat import make_ball
     from freeat.units import parse_radius
 
+    for reference in references:
+        check_found(Reference.of(_split_name(reference)[1]))
     specs = [spec for reference in references if (spec := run_spec(_split_name(reference)[1])) is not None]
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
@@ -228,5 +231,6 @@ def _agreed(specs: "Sequence[TrainSpec]", setting: str) -> Any:
     if not values:
         raise InputError(f"--{setting} is missing: no run folder is among the models to take it from")
     raise InputError(
-        f"the runs were trained with several values of {setting} ({values}): choose with --{setting}"
+        f"the runs were trained with several values of {setting} ({', '.join(sorted(map(str, values)))}): "
+        f"choose with --{setting}"
     )

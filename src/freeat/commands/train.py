@@ -66,9 +66,11 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
             stop_wish() as wish,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
-            _announce(RunFolder(folder))
+            finished = _announce(RunFolder(folder))
             watcher = Together(progress, tracking)
             result = execute(training, evaluation, where, watcher=watcher, should_stop=wish)
+            if finished:
+                click.echo(f"{folder} is finished: this is its stored result", err=True)
             if result:
                 tracking.catch_up()  # a run that was finished before is logged too
     except Stopped as stopped:
@@ -82,12 +84,12 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     return 0
 
 
-def _announce(folder: "RunFolder") -> None:
-    """Say so where a command does not begin anew."""
-    if folder.exists and folder.result is not None:
-        click.echo(f"{folder.path} is finished: this is its stored result", err=True)
-    elif folder.exists:
+def _announce(folder: "RunFolder") -> bool:
+    """Say so where a command goes on with a run; returns whether that is finished."""
+    finished = folder.exists and folder.result is not None
+    if folder.exists and not finished:
         click.echo(f"going on with {folder.path}", err=True)
+    return finished
 
 
 def _name(spec: TrainSpec) -> str:

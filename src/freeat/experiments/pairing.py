@@ -68,12 +68,14 @@ def judged_pair(
             for run in (first, second)
         ]
         plan = Plan(data=data, attacks=(attack,), balls=(ball,), n=n, seed=0)
-        cells = attack_models(models, plan, watch=watch)["cells"]
+        report = attack_models(models, plan, watch=watch)
+    cells = report["cells"]
     about = {name: cells[0][name] for name in ("data", "attack", "verdict", "norm", "eps", "n", "population")}
     return {
         **about,
         "robust": _difference(cells, "robust_accuracy", "fooled"),
         "clean": _difference(cells, "clean_accuracy", "misclassified"),
+        "warnings": [check["sentence"] for check in report["checks"] if not check["passed"]],
     }
 
 

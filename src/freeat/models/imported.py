@@ -2,8 +2,10 @@
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from freeat.errors import InputError, unknown_name
+from freeat.files import sha256
 
 
 def is_import_path(name: str) -> bool:
@@ -50,6 +53,12 @@ def find_factory(path: str, *, trust_code: bool) -> Callable[..., object]:
         )
     found: Callable[..., object] = factory
     return found
+
+
+def source_digest(path: str) -> str:
+    """A digest of the file that the module of an import path was imported from; empty where it has none."""
+    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
+    return sha256(Path(file)) if file is not None and Path(file).is_file() else ""
 
 
 def call_factory(path: str, factory: Callable[..., object], args: Mapping[str, object]) -> nn.Module:

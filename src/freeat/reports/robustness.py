@@ -35,7 +35,8 @@ def robustness_lines(report: dict[str, Any]) -> list[str]:
     failed = [check for check in report["checks"] if not check["passed"]]
     lines += [f"{'ok' if check['passed'] else 'WARNING'}: {check['sentence']}" for check in report["checks"]]
     if failed:
-        lines.append(f"{len(failed)} honesty checks failed: do not trust these figures before you know why.")
+        checks = "1 honesty check" if len(failed) == 1 else f"{len(failed)} honesty checks"
+        lines.append(f"{checks} failed: do not trust these figures before you know why.")
     places = report.get("stored", ())
     lines += [f"stored in: {place}" for place in places]
     if not places:

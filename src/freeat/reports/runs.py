@@ -93,7 +93,7 @@ def difference_lines(document: dict[str, Any]) -> list[str]:
                 f"[{percent(found['low'])}, {percent(found['high'])}]   "
                 f"right alone: {found['only_first']} | {found['only_second']}"
             )
-    return lines
+    return [*lines, *(f"WARNING: {sentence}" for sentence in judged["warnings"])]
 
 
 def _size(count: int) -> str:

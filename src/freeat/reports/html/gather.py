@@ -66,6 +66,7 @@ class Probe:
 
     model: str | None
     weights: str
+    architecture: str
     ball: str
     checks: list[Json]
 
@@ -231,8 +232,15 @@ class _Walk:
             identity = cell.get("identity", {})
             weights = identity.get("weights", "")
             if "checks" in cell:
-                probe = Probe(model=own, weights=weights, ball=identity["ball"], checks=cell["checks"])
-                self.found.probes.append(probe)
+                self.found.probes.append(
+                    Probe(
+                        model=own,
+                        weights=weights,
+                        architecture=identity.get("architecture", ""),
+                        ball=identity["ball"],
+                        checks=cell["checks"],
+                    )
+                )
             elif "robust_accuracy" in cell:
                 called = cell.get("model") or f"weights {weights[:8]}"
                 measured = cell | {"model": called if own is None else f"{own}{_which(called)}"}
@@ -284,18 +292,32 @@ def _which(called: str) -> str:
     return f"@{weights}" if at else ""
 
 
+def _judged(cell: Json) -> tuple[str, str]:
+    """The weights and the layers that a cell is about."""
+    return cell["weights"], cell.get("identity", {}).get("architecture", "")
+
+
 def _name_models(found: Gathered) -> None:
     """Weights that were called the same are told apart. Checks and sources are stored by weights or as they were
     called; a measurement knows where those lie."""
-    of_name: dict[str, set[str]] = {}
+    of_name: dict[str, set[tuple[str, str]]] = {}
     for cell in found.measurements:
-        of_name.setdefault(cell["model"], set()).add(cell["weights"])
+        of_name.setdefault(cell["model"], set()).add(_judged(cell))
     for cell in found.measurements:
-        if len(of_name[cell["model"]]) > 1:
-            cell["model"] = f"{cell['model']} ({cell['weights'][:6]})"
+        if len(several := of_name[cell["model"]]) > 1:
+            weights, architecture = _judged(cell)
+            told = weights if len({one for one, _ in several}) == len(several) else architecture
+            cell["model"] = f"{cell['model']} ({told[:6]})"
+    exactly = {_judged(cell): cell["model"] for cell in found.measurements}
     names = {cell["weights"]: cell["model"] for cell in found.measurements}
     found.probes = [
-        replace(probe, model=names.get(probe.weights) or probe.model or f"weights {probe.weights[:8]}")
+        replace(
+            probe,
+            model=exactly.get((probe.weights, probe.architecture))
+            or names.get(probe.weights)
+            or probe.model
+            or f"weights {probe.weights[:8]}",
+        )
         for probe in found.probes
     ]
     for cell in found.measurements:
