@@ -153,7 +153,7 @@ def test_the_table_says_everything_once() -> None:
     assert text.count("note: DLR") == 1
     assert "ok: All is well." in text
     assert "WARNING: gradients may be masked." in text
-    assert "1 honesty checks failed" in text
+    assert "1 honesty check failed" in text
 
 
 def test_what_is_unusual_about_an_attack_is_said() -> None:
