@@ -33,11 +33,11 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
+from freeat.compute.freezing import lent
+from freeat.compute.machine import arithmetic, provenance
 from freeat.data import DataSet, load
-from freeat.freezing import lent
-from freeat.machine import arithmetic, provenance
-from freeat.opening import Opened, open_model
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
+from freeat.runs.open import Opened, open_model
 from freeat.threat import L2, Ball, make_ball
 from freeat.units import parse_radius
 

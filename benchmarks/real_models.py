@@ -14,19 +14,19 @@ from typing import Any
 
 import click
 import torch
+from attacks import autoattack_apgd, models
 from torch import Tensor, nn
 
-from attacks import autoattack_apgd, models
-from freeat.attacks.campaign import attack_models
-from freeat.attacks.cells import Cells
-from freeat.attacks.measurement import BATCH
-from freeat.attacks.names import parse_attack
-from freeat.attacks.plan import Plan
+from freeat.attacks.registry import parse_attack
+from freeat.compute.machine import provenance
 from freeat.data import DataSet, load
-from freeat.files import write_json, write_text
-from freeat.intervals import wilson
-from freeat.machine import provenance
-from freeat.opening import Opened
+from freeat.evaluation.measurement import BATCH
+from freeat.evaluation.statistics import wilson
+from freeat.experiments.sweep import attack_models
+from freeat.experiments.sweep_plan import Plan
+from freeat.files.documents import write_json, write_text
+from freeat.runs.open import Opened
+from freeat.runs.results import Cells
 from freeat.threat import Ball
 
 OURS = {"pgd-10": 1000, "pgd-50-10": 256, "square": 256, "autoattack": 100}

@@ -17,13 +17,13 @@ from pathlib import Path
 import torch
 
 from freeat.algorithms import make_algorithm
+from freeat.compute.machine import provenance
 from freeat.data import Images
 from freeat.learner import Learner
-from freeat.machine import provenance
+from freeat.learner.schedules import Constant
 from freeat.models import build
-from freeat.schedules import Constant
+from freeat.rng import generator, stream_key
 from freeat.stability import choose_engine, make_runs
-from freeat.streams import generator, stream_key
 from freeat.threat import L2
 
 CASES = {

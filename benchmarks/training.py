@@ -38,7 +38,7 @@ from plain_training import EPS, PLAIN
 from training_contenders import CPU, Problem, Step, contenders, setting
 
 from freeat.algorithms import make_algorithm
-from freeat.machine import provenance
+from freeat.compute.machine import provenance
 from freeat.threat import Linf
 
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}

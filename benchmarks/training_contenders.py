@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from freeat.algorithms import make_algorithm
-from freeat.batches import Batches
+from freeat.compute.machine import arithmetic
+from freeat.compute.precision import Precision
 from freeat.data import CropFlip, Images
+from freeat.data.batches import Batches
 from freeat.learner import Learner
-from freeat.machine import arithmetic
 from freeat.models import build
-from freeat.precision import Precision
 from freeat.threat import Linf
-from freeat.training import train
+from freeat.training.loop import train
 
 CPU = torch.device("cpu")
 CLASSES, SHAPE = 10, (3, 32, 32)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import freeat
-from freeat.world import World
+from freeat.learner.distributed import World
 
 
 def main(epochs: int = 6, batch: int = 64, mixed_precision: str = "no") -> freeat.RobustGap:

@@ -6,6 +6,8 @@ from hypothesis import HealthCheck, settings
 
 from freeat.data import available
 
+pytest_plugins = ["robust_net"]
+
 # Laws are judged by their truth, not by how busy the machine is.
 settings.register_profile("no-clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no-clock")

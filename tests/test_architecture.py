@@ -193,5 +193,5 @@ def test_nothing_reads_a_global_generator() -> None:
 def test_the_reader_of_imports_reads_them() -> None:
     assert {"store", "assembly", "spec", "world"} <= rooms(FILES["run"])
     assert "torch" in imports(FILES["run"], at_import=True)
-    assert not {"freeat.run"} & set(imports(FILES["commands.train"], at_import=True))
-    assert "freeat.run" in imports(FILES["commands.train"])
+    assert not {"freeat.runs.run"} & set(imports(FILES["commands.train"], at_import=True))
+    assert "freeat.runs.run" in imports(FILES["commands.train"])

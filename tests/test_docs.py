@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from freeat.cli import cli, run
+from freeat.cli.main import cli, run
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -24,19 +24,19 @@ _HOMES = {
     "LogitPairing": "freeat.objectives",
     "Mart": "freeat.objectives",
     "Pgd": "freeat.attacks.pgd",
-    "RobustGap": "freeat.generalization",
+    "RobustGap": "freeat.evaluation.generalization",
     "Trades": "freeat.objectives",
     "Trained": "freeat.api",
     "Vanilla": "freeat.algorithms",
     "WarmUp": "freeat.algorithms",
-    "evaluate": "freeat.evaluation",
-    "export": "freeat.shipping.export",
-    "load": "freeat.opening",
+    "evaluate": "freeat.evaluation.evaluate",
+    "export": "freeat.interop.export",
+    "load": "freeat.runs.open",
     "load_data": "freeat.api",
     "load_run": "freeat.api",
     "make_algorithm": "freeat.algorithms",
     "make_ball": "freeat.threat",
-    "robust_gap": "freeat.generalization",
+    "robust_gap": "freeat.evaluation.generalization",
     "train": "freeat.api",
 }
 
@@ -78,12 +78,12 @@ if TYPE_CHECKING:
     from freeat.attacks.pgd import Pgd
     from freeat.data import DataSet, Images
     from freeat.errors import InputError
-    from freeat.evaluation import evaluate
-    from freeat.generalization import RobustGap, robust_gap
+    from freeat.evaluation.evaluate import evaluate
+    from freeat.evaluation.generalization import RobustGap, robust_gap
+    from freeat.interop.export import export
     from freeat.learner import Learner
     from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
-    from freeat.opening import load
-    from freeat.shipping.export import export
+    from freeat.runs.open import load
     from freeat.threat import L2, Linf, make_ball
 
 

@@ -1,6 +1,6 @@
 """``python -m freeat``, for launchers such as torchrun."""
 
-from freeat.cli import main
+from freeat.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -12,23 +12,23 @@ from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
 from freeat.arguments import check_ball, check_model, check_optimizer
 from freeat.attacks.pgd import Pgd
-from freeat.batches import Batches, updates_for
-from freeat.cautions import cautions
+from freeat.compute.machine import arithmetic, resolve_device
+from freeat.compute.precision import Precision
 from freeat.data import Augmentation, DataSet, load, parse_augmentation
+from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, wrong_type
-from freeat.fitting import Fit
-from freeat.judgement import open_run
-from freeat.judging import Judge
+from freeat.evaluation.evaluator import Judge
 from freeat.learner import Learner
-from freeat.machine import arithmetic, resolve_device
-from freeat.memory import kept_near
+from freeat.learner.schedules import Piecewise, Schedule
 from freeat.models import check_logits
-from freeat.precision import Precision
-from freeat.schedules import Piecewise, Schedule
-from freeat.spec import DEFAULT_EPOCHS
-from freeat.store import Record, RunFolder
+from freeat.runs.folder import Record, RunFolder
+from freeat.runs.judgement import open_run
+from freeat.runs.spec import DEFAULT_EPOCHS
 from freeat.threat import Ball
-from freeat.watching import Nobody, Watcher
+from freeat.training.callbacks import Nobody, Watcher
+from freeat.training.cautions import cautions
+from freeat.training.memory import kept_near
+from freeat.training.trainer import Fit
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
-from freeat.streams import Coins
+from freeat.rng import Coins
 from freeat.units import parse_radius
 
 Start = Literal["uniform", "radius", "gaussian", "zero"]

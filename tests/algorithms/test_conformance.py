@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, StepRecord, Vanilla, WarmUp
-from freeat.algorithms.names import EXAMPLES, FAMILIES, make_algorithm
+from freeat.algorithms.registry import EXAMPLES, FAMILIES, make_algorithm
+from freeat.compute.precision import Precision
 from freeat.learner import Learner
 from freeat.objectives import OBJECTIVES, Objective
-from freeat.precision import Precision
 from freeat.threat import STARTS, Ball, Start
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 

@@ -16,7 +16,7 @@ from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, War
 from freeat.attacks.ascent import Ascent
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades
-from freeat.streams import StepCoins
+from freeat.rng import StepCoins
 from freeat.threat import PIXELS, Ball, Linf
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from freeat.attacks.ascent import Ascent, delta_gradient
 from freeat.attacks.pgd import Pgd
 from freeat.objectives import cross_entropy
-from freeat.streams import ImageCoins, StepCoins
+from freeat.rng import ImageCoins, StepCoins
 from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import BALLS, images, random, smooth_net
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.pgd import Pgd
 from freeat.errors import InputError
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import L2, Ball, Linf
 
 pytestmark = pytest.mark.peer

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.names import parse_attack
-from freeat.streams import ImageCoins
+from freeat.attacks.registry import parse_attack
+from freeat.rng import ImageCoins
 from freeat.threat import L2, Ball, Linf
 from problems import random
 

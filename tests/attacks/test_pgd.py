@@ -13,7 +13,7 @@ from freeat.attacks.verdict import Attacked
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import cross_entropy
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import Ball
 from problems import BALLS, images, smooth_net
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from freeat.algorithms import Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import L2, Ball, Linf
 
 DIGITS_BALLS: dict[str, Ball] = {"l2": L2(0.8), "linf": Linf(0.12)}

@@ -5,10 +5,10 @@ import importlib.resources
 import pytest
 import torch
 
-from freeat.attacks.measurement import measure
 from freeat.attacks.pgd import Pgd
 from freeat.data import load
-from freeat.opening import open_model
+from freeat.evaluation.measurement import measure
+from freeat.runs.open import open_model
 from freeat.threat import Linf
 
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from freeat.attacks.square import Square
 from freeat.attacks.square_moves import _bumps, moves
 from freeat.errors import InputError
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import L2, Ball, Linf
 
 BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}

@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from rigged import Rigged
 
 from freeat.data import CropFlip, Images, parse_augmentation
 from freeat.errors import InputError
-from freeat.streams import StepCoins
+from freeat.rng import StepCoins
+from rigged import Rigged
 
 
 def batch(b: int, c: int = 3, h: int = 6, w: int = 5) -> torch.Tensor:

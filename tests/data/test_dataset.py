@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import miniatures
 import numpy as np
 import pytest
 import torch
 
+import miniatures
 from freeat.data import DataSet, Images, available, data_folder, load
 from freeat.errors import InputError
 

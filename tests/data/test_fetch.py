@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import miniatures
 import pytest
 
+import miniatures
 from freeat.data import load
 from freeat.data.download import SourceFailed, download
 from freeat.data.fetch import Fetched, fetch

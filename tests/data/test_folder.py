@@ -9,12 +9,12 @@ import zipfile
 import zlib
 from pathlib import Path
 
-import miniatures
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import miniatures
 from freeat.data import CropFlip, load
 from freeat.errors import InputError
 

@@ -7,11 +7,11 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 
-import miniatures
 import numpy as np
 import pytest
 import torch
 
+import miniatures
 from freeat.data import load
 from freeat.data.readers.pickles import read_pickle
 from freeat.errors import InputError

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from freeat.assembly import Place
-from freeat.commands.compare import parse_seeds
+from freeat.cli.compare import parse_seeds
 from freeat.errors import InputError
 from freeat.experiments.comparison import (
     check_folder,
@@ -16,10 +15,11 @@ from freeat.experiments.comparison import (
     summarize,
     write_comparison,
 )
-from freeat.experiments.engine import Done
 from freeat.experiments.presets import PRESETS
-from freeat.spec import EvalSpec, TrainSpec, split_words
-from freeat.watching import Nobody
+from freeat.runs.build import Place
+from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.tasks.scheduler import Done
+from freeat.training.callbacks import Nobody
 from small_runs import WORDS, noise_file
 
 

@@ -8,11 +8,11 @@ import torch
 
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.inventory import StoredRun, look_at
 from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
-from freeat.fitting import Stopped
-from freeat.opening import open_model
 from freeat.reports.runs import difference_lines
+from freeat.runs.inventory import StoredRun, look_at
+from freeat.runs.open import open_model
+from freeat.training.trainer import Stopped
 from small_runs import carry_out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from freeat.files import read_json
+from freeat.files.documents import read_json
 from freeat.reports.claims import claims_markdown
 from freeat.reports.paper_figures import draw_figure
 from freeat.reports.reproduction import FORMAT, write_document, write_outputs

@@ -10,8 +10,7 @@ from torch import nn
 from freeat.objectives import CrossEntropy, Trades
 from freeat.stability import BoundedLoss, Constants, estimate_constants
 from freeat.stability.smoothness import kinks, why_no_beta
-
-from .samples import SHAPE, some_images, some_model
+from samples import SHAPE, some_images, some_model
 
 
 def points(n: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

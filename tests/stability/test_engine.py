@@ -6,8 +6,7 @@ from freeat.algorithms import Erm
 from freeat.algorithms.step import StepRecord
 from freeat.learner import Learner
 from freeat.stability import choose_engine
-
-from .samples import learner_of, some_images, some_model
+from samples import learner_of, some_images, some_model
 
 
 class _SlowWhen:

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from freeat.errors import InputError
+from freeat.rng import StepCoins
 from freeat.stability.lower_bound import LowerBoundInstance, TwoKinds, exact_maximum, growth_exponent
 from freeat.stability.lower_bound import OwnKind as Objective
-from freeat.streams import StepCoins
 
 SEEDS = range(6)
 

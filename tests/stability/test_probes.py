@@ -10,8 +10,7 @@ from freeat.models import build
 from freeat.objectives import cross_entropy
 from freeat.stability import Probing, make_runs, train_twins
 from freeat.threat import L2, make_ball
-
-from .samples import (
+from samples import (
     EPS,
     SHAPE,
     algorithm_of,

@@ -14,8 +14,7 @@ from freeat.stability.exponents import exponents, fitted_exponent
 from freeat.stability.setting import Setting
 from freeat.stability.study import Study, parse_algorithms, parse_sizes
 from freeat.stability.summary import bound_curve, constants_of, summarize
-
-from .samples import some_images
+from samples import some_images
 
 CPU = torch.device("cpu")
 

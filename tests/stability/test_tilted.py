@@ -5,11 +5,11 @@ import itertools
 import pytest
 import torch
 
-from freeat.batches import Batches
+from freeat.data.batches import Batches
 from freeat.errors import InputError
+from freeat.rng import StepCoins
 from freeat.stability import estimate_constants
 from freeat.stability.tilted import InnerProduct, TiltedInstance, exact_maximum
-from freeat.streams import StepCoins
 from freeat.theory import (
     Problem,
     fast_growth,
@@ -24,8 +24,7 @@ from freeat.theory import (
     weight_step,
 )
 from freeat.threat import l2_norm
-
-from .tilted_cases import NAMES, D, both, instance
+from tilted_cases import NAMES, D, both, instance
 
 SLACK = 1 + 1e-9
 

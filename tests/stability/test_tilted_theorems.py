@@ -5,10 +5,9 @@ import itertools
 import pytest
 import torch
 
-from freeat.streams import permutation
+from freeat.rng import permutation
 from freeat.theory import meeting_bound, recursion_of, sharpest_bound, solved_recursion
-
-from .tilted_cases import NAMES, D, both, instance
+from tilted_cases import NAMES, D, both, instance
 
 SLACK = 1 + 1e-9
 IN_THE_DOCS = {

@@ -10,9 +10,8 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.stability import Twins, delta_distances, make_runs, train_twins, weight_distances
 from freeat.stability.twins import joined, outside
-from freeat.training import train
-
-from .samples import algorithm_of, learner_of, some_batches, some_images, some_model, some_runs, some_twins
+from freeat.training.loop import train
+from samples import algorithm_of, learner_of, some_batches, some_images, some_model, some_runs, some_twins
 
 ALGORITHMS = [
     "erm",

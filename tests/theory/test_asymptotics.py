@@ -23,8 +23,7 @@ from freeat.theory import (
     vanilla_bound,
     vanilla_exponent,
 )
-
-from .strategies import alphas, between, problems
+from strategies import alphas, between, problems
 
 P = Problem(beta=2.0, c=0.1, L=1.0, L_w=1.0, eps=0.5, psi=4.0, b=10, n=1000)
 

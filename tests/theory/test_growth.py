@@ -28,8 +28,7 @@ from freeat.theory import (
     vanilla_next,
     weight_step,
 )
-
-from .strategies import alphas, between, free_steps, problems
+from strategies import alphas, between, free_steps, problems
 
 ALGORITHMS = st.sampled_from(["vanilla", "fast", "free"])
 P = Problem(beta=2.0, c=0.1, L=1.0, L_w=1.0, eps=0.5, psi=4.0, b=10, n=1000)

@@ -18,8 +18,7 @@ from freeat.theory import (
     recursion_of,
     two_term_bound,
 )
-
-from .strategies import alphas, enlargements, free_steps, problems, updates
+from strategies import alphas, enlargements, free_steps, problems, updates
 
 ALGORITHMS = st.sampled_from(["vanilla", "fast", "free"])
 ROUNDING = 1e-12  # of a logarithm

@@ -27,8 +27,7 @@ from freeat.theory import (
     vanilla_growth,
     vanilla_recursion,
 )
-
-from .strategies import alphas, between, free_steps, problems, updates
+from strategies import alphas, between, free_steps, problems, updates
 
 CLOSE = 1e-12
 

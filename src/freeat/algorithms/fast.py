@@ -8,10 +8,10 @@ from torch import Tensor
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.arguments import check_ball
 from freeat.attacks.ascent import delta_gradient
-from freeat.freezing import Mode
+from freeat.compute.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
-from freeat.streams import StepCoins
+from freeat.rng import StepCoins
 from freeat.threat import Ball, Linf, Start, l2_norm
 
 

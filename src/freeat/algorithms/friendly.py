@@ -7,11 +7,11 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.arguments import check_ball
+from freeat.compute.freezing import Mode
 from freeat.errors import InputError
-from freeat.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
-from freeat.streams import StepCoins
+from freeat.rng import StepCoins
 from freeat.threat import PIXELS, Ball, Start
 
 

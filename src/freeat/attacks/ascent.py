@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from freeat.streams import Coins
+from freeat.rng import Coins
 from freeat.threat import Ball, Start
 
 ImageLoss = Callable[[Tensor], Tensor]  # perturbed images to one value each

@@ -16,7 +16,7 @@ from freeat.attacks.oracle import Oracle, misclassified
 from freeat.attacks.verdict import Attacked, Logits, Search
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import cross_entropy
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import Ball
 
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")

@@ -11,10 +11,10 @@ from freeat.attacks.oracle import Oracle
 from freeat.attacks.square_draws import SquareDraws
 from freeat.attacks.square_moves import moves
 from freeat.attacks.verdict import Attacked, Logits, Search
+from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import cross_entropy
-from freeat.precision import PRECISIONS
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import Ball
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)

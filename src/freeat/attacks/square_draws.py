@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freeat.streams import ImageCoins, stream_key
+from freeat.rng import ImageCoins, stream_key
 
 BLOCK = 256
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from freeat.learner import Passes
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
 from freeat.threat import Ball
 
 Logits = Callable[[Tensor], Tensor]

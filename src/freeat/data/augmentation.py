@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
-from freeat.streams import Coins
+from freeat.rng import Coins
 
 
 class Augmentation(Protocol):

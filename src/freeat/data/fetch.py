@@ -16,7 +16,7 @@ from freeat.data.source import Form, Source
 from freeat.data.sources import SOURCES, find_source
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
-from freeat.lease import Busy, Lease
+from freeat.files.locks import Busy, Lease
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from freeat.data.augmentation import Augmentation
 from freeat.data.order import seeded_order, stratified_rows
 from freeat.errors import InputError
-from freeat.streams import Coins
+from freeat.rng import Coins
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

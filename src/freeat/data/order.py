@@ -7,7 +7,7 @@ growing n, a subset of a subset is the subset itself, and no library's generator
 import numpy as np
 from numpy.typing import NDArray
 
-from freeat.streams import stream_key
+from freeat.rng import stream_key
 
 
 def seeded_order(numbers: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:

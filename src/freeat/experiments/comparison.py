@@ -7,20 +7,20 @@ from typing import Any
 
 import torch
 
-from freeat.algorithms.names import parse_algorithm
-from freeat.assembly import Place, assemble, training_algorithm
-from freeat.chance import above_chance
+from freeat.algorithms.registry import parse_algorithm
+from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
-from freeat.experiments.engine import Done
-from freeat.files import read_json, write_json
-from freeat.intervals import mean_std
-from freeat.machine import resolve_device
-from freeat.run import check_finished, execute
-from freeat.spec import EvalSpec, TrainSpec, split_words
-from freeat.store import RunFolder
+from freeat.evaluation.chance import above_chance
+from freeat.evaluation.statistics import mean_std
+from freeat.files.documents import read_json, write_json
+from freeat.learner.distributed import ALONE
+from freeat.runs.build import Place, assemble, training_algorithm
+from freeat.runs.folder import RunFolder
+from freeat.runs.run import check_finished, execute
+from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.tasks.scheduler import Done
 from freeat.threat import make_ball
-from freeat.watching import Watcher
-from freeat.world import ALONE
+from freeat.training.callbacks import Watcher
 
 FORMAT = 1
 

@@ -4,18 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from freeat.assembly import evaluation_attack
-from freeat.attacks.campaign import attack_models
-from freeat.attacks.plan import Cell, Plan, Watch, unwatched
+from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.inventory import StoredRun
-from freeat.intervals import paired
-from freeat.judgement import OTHER_DATA
-from freeat.machine import arithmetic, resolve_device
-from freeat.opening import open_model
-from freeat.spec import EvalSpec, TrainSpec
-from freeat.store import RunFolder
+from freeat.evaluation.statistics import paired
+from freeat.experiments.sweep import attack_models
+from freeat.experiments.sweep_plan import Cell, Plan, Watch, unwatched
+from freeat.runs.build import evaluation_attack
+from freeat.runs.folder import RunFolder
+from freeat.runs.inventory import StoredRun
+from freeat.runs.judgement import OTHER_DATA
+from freeat.runs.open import open_model
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
 
 

@@ -11,24 +11,24 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from freeat.assembly import Place
-from freeat.attacks.campaign import attack_models
-from freeat.attacks.matrix import transfer_models
-from freeat.attacks.names import parse_attack
-from freeat.attacks.plan import Plan
+from freeat.attacks.registry import parse_attack
+from freeat.compute.machine import arithmetic, provenance, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.reading import found_result, read_whole
-from freeat.files import check_has, read_json, write_json
-from freeat.fitting import Stopped
-from freeat.lease import leased
-from freeat.machine import arithmetic, provenance, resolve_device
-from freeat.opening import Opened, open_model
-from freeat.run import execute
-from freeat.spec import EvalSpec, TrainSpec
-from freeat.store import RunFolder
+from freeat.experiments.sweep import attack_models
+from freeat.experiments.sweep_plan import Plan
+from freeat.experiments.transfer import transfer_models
+from freeat.files.documents import check_has, read_json, write_json
+from freeat.files.locks import leased
+from freeat.runs.build import Place
+from freeat.runs.folder import RunFolder
+from freeat.runs.open import Opened, open_model
+from freeat.runs.reading import found_result, read_whole
+from freeat.runs.run import execute
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import make_ball
-from freeat.watching import Watcher
+from freeat.training.callbacks import Watcher
+from freeat.training.trainer import Stopped
 
 FORMAT = 1
 

@@ -12,7 +12,7 @@ from freeat.errors import InputError
 from freeat.models.imported import call_factory, find_factory, is_import_path
 from freeat.models.names import parse
 from freeat.models.normalize import Normalization
-from freeat.streams import stream_key
+from freeat.rng import stream_key
 
 
 def build(

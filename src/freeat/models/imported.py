@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from freeat.errors import InputError, unknown_name
-from freeat.files import sha256
+from freeat.files.documents import sha256
 
 
 def is_import_path(name: str) -> bool:

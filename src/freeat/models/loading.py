@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from freeat.checkpoints import load_tensors
 from freeat.errors import InputError
+from freeat.files.tensors import load_tensors
 from freeat.models.normalize import Normalization
 
 WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "ema_state_dict")

@@ -4,7 +4,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from freeat.files import atomic
+from freeat.files.documents import atomic
 from freeat.reports.style import look, styled
 from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_scale, sweep
 from freeat.theory.recursion import USED

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from freeat.errors import InputError
-from freeat.files import atomic
+from freeat.files.documents import atomic
 from freeat.reports.style import styled
 
 ROWS = 8

@@ -6,7 +6,7 @@ from typing import Any
 
 from freeat.attacks.radii import in_255ths
 from freeat.errors import InputError
-from freeat.files import atomic
+from freeat.files.documents import atomic
 from freeat.reports.style import look, styled
 
 ENTRY, LETTER = 0.65, 0.082

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from freeat.files import write_json, write_text
+from freeat.files.documents import write_json, write_text
 from freeat.reports.claims import claims_markdown
 from freeat.reports.paper_figures import draw_figure
 from freeat.reports.paper_tables import comma_separated, latex, markdown

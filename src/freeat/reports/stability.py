@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from freeat.files import atomic
+from freeat.files.documents import atomic
 from freeat.reports.columns import aligned
 from freeat.reports.style import look, styled
 

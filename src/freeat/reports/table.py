@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from freeat.chance import above_chance, chance_remark
+from freeat.evaluation.chance import above_chance, chance_remark
 
 if TYPE_CHECKING:
     from rich.console import JustifyMethod

@@ -11,15 +11,15 @@ from torch import Tensor
 from freeat.algorithms import Erm
 from freeat.algorithms.step import StepRecord
 from freeat.attacks.ascent import Ascent
+from freeat.compute.freezing import frozen
 from freeat.data import DataSet
-from freeat.freezing import frozen
-from freeat.gradient_norms import GradientNorms
+from freeat.evaluation.gradient_norms import GradientNorms
+from freeat.rng import ImageCoins
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.coupled import CoupledRuns, make_runs
 from freeat.stability.probes import Probing
 from freeat.stability.setting import Setting
 from freeat.stability.twins import Twins, delta_distances, train_twins, weight_distances
-from freeat.streams import ImageCoins
 
 Watch = Callable[[int, int], None]
 

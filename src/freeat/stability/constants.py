@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from freeat.freezing import frozen
+from freeat.compute.freezing import frozen
 from freeat.objectives import Objective
+from freeat.rng import generator, stream_key
 from freeat.stability.smoothness import why_no_beta
-from freeat.streams import generator, stream_key
 
 Point = tuple[dict[str, Tensor], Tensor]  # (w, δ)
 POINT_BATCH = 32

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.compute.freezing import frozen
 from freeat.errors import unknown_name
-from freeat.freezing import frozen
 from freeat.learner import Learner
-from freeat.snapshot import restore_snapshot, take_snapshot
 from freeat.stability.stack import Stack, refuse_own_draws
+from freeat.training.snapshot import restore_snapshot, take_snapshot
 
 LearnerOf = Callable[[nn.Module], Learner]
 Logits = Callable[[Tensor], Tensor]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.streams import stream_key
+from freeat.rng import stream_key
 
 Array = NDArray[np.float64]
 RESAMPLES = 2000

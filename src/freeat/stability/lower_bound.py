@@ -16,10 +16,10 @@ from freeat.algorithms import Algorithm, Fast, Free, Vanilla
 from freeat.attacks.ascent import ImageLoss, delta_gradient
 from freeat.errors import InputError
 from freeat.learner import Learner
+from freeat.learner.schedules import Constant
 from freeat.objectives import Classifier
-from freeat.schedules import Constant
+from freeat.rng import Coins, permutation
 from freeat.stability.stack import Stack
-from freeat.streams import Coins, permutation
 from freeat.threat import L2, Ball
 
 

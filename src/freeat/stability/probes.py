@@ -8,8 +8,8 @@ from torch import Tensor
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.objectives import cross_entropy
+from freeat.rng import ImageCoins
 from freeat.stability.coupled import CoupledRuns, Logits
-from freeat.streams import ImageCoins
 from freeat.threat import Ball
 
 PROBE_BATCH = 256

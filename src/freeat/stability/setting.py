@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, make_algorithm, parse_algorithm
-from freeat.batches import Batches
 from freeat.data import Augmentation, DataSet, Images, parse_augmentation
+from freeat.data.batches import Batches
 from freeat.errors import InputError, unknown_name
 from freeat.learner import Learner
+from freeat.learner.schedules import make_schedule
 from freeat.models import build
 from freeat.objectives import OBJECTIVES, Objective
-from freeat.schedules import make_schedule
 from freeat.stability.bounded import BoundedLoss
 from freeat.stability.twins import Twins, joined, outside
 from freeat.threat import Ball, make_ball

@@ -10,7 +10,7 @@ import torch
 from freeat.algorithms import parse_algorithm
 from freeat.data import DataSet
 from freeat.errors import InputError
-from freeat.files import check_has, read_json, write_json
+from freeat.files.documents import check_has, read_json, write_json
 from freeat.models import check_logits
 from freeat.stability.cell import run_cell
 from freeat.stability.engine import choose_engine

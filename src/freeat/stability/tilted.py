@@ -15,10 +15,10 @@ from freeat.algorithms import Algorithm, Fast, Free, Vanilla
 from freeat.attacks.ascent import ImageLoss
 from freeat.errors import InputError
 from freeat.learner import Learner
+from freeat.learner.schedules import Vanishing
 from freeat.objectives import Classifier
-from freeat.schedules import Vanishing
+from freeat.rng import Coins
 from freeat.stability.stack import Stack
-from freeat.streams import Coins
 from freeat.theory import Problem, absolute_step
 from freeat.threat import L2, Ball
 

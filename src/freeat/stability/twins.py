@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import Algorithm, StepRecord
-from freeat.batches import Batches
 from freeat.data import Augmentation, Images
+from freeat.data.batches import Batches
 from freeat.data.order import seeded_order
 from freeat.errors import InputError
+from freeat.rng import StepCoins
 from freeat.stability.coupled import CoupledRuns
-from freeat.streams import StepCoins
 from freeat.threat import l2_norm
 
 

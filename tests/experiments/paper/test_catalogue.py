@@ -8,7 +8,6 @@ import pytest
 
 from freeat.algorithms import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms.step import Algorithm
-from freeat.assembly import training_algorithm
 from freeat.data.sources import SOURCES
 from freeat.errors import InputError
 from freeat.experiments.paper.catalogue import EXPERIMENTS, experiments, names_of
@@ -18,6 +17,7 @@ from freeat.experiments.paper.scales import PAPER, SCALES, Scale
 from freeat.experiments.paper.settings import updates
 from freeat.experiments.tasks import Attacking, Site, Training, Transferring
 from freeat.objectives import CrossEntropy, Objective, Trades
+from freeat.runs.build import training_algorithm
 from freeat.threat import make_ball
 
 SITE = Site(store=Path("store"), data_dir=Path("data"))

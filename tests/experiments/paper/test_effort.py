@@ -10,7 +10,7 @@ from freeat.experiments.paper.figures import figure_2, figure_9
 from freeat.experiments.paper.scales import PAPER, SMOKE
 from freeat.experiments.paper.settings import run_of
 from freeat.experiments.tasks import Site
-from freeat.watching import Nobody
+from freeat.training.callbacks import Nobody
 
 CIFAR10 = Ground(n_train=50_000, n_test=10_000, shape=(3, 32, 32), classes=10, augmented=True)
 

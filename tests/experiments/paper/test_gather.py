@@ -9,8 +9,8 @@ import pytest
 
 from freeat.experiments.paper.experiment import Entry, Experiment
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.reading import damage
 from freeat.experiments.tasks import Attacking, Training, Transferring
+from freeat.runs.reading import damage
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 
 

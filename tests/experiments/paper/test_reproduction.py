@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freeat.cli import run
+from freeat.cli.main import run
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.engines import local
 from freeat.experiments.paper.clock import Rates, Stopwatch
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
 from freeat.experiments.paper.sessions import sessions
 from freeat.experiments.tasks import Site
+from freeat.tasks import local
 from invented_runs import describe
 
 

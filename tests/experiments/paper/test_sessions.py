@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from freeat.experiments.paper.sessions import Session, sessions, taken
-from freeat.files import write_json
+from freeat.files.documents import write_json
 
 
 def write(plan: Path, token: str, began: float, seconds: float) -> None:

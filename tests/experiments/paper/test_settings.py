@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from freeat.algorithms import Erm, WarmUp
-from freeat.assembly import training_algorithm
 from freeat.errors import InputError
 from freeat.experiments.paper.scales import HOUR, PAPER, SMOKE, find_scale
 from freeat.experiments.paper.settings import radius, run_of, source, train_size
 from freeat.experiments.paper.tables import table_2, table_6
 from freeat.experiments.tasks import Site
+from freeat.runs.build import training_algorithm
 from freeat.threat import L2
 
 SITE = Site(store=Path("store"), data_dir=Path("data"))

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+
 from report_store import make_hostile, make_store
 
 

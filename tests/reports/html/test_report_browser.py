@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from report_store import HOSTILE
 
 from freeat.reports.html.sections.explorer import RANGES
 from freeat.reports.html.writing import write_report
 from freeat.theory import Problem, bound
+from report_store import HOSTILE
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.browser
 
-AXE = Path(__file__).parents[2] / "assets" / "axe.min.js"
+AXE = Path(__file__).parents[2] / "support" / "assets" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OF_PROBLEM = ("beta", "c", "L", "L_w", "eps", "b", "n", "psi")
 

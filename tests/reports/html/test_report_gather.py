@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_store import reproduction
 
-from freeat.cli import run as freeat
+from freeat.cli.main import run as freeat
 from freeat.errors import InputError
 from freeat.reports.html.document import make_document
 from freeat.reports.html.gather import gather
 from freeat.reports.html.sections.checks import checks_section
 from freeat.reports.html.sections.robustness import attacked
+from report_store import reproduction
 from small_runs import carry_out
 
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from report_store import HOSTILE, HOSTILE_FILE
 
-from freeat.cli import run as freeat
+from freeat.cli.main import run as freeat
 from freeat.errors import InputError
 from freeat.reports.html import page as page_module
 from freeat.reports.html.page import ASSETS, SCRIPTS, asset, embedded
 from freeat.reports.html.writing import write_report
+from report_store import HOSTILE, HOSTILE_FILE
 
 
 class Elements(HTMLParser):

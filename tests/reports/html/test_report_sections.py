@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from report_store import reproduction
 
 import freeat
 from freeat.reports.html.blocks import (
@@ -35,6 +34,7 @@ from freeat.reports.html.sections.paper_figures import _curves
 from freeat.reports.html.sections.robustness import _lines, attacked
 from freeat.reports.html.tasks import tasks_of
 from freeat.theory import Problem, bound
+from report_store import reproduction
 from small_runs import carry_out
 
 

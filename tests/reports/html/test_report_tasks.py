@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeat.intervals import wilson
+from freeat.evaluation.statistics import wilson
 from freeat.reports.html.gather import gather
 from freeat.reports.html.tasks import over_seeds, tasks_of
 from freeat.reports.html.thinning import thinned

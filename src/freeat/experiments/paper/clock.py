@@ -16,15 +16,15 @@ from torch import Tensor
 from freeat import models
 from freeat.algorithms import make_algorithm
 from freeat.attacks.pgd import Pgd
+from freeat.compute.machine import arithmetic, resolve_device
+from freeat.compute.precision import Precision
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.paper.effort import Ground, Work
 from freeat.experiments.tasks import Site
 from freeat.learner import Learner
-from freeat.machine import arithmetic, resolve_device
-from freeat.precision import Precision
-from freeat.spec import TrainSpec
-from freeat.streams import ImageCoins
+from freeat.rng import ImageCoins
+from freeat.runs.spec import TrainSpec
 from freeat.threat import Ball, make_ball
 
 STEPS = 4

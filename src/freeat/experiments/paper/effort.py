@@ -5,17 +5,17 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from freeat.algorithms.names import AlgorithmName, parse_algorithm
-from freeat.attacks.names import parse_attack
+from freeat.algorithms.registry import AlgorithmName, parse_algorithm
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
-from freeat.batches import Batches
 from freeat.data import load
+from freeat.data.batches import Batches
 from freeat.data.catalogue import available
 from freeat.data.sources import find_source
 from freeat.experiments.paper.experiment import Piece
 from freeat.experiments.tasks import Attacking, Measurement, Training, Transferring
-from freeat.spec import EvalSpec
+from freeat.runs.spec import EvalSpec
 
 SURVIVING = 0.5
 """The part of Square's queries that is asked, roughly: an image that is fooled is asked about no more."""

@@ -16,7 +16,7 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from freeat.intervals import Interval, mean_std
+from freeat.evaluation.statistics import Interval, mean_std
 
 LEVEL = 0.95
 PROPORTION, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)

@@ -22,8 +22,8 @@ from freeat.experiments.paper.records import (
     over_seeds,
     record_at,
 )
-from freeat.experiments.reading import found_result
 from freeat.experiments.tasks import Measurement, Training, Transferring
+from freeat.runs.reading import found_result
 
 Series = dict[str, Any]
 TENTHS = 10

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from freeat.experiments.paper.experiment import Experiment
-from freeat.experiments.reading import found_result
 from freeat.experiments.tasks import Measurement, Training
+from freeat.runs.reading import found_result
 
 MADE_BY = ("commit", "versions", "machine")
 """What a result keeps of the program and the machine that made it; the oldest lack some."""

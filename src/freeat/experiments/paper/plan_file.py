@@ -9,8 +9,8 @@ from typing import Any
 
 from freeat.errors import InputError
 from freeat.experiments.paper.planner import Plan, Wish
-from freeat.files import read_json, write_json
-from freeat.lease import Busy, leased
+from freeat.files.documents import read_json, write_json
+from freeat.files.locks import Busy, leased
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 from freeat.experiments.paper.costing import Cost
 from freeat.experiments.paper.experiment import Entry, Experiment, Piece
 from freeat.experiments.paper.tables import HEADLINE
-from freeat.experiments.reading import found_result
 from freeat.experiments.tasks import Training
+from freeat.runs.reading import found_result
 
 USABLE = 0.9
 """The part of a budget that is planned: the rest is for starting workers, for their waiting at the end, and for

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from freeat.files import read_json
+from freeat.files.documents import read_json
 
 FORMAT = 1
 PATH = Path(__file__).with_name("published.json")

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from freeat.algorithms.names import parse_algorithm
-from freeat.chance import chance
+from freeat.algorithms.registry import parse_algorithm
+from freeat.evaluation.chance import chance
+from freeat.evaluation.statistics import wilson
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
 from freeat.experiments.paper.settings import NEAR
-from freeat.experiments.reading import found_result
 from freeat.experiments.tasks import Training
-from freeat.intervals import wilson
+from freeat.runs.reading import found_result
 
 Record = Mapping[str, Any]
 View = Literal["augmented", "plain"]

@@ -9,14 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from freeat.compute.machine import provenance, resolve_device
 from freeat.data import load
 from freeat.data.catalogue import available
 from freeat.data.location import data_folder
 from freeat.data.miniatures import write_miniatures
 from freeat.data.sources import SOURCES, find_source
 from freeat.errors import InputError, unknown_name
-from freeat.experiments.engine import Done, Pool, Tick, carry_out
-from freeat.experiments.engines.local import fitting
 from freeat.experiments.paper.catalogue import experiments, names_of
 from freeat.experiments.paper.clock import Stopwatch
 from freeat.experiments.paper.costing import Estimator
@@ -27,9 +26,10 @@ from freeat.experiments.paper.plan_file import plan_path, plans_sharing, settled
 from freeat.experiments.paper.planner import LeftOut, Plan, Wish, fit, wishes
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
-from freeat.experiments.reading import damage, found_result
 from freeat.experiments.tasks import Site, Training
-from freeat.machine import provenance, resolve_device
+from freeat.runs.reading import damage, found_result
+from freeat.tasks.local import fitting
+from freeat.tasks.scheduler import Done, Pool, Tick, carry_out
 
 MINIATURE_IMAGES = 32
 """In each split of the miniature data sets: more than any run at that scale asks for."""

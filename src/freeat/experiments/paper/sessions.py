@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.errors import InputError
-from freeat.files import read_json, write_json
+from freeat.files.documents import read_json, write_json
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from freeat.algorithms.names import parse_algorithm
+from freeat.algorithms.registry import parse_algorithm
 from freeat.attacks.radii import radius_text
 from freeat.data.location import data_folder
 from freeat.data.sources import SOURCES
@@ -10,7 +10,7 @@ from freeat.errors import unknown_name
 from freeat.experiments.paper.labels import ERM, FAST, FREE, VANILLA
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.tasks import Site, Training
-from freeat.spec import split_words
+from freeat.runs.spec import split_words
 
 NORMS = ("l2", "linf")
 FAST_TO_COLLAPSE = 10 / 255

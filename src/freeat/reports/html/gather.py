@@ -7,14 +7,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from freeat.attacks import cells as attack_cells
-from freeat.attacks.examples import examples_path
 from freeat.errors import InputError
-from freeat.files import check_has, read_json
-from freeat.spec import EvalSpec, TrainSpec
+from freeat.experiments.examples import examples_path
+from freeat.files.documents import check_has, read_json
+from freeat.runs import results as attack_cells
+from freeat.runs.folder import FORMAT, RunFolder
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.stability import study as stability_study
 from freeat.stability.exponents import converged
-from freeat.store import FORMAT, RunFolder
 
 Json = dict[str, Any]
 DEPTH = 8

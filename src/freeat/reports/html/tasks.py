@@ -8,9 +8,9 @@ from typing import Any
 from scipy.special import stdtrit
 
 from freeat.attacks.radii import radius_text
-from freeat.intervals import Interval, mean_std, wilson
+from freeat.evaluation.statistics import Interval, mean_std, wilson
 from freeat.reports.html.gather import Json, Run
-from freeat.spec import TrainSpec
+from freeat.runs.spec import TrainSpec
 
 NORMS = {"l2": "L2", "linf": "L∞"}
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")

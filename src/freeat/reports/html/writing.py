@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freeat.errors import InputError
-from freeat.files import write_text
+from freeat.files.documents import write_text
 from freeat.reports.html.document import make_document
 from freeat.reports.html.gather import gather
 from freeat.reports.html.page import render

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from freeat.attacks.honesty import compare_cells
 from freeat.attacks.radii import radius_text
+from freeat.evaluation.sanity import compare_cells
 from freeat.reports.html.blocks import Section, Verdict, Verdicts
 from freeat.reports.html.gather import Json, Probe
 from freeat.reports.html.tasks import NORMS, Group, Task

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from freeat.attacks.examples import load_examples
 from freeat.attacks.radii import radius_text
 from freeat.errors import InputError
+from freeat.experiments.examples import load_examples
 from freeat.reports.html.blocks import Picture, Pictures, Section
 from freeat.reports.html.gather import Examples
 from freeat.reports.html.tasks import NORMS

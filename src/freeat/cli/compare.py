@@ -1,0 +1,169 @@
+"""``freeat compare``: several algorithms and seeds on one data set."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.cli.options import (
+    gather_words,
+    json_option,
+    make_place,
+    place_options,
+    setting_options,
+    split_place,
+)
+from freeat.cli.stopping import StopWish, stop_wish
+from freeat.errors import InputError, unknown_name
+from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+
+if TYPE_CHECKING:
+    from freeat.experiments.comparison import Job
+    from freeat.tasks.scheduler import Done
+
+DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
+OWNERS = {"tau": "friendly", "omega": "friendly", "carry": "free"}
+"""Settings that only one family of algorithms has."""
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--algorithms", default=None, help=f"names, separated by commas  [default: {DEFAULT_ALGORITHMS}]"
+)
+@click.option("--seeds", default=None, help="how many seeds, or which, separated by commas  [default: 3]")
+@click.option("--preset", default=None, help="a ready-made comparison: demo")
+@setting_options(TrainSpec, EvalSpec, leave_out=("algorithm", "seed"))
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
+)
+@click.option(
+    "--axis", type=click.Choice(["epochs", "updates", "passes", "seconds"]), default="epochs", help="x-axis"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("comparison"), help="folder of the comparison"
+)
+@place_options
+@json_option
+def compare(
+    spec: Path | None,
+    algorithms: str | None,
+    seeds: str | None,
+    preset: str | None,
+    jobs: int | None,
+    axis: str,
+    out: Path,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Train several algorithms with several seeds on one data set; print train, test and gap, draw the curves.
+
+    Runs that are finished are not trained again; interrupted ones go on.
+
+    \b
+    freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
+    """
+    from freeat.experiments.comparison import (
+        check_folder,
+        check_jobs,
+        comparison_jobs,
+        curves_of,
+        summarize,
+        write_comparison,
+    )
+    from freeat.experiments.presets import PRESETS
+    from freeat.files.documents import to_json, write_text
+    from freeat.reports.curves import draw_curves
+    from freeat.reports.table import comparison_markdown, comparison_table, remarks
+    from freeat.training.trainer import Stopped
+
+    if preset is not None and preset not in PRESETS:
+        raise unknown_name("preset", preset, PRESETS)
+    settings, place_given = split_place(given)
+    words = dict(PRESETS[preset]) if preset else {}
+    words |= gather_words(settings, spec)
+    asked = algorithms if algorithms is not None else words.pop("algorithms", DEFAULT_ALGORITHMS)
+    names = _names(asked)
+    numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
+    words.pop("algorithms", None)
+    words.pop("seeds", None)
+    training, evaluation = split_words({"threads": 1, **words})
+    place = make_place(out, place_given, names_code=settings["model"] is not None)
+    work = _each_its_own(comparison_jobs(training, evaluation, names, numbers, place))
+    settings_now = training.words() | evaluation.words()
+    check_folder(out, settings_now)
+    check_jobs(work)
+    try:
+        with stop_wish() as wish:
+            done = _carry_out(work, jobs, wish)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
+    summary = summarize(done, names)
+    rows = summary["algorithms"]
+    if rows:
+        setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
+        title = f"{setting}, seeds {', '.join(map(str, numbers))}"
+        draw_curves(
+            out / "curves.png", [(row["algorithm"], curves_of(row)) for row in rows], axis=axis, title=title
+        )
+        write_comparison(out, summary | {"settings": settings_now})
+        write_text(out / "table.md", comparison_markdown(summary))
+    if as_json:
+        click.echo(to_json({"folder": str(out), **summary, "notes": remarks(summary)}))
+    else:
+        comparison_table(summary)
+        if rows:
+            click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
+    return 1 if summary["failures"] else 0
+
+
+def _names(asked: Any) -> list[str]:
+    """Algorithms as a text with commas, or as a list in a settings file."""
+    names = asked.split(",") if isinstance(asked, str) else asked
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"algorithms {asked!r}: write their names, e.g. vanilla-10,free-4")
+    return [name.strip() for name in names]
+
+
+def parse_seeds(text: str) -> list[int]:
+    """``3`` means seeds 0, 1, 2; ``4,7`` means those; ``4,`` means that one."""
+    try:
+        numbers = [int(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)") from None
+    if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
+        raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)")
+    return numbers if "," in text else list(range(numbers[0]))
+
+
+def _each_its_own(work: "list[Job]") -> "list[Job]":
+    """Settings that one family of algorithms has go to its runs alone; one that none here has stays, to be refused."""
+    from freeat.algorithms.registry import parse_algorithm
+
+    families = {job.name: parse_algorithm(job.spec.algorithm).family for job in work}
+
+    def own(job: "Job") -> "Job":
+        foreign = [n for n, of in OWNERS.items() if of in families.values() and of != families[job.name]]
+        defaults = {name: TrainSpec.settings()[name].default for name in foreign}
+        return replace(job, spec=job.spec.replaced(**defaults))
+
+    return [own(job) for job in work]
+
+
+def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":
+    from freeat.cli.progress import GridProgress
+    from freeat.tasks.backends import make_pool
+    from freeat.tasks.scheduler import carry_out
+
+    done = []
+    threads = max(job.threads for job in work)
+    with (
+        GridProgress([job.name for job in work]) as progress,
+        make_pool("local", threads=threads, device=work[0].place.device, jobs=workers) as pool,
+    ):
+        for outcome in carry_out(work, pool, on_tick=progress.tick, should_stop=wish):
+            done.append(outcome)
+            progress.finished(outcome.task.name, outcome.result, outcome.failure)
+    return done

@@ -1,0 +1,236 @@
+"""What ``freeat attack`` and ``freeat transfer`` share: their options, and models and plans made from them."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.cli.options import json_option, parse_arguments, picture, trusts_code
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.data import DataSet
+    from freeat.experiments.sweep_plan import Plan
+    from freeat.runs.open import Opened
+    from freeat.runs.spec import TrainSpec
+
+_NAMED = re.compile(r"([\w .+-]+)=(.+)")
+
+
+def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of both commands; ``verdict`` is the default mode of PGD."""
+    options: list[Callable[[Any], Any]] = [
+        click.option(
+            "--attack",
+            "attacks",
+            multiple=True,
+            help="fgsm, pgd-10, pgd-50-10, square, autoattack, … (see `freeat attacks`); may be repeated  "
+            "[default: pgd-10]",
+        ),
+        click.option("--norm", default=None, help="l2 or linf  [default: the run's]"),
+        click.option(
+            "--eps", default=None, help="radius 8/255, list, or range 1/255:9/255:1/255  [default: the run's]"
+        ),
+        click.option(
+            "--split",
+            type=click.Choice(["test", "train", "both"]),
+            default="test",
+            show_default=True,
+            help="images to judge on; both gives the gap",
+        ),
+        click.option(
+            "-n", "n", type=int, default=None, help="judge the first n images of a split  [default: all]"
+        ),
+        click.option("--data", default=None, help="data set by name or path  [default: the run's]"),
+        click.option("--alpha", default=None, help="step of PGD in input units  [default: ε/4]"),
+        click.option("--start", default=None, help="start of PGD: uniform, radius, gaussian or zero"),
+        click.option(
+            "--verdict",
+            type=click.Choice(["worst", "last"]),
+            default=verdict,
+            show_default=True,
+            help="judge every iterate of PGD, or the last one only",
+        ),
+        click.option(
+            "--precision",
+            default="fp32",
+            show_default=True,
+            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; verdicts are always in fp32",
+        ),
+        click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
+        click.option(
+            "--batch-size", type=int, default=256, show_default=True, help="images attacked at a time"
+        ),
+        click.option("--model-args", default=None, help="arguments of factories, as JSON or key=value,…"),
+        click.option(
+            "--normalize", default=None, help="normalization in front of weights files that bring none"
+        ),
+        click.option(
+            "--plot",
+            type=click.Path(path_type=Path, dir_okay=False),
+            callback=picture,
+            help="draw robust accuracy against ε to this file",
+        ),
+        click.option(
+            "--out",
+            type=click.Path(path_type=Path),
+            help="folder of the results  [default: RUN/attacks, NAME.attacks beside a file]",
+        ),
+        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
+        click.option("--threads", type=int, default=None, help="CPU threads  [default: torch's choice]"),
+        click.option(
+            "--deterministic/--fast",
+            default=True,
+            show_default=True,
+            help="same bits every time, or whatever is fastest",
+        ),
+        click.option(
+            "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
+        ),
+        click.option("--trust-code", is_flag=True, help="allow importing code that a run folder names"),
+        json_option,
+    ]
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def judging_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
+    """Threads and determinism as the options ask for them."""
+    from freeat.compute.machine import arithmetic, resolve_threads
+
+    return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
+
+
+def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
+    """The plan the options describe; what they leave open is as the runs among the models were trained."""
+    from freeat.attacks.radii import parse_radii
+    from freeat.attacks.registry import parse_attack
+    from freeat.compute.machine import resolve_device
+    from freeat.compute.precision import resolve_precision
+    from freeat.data import load
+    from freeat.experiments.sweep_plan import SPLITS, Plan
+    from freeat.runs.open import check_found, run_spec
+    from freeat.runs.references import Reference
+    from freeat.threat import make_ball
+    from freeat.units import parse_radius
+
+    for reference in references:
+        check_found(Reference.of(_split_name(reference)[1]))
+    specs = [spec for reference in references if (spec := run_spec(_split_name(reference)[1])) is not None]
+    norm = given["norm"] or _agreed(specs, "norm")
+    radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
+    name = given["data"] or _agreed(specs, "data")
+    alpha = None if given["alpha"] is None else parse_radius(given["alpha"])
+    if alpha == 0:
+        raise InputError("--alpha 0 does not move: a step must be positive, e.g. 2/255")
+    precision = resolve_precision(given["precision"], resolve_device(given["device"]))
+    attacks = tuple(
+        parse_attack(
+            attack,
+            verdict=given["verdict"],
+            alpha=alpha,
+            start=given["start"],
+            precision=precision,
+        )
+        for attack in given["attacks"] or ("pgd-10",)
+    )
+    seed, image_size = (specs[0].seed, specs[0].image_size) if specs else (0, None)
+    return Plan(
+        data=load(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
+        attacks=attacks,
+        balls=tuple(make_ball(norm, eps) for eps in radii),
+        splits=SPLITS if given["split"] == "both" else (given["split"],),
+        n=given["n"],
+        seed=given["seed"],
+        batch_size=given["batch_size"],
+    )
+
+
+def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
+    """The models behind ``[NAME=]REFERENCE``, each with a name of its own.
+
+    A factory written on the command line is trusted. Arguments go to factories only, and a normalization only in front
+    of models from weights files.
+    """
+    from freeat.compute.machine import resolve_device
+    from freeat.runs.open import open_model
+    from freeat.runs.references import Reference
+    from freeat.runs.titles import titles
+
+    device = resolve_device(given["device"])
+    args = parse_arguments(given["model_args"]) if given["model_args"] else None
+    asked = [_split_name(text) for text in references]
+    parsed = [Reference.of(reference) for _, reference in asked]
+    if args and not any(one.names_code for one in parsed):
+        raise InputError(
+            f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE"
+        )
+    if given["normalize"] and all(one.folder is not None for one in parsed):
+        raise InputError(
+            f"--normalize {given['normalize']} fits none of the models: a folder knows its own; it is for "
+            "models from weights files"
+        )
+    chosen = {name for name, _ in asked if name is not None}
+    found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
+    opened = []
+    for (name, reference), one in zip(asked, parsed, strict=True):
+        opened.append(
+            open_model(
+                reference,
+                data,
+                device=device,
+                args=args if one.names_code else None,
+                normalize=given["normalize"] if one.folder is None else None,
+                name=next(found) if name is None else name,
+                trust_code=trusts_code(given["trust_code"], one.names_code),
+            )
+        )
+    _check_data(opened, data, given["data"])
+    return opened
+
+
+def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) -> None:
+    """Refuse data that a run calls its own and was not trained on: its test images may be training images.
+
+    Another data set may be asked for on purpose.
+    """
+    runs = [(model, model.spec) for model in models if model.spec is not None]
+    seeds = sorted({spec.seed for _, spec in runs})
+    for model, spec in runs:
+        if model.trained_on in (None, data.digest) or asked not in (None, spec.data):
+            continue
+        if len(seeds) > 1:
+            raise InputError(
+                f"{data.name} is divided by the seed of a run, and these have several ({seeds}): test images of one "
+                "are training images of another; judge runs of one seed at a time"
+            )
+        raise InputError(
+            f"{data.name} is not as it was when {model.name} was trained on it (SHA-256 {data.digest[:16]} instead "
+            f"of {str(model.trained_on)[:16]}): its test images may be training images; restore it, or name other "
+            "data with --data"
+        )
+
+
+def _split_name(text: str) -> tuple[str | None, str]:
+    named = _NAMED.fullmatch(text)
+    return (named[1], named[2]) if named and not Path(text).exists() else (None, text)
+
+
+def _agreed(specs: "Sequence[TrainSpec]", setting: str) -> Any:
+    values = {getattr(spec, setting) for spec in specs}
+    if len(values) == 1:
+        return values.pop()
+    if not values:
+        raise InputError(f"--{setting} is missing: no run folder is among the models to take it from")
+    raise InputError(
+        f"the runs were trained with several values of {setting} ({', '.join(sorted(map(str, values)))}): "
+        f"choose with --{setting}"
+    )

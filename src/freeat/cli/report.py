@@ -1,0 +1,41 @@
+"""``freeat report``: one HTML page of everything that lies in some folders."""
+
+import json
+from pathlib import Path
+
+import click
+
+from freeat.cli.options import json_option
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUN_OR_FOLDER…")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("report.html"),
+    show_default=True,
+    help="the page",
+)
+@click.option("--title", default=None, help="heading of the page  [default: the folders' names]")
+@json_option
+def report(folders: tuple[Path, ...], out: Path, title: str | None, as_json: bool) -> None:
+    """Write one self-contained HTML page of what lies in the folders: runs, comparisons, attacks, studies.
+
+    The page opens from disk and fetches nothing: the answer on top, learning curves, robustness, stability, a bound
+    explorer, and where every number comes from. Nothing is trained or attacked for it.
+
+    \b
+    freeat report runs/free --out free.html
+    freeat report demo --title "Six algorithms on digits"
+    """
+    from freeat.reports.html.writing import write_report
+
+    written = write_report(out, folders, title=title)
+    for reason in written.left_out:
+        click.echo(f"left out: {reason}", err=True)
+    if as_json:
+        document = {"page": str(out), "bytes": written.size, "sections": written.sections}
+        click.echo(json.dumps({**document, "left_out": list(written.left_out)}))
+    else:
+        click.echo(f"report: {out} ({written.size / 1e6:.1f} MB): open it in a browser")

@@ -1,0 +1,157 @@
+"""``freeat runs``: the runs of a store: list, show, delete, compare two."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.cli.options import json_option, trusts_code
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.runs.inventory import StoredRun
+
+
+def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--store``: on every level, the innermost counts."""
+    text = "folder below which the runs are  [default: the current one]"
+    return click.option("--store", type=click.Path(path_type=Path), help=text)(command)
+
+
+@click.group(invoke_without_command=True)
+@store_option
+@click.option("--data", help="only runs on this data set")
+@click.option("--norm", help="only runs in this norm")
+@click.option("--algorithm", help="only runs of this algorithm")
+@click.option("--seed", type=int, help="only runs with this seed")
+@click.option("--status", help="only finished, running, stopped or damaged runs")
+@json_option
+@click.pass_context
+def runs(context: click.Context, /, store: Path | None, as_json: bool, **wanted: Any) -> None:
+    """List the runs below a folder, with how far they are and what came out.
+
+    \b
+    freeat runs --store STORE --algorithm free-4 --status finished
+    freeat runs diff RUN RUN --store STORE
+    """
+    context.obj = store
+    if context.invoked_subcommand is not None:
+        return
+    from freeat.reports.runs import runs_lines
+    from freeat.runs.inventory import matching, runs_in
+
+    rows = [run.row() for run in matching(runs_in(store or Path()), **wanted)]
+    click.echo(json.dumps(rows) if as_json else "\n".join(runs_lines(rows)))
+
+
+def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
+    from freeat.runs.inventory import find_run
+
+    return find_run(store or context.obj or Path(), name)
+
+
+@runs.command()
+@click.argument("run")
+@store_option
+@json_option
+@click.pass_context
+def show(context: click.Context, run: str, store: Path | None, as_json: bool) -> None:
+    """Show one run: its settings, data, machine and result. The beginning of its name is enough."""
+    from freeat.reports.runs import run_lines
+
+    found = _find(context, store, run)
+    document: dict[str, Any] = found.row()
+    if found.status != "damaged":
+        document |= found.folder.description | {"result": found.result}
+    click.echo(json.dumps(document) if as_json else "\n".join(run_lines(document)))
+
+
+@runs.command()
+@click.argument("names", nargs=-1, required=True, metavar="RUN…")
+@store_option
+@click.option("--yes", is_flag=True, help="do not ask")
+@json_option
+@click.pass_context
+def delete(
+    context: click.Context, names: tuple[str, ...], store: Path | None, yes: bool, as_json: bool
+) -> None:
+    """Delete runs, with all that was measured in their folders. A run that is being trained is left alone.
+
+    What `freeat reproduce` measured on a deleted run no longer counts, and is measured again when it is needed.
+    """
+    from freeat.runs.inventory import delete_run
+
+    found = {run.folder.path: run for run in (_find(context, store, name) for name in names)}
+    if not yes:
+        if as_json:
+            raise InputError("--json cannot ask: repeat it with --yes to delete")
+        for run in found.values():
+            click.echo(f"{run.key} ({run.status})", err=True)
+        click.confirm(f"delete {'these runs' if len(found) > 1 else 'this run'}?", abort=True, err=True)
+    for run in found.values():
+        delete_run(run)
+    deleted = [run.key for run in found.values()]
+    click.echo(
+        json.dumps({"deleted": deleted}) if as_json else "\n".join(f"deleted {key}" for key in deleted)
+    )
+
+
+@runs.command()
+@click.argument("first")
+@click.argument("second")
+@store_option
+@click.option("--attack", help="attack that judges both  [default: the first run's]")
+@click.option("--norm", help="l2 or linf  [default: the runs']")
+@click.option("--eps", "eval_eps", help="radius they are judged at  [default: the runs']")
+@click.option("--verdict", type=click.Choice(["worst", "last"]), help="[default: the first run's]")
+@click.option(
+    "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to judge on"
+)
+@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
+@click.option("--trust-code", is_flag=True, help="allow importing code that a run folder names")
+@json_option
+@click.pass_context
+def diff(
+    context: click.Context,
+    /,
+    first: str,
+    second: str,
+    store: Path | None,
+    norm: str | None,
+    n: int,
+    device: str,
+    data_dir: Path | None,
+    trust_code: bool,
+    as_json: bool,
+    **given: str | None,
+) -> None:
+    """Compare two runs: the settings that differ, and both models on the same test images.
+
+    The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
+    """
+    from freeat.cli.judging_progress import CampaignProgress
+    from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
+    from freeat.reports.runs import difference_lines
+
+    one, other = _find(context, store, first), _find(context, store, second)
+    document: dict[str, Any] = {"first": one.key, "second": other.key}
+    document["settings"] = differing_settings(one.folder, other.folder)
+    try:
+        with CampaignProgress() as progress:
+            document["judged"] = judged_pair(
+                one,
+                other,
+                asked={name: value for name, value in given.items() if value is not None},
+                norm=norm,
+                n=n,
+                device=device,
+                data_dir=data_dir,
+                trust_code=trusts_code(trust_code, names_code=False),
+                watch=progress.watch,
+            )
+    except Unpaired as reason:
+        document["judged"] = {"reason": str(reason)}
+    click.echo(json.dumps(document) if as_json else "\n".join(difference_lines(document)))

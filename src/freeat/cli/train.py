@@ -1,0 +1,107 @@
+"""``freeat train``: one model, one algorithm."""
+
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.cli.options import (
+    gather_words,
+    json_option,
+    make_place,
+    place_options,
+    setting_options,
+    split_place,
+)
+from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+
+if TYPE_CHECKING:
+    from freeat.runs.folder import RunFolder
+
+
+@click.command()
+@click.argument("spec", required=False, type=click.Path(path_type=Path))
+@setting_options(TrainSpec, EvalSpec)
+@click.option(
+    "--out", type=click.Path(path_type=Path), help="run folder; default runs/ALGORITHM-NORM-DATA-ID"
+)
+@place_options
+@click.option(
+    "--track",
+    multiple=True,
+    metavar="TRACKER",
+    help="also log to tensorboard or wandb (extras of these names); may be repeated",
+)
+@json_option
+def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: bool, **given: Any) -> int:
+    """Train a robust classifier and measure its generalization gap.
+
+    Settings come from the YAML file SPEC, if one is named, and from the options, which win. The same command run
+    again continues an interrupted run, and returns the stored result of a finished one.
+
+    \b
+    freeat train --data digits --model cnn --algorithm free-4 --norm l2 --eps 0.6
+    freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
+    """
+    from freeat.cli.progress import RunProgress
+    from freeat.cli.stopping import stop_wish
+    from freeat.files.locks import LeaseLost
+    from freeat.runs.folder import RunFolder
+    from freeat.runs.run import execute
+    from freeat.training.loop import Diverged
+    from freeat.training.tracking import Together, Tracking
+    from freeat.training.trainer import Stopped
+
+    settings, place = split_place(given)
+    words = gather_words(settings, spec)
+    training, evaluation = split_words(words)
+    folder = out or Path("runs") / _name(training)
+    where = make_place(folder, place, names_code=settings["model"] is not None)
+    try:
+        with (
+            RunProgress(training.algorithm, training.batch_size) as progress,
+            Tracking(track, RunFolder(folder)) as tracking,
+            stop_wish() as wish,
+            redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
+        ):
+            finished = _announce(RunFolder(folder))
+            watcher = Together(progress, tracking)
+            result = execute(training, evaluation, where, watcher=watcher, should_stop=wish)
+            if finished:
+                click.echo(f"{folder} is finished: this is its stored result", err=True)
+            if result:
+                tracking.catch_up()  # a run that was finished before is logged too
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
+    except (Diverged, LeaseLost) as failure:
+        click.echo(f"error: {failure}", err=True)
+        return 1
+    if result:
+        click.echo(_told(folder, training.algorithm, result, as_json=as_json))
+    return 0
+
+
+def _announce(folder: "RunFolder") -> bool:
+    """Say so where a command goes on with a run; returns whether that is finished."""
+    finished = folder.exists and folder.result is not None
+    if folder.exists and not finished:
+        click.echo(f"going on with {folder.path}", err=True)
+    return finished
+
+
+def _name(spec: TrainSpec) -> str:
+    return f"{spec.algorithm}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
+
+
+def _told(folder: Path, algorithm: str, result: dict[str, Any], *, as_json: bool) -> str:
+    """The result as a document or as lines, with what must be known of it."""
+    from freeat.files.documents import to_json
+    from freeat.reports.table import accuracy_lines, run_remarks
+
+    notes = run_remarks(algorithm, result)
+    if as_json:
+        return to_json({"folder": str(folder), **result, "notes": notes})
+    return "\n".join([*accuracy_lines(algorithm, result), *notes, f"run folder: {folder}"])

@@ -1,0 +1,1 @@
+"""What computes: precision, counted passes, device and threads, provenance, frozen evaluation mode."""

@@ -1,0 +1,146 @@
+"""The machine a run uses: device, threads, determinism; and what is recorded about it."""
+
+import logging
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import freeat
+from freeat.compute.allocator import freed_memory_kept
+from freeat.errors import InputError, unknown_name
+
+log = logging.getLogger(__name__)
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` takes the fastest there is. Under torchrun each process has its own GPU."""
+    kind, _, number = name.partition(":")
+    if kind not in DEVICES:
+        raise unknown_name("device", name, DEVICES)
+    if number and not number.isdecimal():
+        raise InputError(f"device {name!r}: the number of a device follows the colon, as in cuda:1")
+    available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if kind == "auto":
+        kind = name = next(d for d in ("cuda", "mps", "cpu") if available[d])
+    if not available[kind]:
+        raise InputError(f"device {name!r} is not available here: use --device auto or cpu")
+    if kind == "cuda" and ":" not in name:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device(name)
+
+
+def usable_cores() -> int:
+    """The cores this process may use: on a shared machine often fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def resolve_threads(asked: int | None) -> int:
+    """The CPU threads to use, by default torch's choice; more than there are cores is remarked."""
+    if asked is None:
+        return torch.get_num_threads()
+    if asked < 1:
+        raise InputError(f"--threads {asked} must be at least 1")
+    cores = usable_cores()
+    if asked > cores:
+        log.warning("--threads %d on %d cores: they wait for each other; %d are enough", asked, cores, cores)
+    return asked
+
+
+@contextmanager
+def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
+    """Threads and determinism as the run asks for them; afterwards the process has its own settings back."""
+    before = (
+        torch.get_num_threads(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.backends.cudnn.benchmark,
+        torch.get_float32_matmul_precision(),
+    )
+    torch.set_num_threads(threads)
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
+    torch.use_deterministic_algorithms(deterministic)
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.set_float32_matmul_precision("highest" if deterministic else "high")
+    try:
+        with freed_memory_kept(), _new_memory_unfilled():
+            yield
+    finally:
+        torch.set_num_threads(before[0])
+        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
+        torch.backends.cudnn.benchmark = before[3]
+        torch.set_float32_matmul_precision(before[4])
+
+
+@contextmanager
+def _new_memory_unfilled() -> Iterator[None]:
+    """Determinism without its filling of new memory, which takes time: nothing here reads any."""
+    settings: Any = torch.utils.deterministic  # a module whose attribute is a property, which mypy cannot see
+    before = settings.fill_uninitialized_memory
+    settings.fill_uninitialized_memory = False
+    try:
+        yield
+    finally:
+        settings.fill_uninitialized_memory = before
+
+
+def provenance(device: torch.device) -> dict[str, Any]:
+    """Versions, commit, machine and command, as every run records them."""
+    return {
+        "versions": {
+            "freeat": freeat.__version__,
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("torch", "numpy")},
+        },
+        "commit": _commit(),
+        "machine": {
+            "system": platform.platform(terse=True),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        },
+        "command": shlex.join(["freeat", *sys.argv[1:]]),
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the source tree this package runs from; None where it was installed."""
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        return None
+    try:
+        answer = subprocess.run(
+            ["git", "describe", "--always", "--abbrev=12", "--dirty"],
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=10,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        log.debug("no commit recorded: %s", error)
+        return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass  # not Linux: the platform module's word has to do
+    return platform.processor() or platform.machine()

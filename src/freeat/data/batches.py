@@ -1,0 +1,77 @@
+"""Which images a batch holds: a pure function of the seed and the batch's number."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, get_args
+
+from torch import Tensor
+
+from freeat.errors import InputError, unknown_name
+from freeat.rng import permutation
+
+Sampling = Literal["epochs", "independent"]
+SAMPLINGS: tuple[str, ...] = get_args(Sampling)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batches:
+    """Batches of ``size`` out of ``n`` images.
+
+    ``epochs``: each epoch is a new random order of all images, the last batch is kept, and a last batch of one
+    image joins the one before it (batch normalization needs two). ``independent``: each batch is drawn without
+    replacement from all images, as the theorems assume.
+    """
+
+    n: int
+    size: int
+    seed: int
+    sampling: Sampling = "epochs"
+
+    def __post_init__(self) -> None:
+        if self.sampling not in SAMPLINGS:
+            raise unknown_name("sampling", self.sampling, SAMPLINGS)
+        if not self.size >= 1:
+            raise InputError(f"batch size {self.size} must be at least 1")
+
+    @property
+    def per_epoch(self) -> int:
+        """Batches in one pass over the images."""
+        whole, rest = divmod(self.n, self.size)
+        joined = rest == 1 and whole > 0
+        return max(1, whole + (rest > 0) - joined)
+
+    @property
+    def mean_size(self) -> float:
+        """Images in a batch, on average."""
+        return min(self.n, self.size) if self.sampling == "independent" else self.n / self.per_epoch
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of images that a batch may have."""
+        if self.sampling == "independent":
+            return (min(self.n, self.size),)
+        last = self.n - (self.per_epoch - 1) * self.size
+        return (last,) if self.per_epoch == 1 else tuple({self.size, last})
+
+    def __call__(self, t: int) -> Tensor:
+        """The rows of batch t = 1, 2, …"""
+        if self.sampling == "independent":
+            return permutation(self.n, self.seed, "batch", t)[: self.size]
+        epoch, place = divmod(t - 1, self.per_epoch)
+        last = place == self.per_epoch - 1
+        return _order(self.n, self.seed, epoch)[place * self.size : None if last else (place + 1) * self.size]
+
+
+@lru_cache(maxsize=4)
+def _order(n: int, seed: int, epoch: int) -> Tensor:
+    return permutation(n, seed, "order", epoch)
+
+
+def updates_for(epochs: float, n: int, batch_size: int) -> int:
+    """T = epochs · ⌈n/b⌉: the weight updates that one update per batch makes in ``epochs``."""
+    if batch_size < 1:
+        raise InputError(f"batch size {batch_size} must be at least 1")
+    updates = round(epochs * -(-n // batch_size))
+    if updates < 1:
+        raise InputError(f"{epochs:g} epochs of {n} images make no update; ask for more")
+    return updates

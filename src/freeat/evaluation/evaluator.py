@@ -1,0 +1,144 @@
+"""How a model is judged while it trains and at the end, and what that may cost."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from freeat.attacks.pgd import Pgd
+from freeat.data import Augmentation, Images
+from freeat.evaluation.evaluate import evaluate, gap
+from freeat.evaluation.overfitting import one_step_attack
+from freeat.learner import Passes
+from freeat.learner.distributed import ALONE, World
+from freeat.threat import Ball
+
+BUDGET = 0.15
+"""The part of the training passes that evaluation during training may spend by default."""
+
+FORWARD_COST = 1 / 3
+"""A forward pass alone, in units of a forward and its backward pass."""
+
+CURVE_POINTS = 20
+WORTHWHILE = 32
+"""Fewer images than this say nothing about a curve."""
+
+
+def work(passes: Passes) -> float:
+    """Images sent through, in units of a forward and its backward pass."""
+    return passes.gradient + FORWARD_COST * passes.forward
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Evaluate every so many updates on so many images of each split; never, where ``every`` is None."""
+
+    every: int | None
+    size: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """The splits a model is judged on, and the attack and ball it is judged by."""
+
+    train: Images
+    test: Images
+    validation: Images | None
+    augment: Augmentation | None
+    attack: Pgd
+    ball: Ball
+    classes: int
+    seed: int = 0
+    watches_collapse: bool = True
+    world: World = ALONE
+
+    def splits(self, size: int | None) -> Iterator[tuple[str, Images, Images, Augmentation | None]]:
+        """Name, images to judge, the split they come from, and the augmentation they are seen through."""
+        named: list[tuple[str, Images, Augmentation | None]] = [
+            ("train", self.train, None),
+            ("test", self.test, None),
+        ]
+        if self.augment is not None:
+            named.insert(1, ("train_augmented", self.train, self.augment))
+        if self.validation is not None:
+            named.append(("validation", self.validation, None))
+        for name, images, augment in named:
+            some = images if size is None or size >= len(images) else images.subset(size)
+            yield name, some, images, augment
+
+    def record(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
+        """Clean and robust accuracy and loss on every split, and the gaps."""
+        record: dict[str, Any] = {
+            "attack": self.attack.name,
+            "verdict": self.attack.verdict,
+            "norm": self.ball.norm,
+            "eps": self.ball.eps,
+        }
+        for name, images, whole, augment in self.splits(size):
+            outcome = evaluate(
+                model,
+                images,
+                self.attack,
+                self.ball,
+                classes=self.classes,
+                seed=self.seed,
+                population=len(whole),
+                augment=augment,
+                world=self.world,
+            )
+            record[name] = outcome.summary()
+        record["gap"] = gap(record["train"], record["test"])
+        record["clean_gap"] = gap(record["train"], record["test"], "clean_accuracy")
+        return record
+
+    def one_step(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
+        """Robust training accuracy against a single full-length step, which a collapsed model fakes."""
+        some = self.train if size is None or size >= len(self.train) else self.train.subset(size)
+        single = one_step_attack(self.ball)
+        outcome = evaluate(
+            model, some, single, self.ball, classes=self.classes, seed=self.seed, world=self.world
+        )
+        summary = outcome.summary()
+        return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}
+
+    def work_per_image(self, *, models: int = 1) -> float:
+        """The work of judging one image of every split by every model (the weights, and their average)."""
+        attack = Passes(gradient=self.attack.steps * self.attack.restarts, forward=self.attack.restarts + 2)
+        splits = sum(1 for _ in self.splits(None))
+        return models * splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)
+
+
+def spent(record: Mapping[str, Any]) -> float:
+    """The work an evaluation record reports."""
+    splits = [value for value in record.values() if isinstance(value, Mapping) and "passes" in value]
+    return sum(work(Passes(**split["passes"])) for split in splits)
+
+
+def make_plan(
+    *,
+    training_work: float,
+    work_per_image: float,
+    updates: int,
+    every: int | None,
+    size: int | None,
+    largest: int,
+) -> Plan:
+    """Where and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
+
+    The end is not among these points: it has an evaluation of its own. What the user fixed (``every``, ``size``)
+    stays as it is. ``work_per_image``: of one image of every split.
+    """
+    affordable = BUDGET * training_work / work_per_image
+    if every is not None:
+        points = max(1, (updates - 1) // every)
+    elif size is not None:
+        points = max(1, min(CURVE_POINTS, int(affordable / size)))
+    else:
+        points = max(1, min(CURVE_POINTS, int(affordable / (4 * WORTHWHILE))))
+    if size is None:
+        size = min(largest, int(affordable / points))
+        if size < WORTHWHILE and every is None:
+            return Plan(every=None, size=None)
+        size = max(size, min(WORTHWHILE, largest))
+    return Plan(every=every or -(-updates // (points + 1)), size=size)

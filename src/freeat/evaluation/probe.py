@@ -1,0 +1,153 @@
+"""The honesty checks that need the model itself, on its first few images."""
+
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.oracle import Oracle
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.compute.freezing import frozen
+from freeat.data import Images
+from freeat.evaluation.batches import home
+from freeat.evaluation.measurement import measure
+from freeat.evaluation.sanity import MASKED, Check, outdone
+from freeat.objectives import cross_entropy
+from freeat.threat import L2, Ball
+
+IMAGES = 64
+
+
+def probe(
+    model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
+) -> list[Check]:
+    """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
+
+    Costs about 90 gradient and 120 forward passes of each of the first 64 images.
+    """
+    images = images.take(torch.arange(min(IMAGES, len(images))))
+    was_training = any(module.training for module in model.modules())
+    device, dtype = home(model)
+    x, y = images.to(device).batch(torch.arange(len(images)))
+    with frozen(model, "eval"):
+        checks = [
+            _mode(model, x[:batch_size].to(dtype), was_training),
+            _determinism(model, x[:batch_size].to(dtype)),
+            _gradients(model, x.to(dtype), y, ball, batch_size),
+        ]
+
+    def fooled(attack: Attack, at: Ball) -> list[int]:
+        measured = measure(
+            model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size, keep_delta=False
+        )
+        return measured.index[~measured.robust_correct].tolist()
+
+    huge = _huge(ball, images.shape)
+    few = fooled(Pgd(steps=5, verdict="last"), ball)
+    many = fooled(Pgd(steps=20, verdict="last"), ball)
+    black = fooled(Square(queries=100), ball)
+    n = len(images)
+    larger = []
+    if wider := _wider(ball):
+        wide = fooled(Pgd(steps=20, verdict="last"), wider)
+        said = f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}"
+        larger.append(_order("larger radius", said, wide, many))
+    return [
+        *checks,
+        _order(
+            "more steps", f"20 steps fool {len(many)} of {n} images and 5 steps fool {len(few)}", many, few
+        ),
+        *larger,
+        _vanishing(huge, n - len(fooled(Pgd(steps=40), huge)), n),
+        _order(
+            "black box",
+            f"PGD-20 fools {len(many)} of {n} images and Square with 100 queries fools {len(black)}",
+            many,
+            black,
+        ),
+    ]
+
+
+@torch.no_grad()
+def _mode(model: nn.Module, x: Tensor, was_training: bool) -> Check:
+    """Whether a model in evaluation mode is still in it, and as it was, after it has classified images."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(x)
+    training = [name for name, module in model.named_modules() if module.training]
+    changed = [
+        name
+        for name, buffer in model.named_buffers()
+        if name not in before or not torch.equal(buffer, before[name])
+    ]
+    said = "was in training mode and was put into" if was_training else "is in"
+    sentence = f"The model {said} evaluation mode."
+    if training:
+        layer = repr(training[0]) if training[0] else "the model itself"
+        sentence = (
+            f"The model goes back to training mode while it classifies ({layer} first): it is not judged as it "
+            "would be used."
+        )
+    elif changed:
+        sentence = (
+            f"The model changes while it classifies ({changed[0]!r} first): what it says of an image depends on the "
+            "images before it, and these attacks take it for fixed."
+        )
+    return Check(name="evaluation mode", passed=not training and not changed, sentence=sentence)
+
+
+@torch.no_grad()
+def _determinism(model: nn.Module, x: Tensor) -> Check:
+    passed = bool(torch.equal(model(x), model(x)))
+    sentence = (
+        "The model gives the same logits twice."
+        if passed
+        else "The model gives other logits the second time: it is random, and these attacks, which take it for "
+        "fixed, overestimate it."
+    )
+    return Check(name="deterministic", passed=passed, sentence=sentence)
+
+
+def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> Check:
+    """Gradients at the images themselves, where every attack begins."""
+    oracle = Oracle(model, "fp32", x)
+
+    def largest_entry(x: Tensor, y: Tensor) -> Tensor:
+        delta = torch.zeros_like(x).requires_grad_()
+        with torch.enable_grad():
+            losses = cross_entropy(oracle.logits(ball.apply(x, delta)), y)
+        return oracle.gradient(losses, delta).abs().amax((1, 2, 3))
+
+    rows = [slice(first, first + batch_size) for first in range(0, len(x), batch_size)]
+    largest = torch.cat([largest_entry(x[some], y[some]) for some in rows])
+    broken, zero = int((~largest.isfinite()).sum()), int((largest == 0).sum())
+    sentence = (
+        f"Of {len(x)} images, {zero} have a zero gradient and {broken} one that is not finite: {MASKED}."
+        if broken or zero
+        else f"The gradient is finite and not zero at all {len(x)} images looked at."
+    )
+    return Check(name="gradients", passed=not broken and not zero, sentence=sentence)
+
+
+def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
+    beaten = outdone(strong, weak)
+    if beaten:
+        return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
+    verdict = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    return Check(name=name, passed=True, sentence=f"{said}, {verdict}.")
+
+
+def _vanishing(ball: Ball, right: int, n: int) -> Check:
+    said = f"At the very large radius ε = {ball.eps:.4g}, PGD-40 leaves {right} of {n} images right"
+    sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
+    return Check(name="very large radius", passed=not right, sentence=sentence)
+
+
+def _wider(ball: Ball) -> Ball | None:
+    """A ball of twice the radius; a Linf ball beyond half the range of a pixel has none."""
+    return ball.scaled(2) if isinstance(ball, L2) or ball.eps <= 0.5 else None
+
+
+def _huge(ball: Ball, shape: tuple[int, int, int]) -> Ball:
+    """A ball in which every image reaches the grey one, so that nothing can be told apart any more."""
+    half = 0.5 * torch.Size(shape).numel() ** 0.5 if isinstance(ball, L2) else 0.5
+    return type(ball)(max(half, ball.eps), ball.box)

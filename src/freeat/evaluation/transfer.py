@@ -1,0 +1,59 @@
+"""Transferred attacks: perturbations made on one model, applied to another."""
+
+import time
+
+import torch
+from torch import nn
+
+from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.verdict import Attack
+from freeat.compute.freezing import lent
+from freeat.data import Images
+from freeat.errors import InputError
+from freeat.evaluation.batches import Columns, home, judged_batches
+from freeat.evaluation.measurement import BATCH, Measurement, labels, measurement_of
+from freeat.learner import Passes
+from freeat.threat import Ball
+
+
+def weakness(attack: Attack) -> tuple[str, ...]:
+    """What a report must say of perturbations that this attack hands on; refuses one that hands on none."""
+    if isinstance(attack, AutoAttack):
+        raise InputError(
+            f"{attack.name} gives no perturbation for an image it could not fool, and its transfers would look "
+            "harmless: make them by PGD judged at its last iterate, e.g. --attack pgd-50 --verdict last"
+        )
+    if getattr(attack, "verdict", "worst") == "last":
+        return ()
+    return (
+        f"{attack.name} stops at the first perturbation that fools its source, which barely does: these transfers are "
+        "weaker than an attack that goes on to its end (PGD with --verdict last).",
+    )
+
+
+def apply_to(
+    target: nn.Module, images: Images, made: Measurement, ball: Ball, *, batch_size: int = BATCH
+) -> Measurement:
+    """What the perturbations of these images that were made on another model do to this one.
+
+    Make them with an attack judged at its last iterate: one that stops at the first iterate that fools its model
+    has perturbations that barely do, and those transfer badly. What the attack noted is noted here too.
+    """
+    images = images.to(home(target)[0])
+    found = Columns()
+    began = time.perf_counter()
+    with lent(target):
+        for batch in judged_batches(target, images, batch_size):
+            x, y = batch.x, batch.y
+            clean = labels(target, x, torch.zeros_like(x), ball)
+            predicted = labels(target, x, made.perturbations[batch.rows].to(x), ball)
+            found.add(clean_correct=clean == y, robust_correct=predicted == y, predicted=predicted)
+    return measurement_of(
+        images,
+        found,
+        passes=Passes(forward=2 * len(images)),
+        seconds=time.perf_counter() - began,
+        notes=made.notes,
+        classes=made.classes,
+        population=made.population,
+    )

@@ -1,0 +1,58 @@
+"""Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
+
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from freeat.data import Images
+from freeat.errors import InputError
+from freeat.evaluation.measurement import Measurement
+from freeat.files.documents import atomic, check_format, in_file_name
+from freeat.runs.results import cell_name
+
+FORMAT = 1
+Examples = dict[str, Any]
+
+
+def examples_path(folder: Path, cell: Mapping[str, Any]) -> Path:
+    """Where the adversarial examples of a stored cell lie; another measurement has another place."""
+    words = (in_file_name(cell["model"]), cell["attack"], cell["norm"], f"{cell['eps']:.5f}", cell["split"])
+    return folder / "examples" / f"{'-'.join(words)}-{cell_name(cell['identity'])[:8]}.npz"
+
+
+def save_examples(path: Path, images: Images, measurement: Measurement, classes: tuple[str, ...]) -> None:
+    """The images x, their perturbations δ, their labels, those given to x + δ, and whether x itself was right.
+
+    ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
+    """
+    x, y = images.to("cpu").batch(measurement.index.new_tensor(range(len(images))))
+    with atomic(path) as temporary, temporary.open("wb") as file:
+        np.savez_compressed(
+            file,
+            format=np.int64(FORMAT),
+            x=x.contiguous().numpy(),
+            delta=measurement.perturbations.float().contiguous().numpy(),
+            y=y.numpy(),
+            predicted=measurement.predicted.numpy(),
+            clean_correct=measurement.clean_correct.numpy(),
+            index=measurement.index.numpy(),
+            classes=np.array(classes),
+        )
+
+
+def load_examples(path: Path) -> Examples:
+    """What ``save_examples`` wrote, as arrays by name."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+            number = int(found["format"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+        raise InputError(
+            f"{path} is not a file of adversarial examples ({error}): delete it, and attack with --examples again"
+        ) from None
+    check_format(path, number, FORMAT)
+    return found

@@ -1,0 +1,1 @@
+"""Atomic, versioned, typed reading and writing of documents and tensors; identities; locks."""

@@ -1,0 +1,62 @@
+"""Our models in other libraries' clothes: foolbox, ART, and RobustBench's form.
+
+Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@best) or an exported one. Images are in
+[0, 1] on both sides, so radii mean the same there as here.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from freeat.compute.machine import resolve_device
+from freeat.errors import InputError
+from freeat.evaluation.batches import home
+from freeat.extras import need
+from freeat.models import check_logits
+from freeat.runs.open import load, stored_model
+
+Model = nn.Module | str | Path
+
+
+def as_foolbox(model: Model, *, device: str | None = None, trust_code: bool = False) -> Any:
+    """The model as a ``foolbox.PyTorchModel``."""
+    foolbox = need("foolbox", extra="peers", what="a foolbox model")
+    made = as_robustbench(model, device=device, trust_code=trust_code)
+    return foolbox.PyTorchModel(made, bounds=(0, 1), device=home(made)[0])
+
+
+def as_art(
+    model: Model,
+    *,
+    shape: tuple[int, int, int] | None = None,
+    device: str | None = None,
+    trust_code: bool = False,
+) -> Any:
+    """The model as ART's ``PyTorchClassifier``; a live model's ``shape`` (C, H, W) must be given."""
+    art = need("art.estimators.classification", extra="peers", what="an ART classifier")
+    stored = None if isinstance(model, nn.Module) else stored_model(model, trust_code=trust_code)
+    images = shape or (stored.shape if stored else None)
+    if images is None:
+        raise InputError("a live model does not know its images: give shape=(C, H, W)")
+    made = as_robustbench(stored.model if stored else model, device=device)
+    place = home(made)[0]
+    return art.PyTorchClassifier(
+        model=made,
+        loss=nn.CrossEntropyLoss(),
+        input_shape=images,
+        nb_classes=check_logits(made, images, None, place),
+        clip_values=(0.0, 1.0),
+        device_type="gpu" if place.type == "cuda" else "cpu",
+    )
+
+
+def as_robustbench(model: Model, *, device: str | None = None, trust_code: bool = False) -> nn.Module:
+    """The model in the form RobustBench's ``benchmark`` and AutoAttack take: a module, evaluating, images in [0, 1].
+
+    A live model stays where it is unless a ``device`` is named, and is changed to evaluation mode.
+    """
+    made = model if isinstance(model, nn.Module) else load(model, trust_code=trust_code)
+    place: torch.device = home(made)[0] if device is None else resolve_device(device)
+    return made.to(place).eval()

@@ -1,0 +1,142 @@
+"""RobustBench's form: ``load_model`` and ``benchmark``, for scripts that were written for it."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from freeat.attacks.registry import parse_attack
+from freeat.compute.machine import arithmetic
+from freeat.data import load
+from freeat.data.sources import find_source
+from freeat.errors import InputError
+from freeat.evaluation.measurement import measure
+from freeat.evaluation.probe import IMAGES, probe
+from freeat.files.documents import in_file_name, write_json
+from freeat.models import check_logits
+from freeat.runs.open import file_model, judgeable, open_model, stored_model
+from freeat.threat import make_ball
+from freeat.units import parse_radius
+
+log = logging.getLogger(__name__)
+
+FORMAT = 1
+STANDARD_EPS = {"linf": "8/255", "l2": "0.5"}
+
+
+def load_model(
+    model_name: str | Path,
+    model_dir: str | Path | None = None,
+    dataset: str | Path = "cifar10",
+    threat_model: str = "Linf",
+    *,
+    model_args: Mapping[str, object] | None = None,
+    normalize: str | None = None,
+    trust_code: bool = False,
+) -> nn.Module:
+    """The model behind a reference (a run folder, NETWORK@FILE, package.module:factory@FILE), in evaluation mode.
+
+    ``dataset`` says which images and classes the model of a weights file is for; one that is known by name need not be
+    on disk. A run or exported folder knows its own. ``model_dir`` and ``threat_model`` are parts of the address at
+    which RobustBench finds a model; a reference is an address of its own, so here they change nothing.
+    """
+    stored = stored_model(model_name, trust_code=trust_code)
+    if stored is not None:
+        return judgeable(stored.model)
+    shape, classes = _images_of(dataset)
+    model = file_model(
+        model_name,
+        classes=classes,
+        shape=shape,
+        args=model_args,
+        normalize=normalize,
+        trust_code=trust_code,
+    )
+    check_logits(model, shape, classes, torch.device("cpu"))
+    return model
+
+
+def benchmark(
+    model: nn.Module,
+    n_examples: int = 10_000,
+    dataset: str | Path = "cifar10",
+    threat_model: str = "Linf",
+    eps: float | str | None = None,
+    device: torch.device | str | None = None,
+    *,
+    to_disk: bool = False,
+    model_name: str | None = None,
+    data_dir: Path | str | None = None,
+    batch_size: int = 256,
+    attack: str = "autoattack",
+    seed: int = 0,
+    deterministic: bool = True,
+) -> tuple[float, float]:
+    """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack unless told otherwise.
+
+    ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, or stays where it
+    is. Honesty checks that fail are logged as warnings. With ``to_disk`` all that was found is also written to
+    ``model_info/DATASET/THREAT_MODEL/MODEL_NAME.json``. With ``deterministic=False`` torch may compute as it finds
+    fastest.
+    """
+    if n_examples < 1:
+        raise InputError(f"n_examples={n_examples}: judge at least 1 image")
+    if to_disk and model_name is None:
+        raise InputError("to_disk=True, but the file is called by model_name: give one")
+    data = load(dataset, data_dir=data_dir)
+    radius = STANDARD_EPS.get(threat_model.lower(), 0.0) if eps is None else eps
+    ball = make_ball(threat_model, parse_radius(radius))
+    ball.check(data.shape)
+    opened = open_model(model, data, device=device, name=model_name)
+    images = data.test.take(torch.arange(min(n_examples, len(data.test))))
+    classes = len(data.classes)
+    judge = parse_attack(attack)
+    with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
+        checks = (
+            probe(model, images, ball, classes=classes, seed=seed, batch_size=min(batch_size, IMAGES))
+            if ball.eps > 0
+            else []
+        )
+        for check in checks:
+            if not check.passed:
+                log.warning("%s: %s", opened.name, check.sentence)
+        found = measure(
+            model,
+            images,
+            judge,
+            ball,
+            classes=classes,
+            seed=seed,
+            population=len(data.test),
+            batch_size=batch_size,
+            keep_delta=False,
+        ).summary()
+    for note in found["notes"]:
+        log.info("%s: %s", opened.name, note)
+    if to_disk:
+        document = {
+            "model": opened.name,
+            "weights": opened.digest,
+            "data": data.name,
+            "attack": judge.name,
+            "norm": ball.norm,
+            "eps": ball.eps,
+            "seed": seed,
+            **found,
+            "checks": [asdict(check) for check in checks],
+        }
+        folder = Path("model_info") / data.name / type(ball).__name__
+        write_json(folder / f"{in_file_name(opened.name)}.json", document, format=FORMAT)
+    return found["clean_accuracy"], found["robust_accuracy"]
+
+
+def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:
+    """The shape of a data set's images and the number of its classes, from disk only where it has no known name."""
+    source = find_source(str(dataset))
+    if source is not None:
+        return source.shape, source.n_classes
+    data = load(dataset)
+    return data.shape, len(data.classes)

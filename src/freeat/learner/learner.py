@@ -1,0 +1,199 @@
+"""The classifier f_w with its optimizer: all that an algorithm needs of them, and nothing of ours besides."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from freeat.arguments import check_batch, check_model, check_optimizer
+from freeat.compute.freezing import Mode, frozen, lent
+from freeat.compute.precision import Precision
+from freeat.errors import InputError
+from freeat.learner.averaging import WeightAverage
+from freeat.learner.distributed import ALONE, World
+from freeat.learner.schedules import Clock, Schedule
+from freeat.rng import StepCoins
+
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
+
+
+@dataclass
+class Passes:
+    """Images sent through the network: with their backward pass, and forward only."""
+
+    gradient: int = 0
+    forward: int = 0
+
+    def over(self, world: World, device: torch.device) -> "Passes":
+        """Those of all processes together."""
+        gradient, forward = world.sum(torch.tensor([self.gradient, self.forward], device=device)).tolist()
+        return Passes(gradient=gradient, forward=forward)
+
+
+class Learner:
+    """A model that an algorithm trains: forward, gradients, descent.
+
+    ``Learner(model, optimizer)`` is all that a loop of your own needs. The rest are parts the training of
+    this library composes: a budget of ``total_updates``, a learning-rate ``schedule``, a ``precision``, a
+    ``micro_batch`` for small memories, the ``world`` of processes, a weight ``average``. Where a framework owns
+    the forward or the backward pass (Accelerate, Lightning), ``forward`` and ``backward`` are its functions; one
+    that scales the loss for fp16 scales δ's gradient too, of which the algorithms use the direction only.
+
+    Losses are averaged over the batch (the global one, across processes) and summed over a stack of models.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        seed: int = 0,
+        total_updates: int | None = None,
+        schedule: Schedule | None = None,
+        precision: Precision | None = None,
+        micro_batch: int | None = None,
+        world: World = ALONE,
+        average: WeightAverage | None = None,
+        forward: Callable[[Tensor], Tensor] | None = None,
+        backward: Callable[[Tensor], object] | None = None,
+    ) -> None:
+        check_model(model)
+        check_optimizer(optimizer)
+        if micro_batch is not None and micro_batch < 1:
+            raise InputError(f"micro-batch {micro_batch} must be at least 1 image")
+        self.model = model
+        self.optimizer = optimizer
+        self.seed = seed
+        self.total_updates = total_updates
+        self.schedule = schedule
+        self.precision = precision or Precision("fp32", next(model.parameters()).device)
+        self.micro_batch = micro_batch
+        self.world = world
+        self.average = average
+        self.updates = 0
+        self.batches = 0
+        self.passes = Passes()
+        self.carried: Tensor | None = None
+        self._forward = forward or model
+        self._backpropagate = backward or Tensor.backward
+        self._expected: tuple[int, int] | None = None
+        self._global_batch: int | None = None
+
+    @property
+    def updates_left(self) -> int:
+        """Weight updates until the budget T is spent."""
+        return sys.maxsize if self.total_updates is None else self.total_updates - self.updates
+
+    @property
+    def progress(self) -> float:
+        """The part of the budget T that is spent, in [0, 1]."""
+        return 0.0 if self.total_updates is None else self.updates / self.total_updates
+
+    def expect(self, total: int, first: int) -> None:
+        """Say that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
+        self._expected = (total, first)
+
+    def place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch where the model is, for data that live elsewhere."""
+        device = self.precision.device
+        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
+    def begin(self, x: Tensor, box: tuple[float, float] | None = None) -> StepCoins:
+        """Begin with the batch x, whose pixels lie in ``box``: count it, and return the coins of its step."""
+        if self.updates_left <= 0:
+            raise InputError(
+                f"the budget of {self.total_updates} weight updates is spent: no step is left to take"
+            )
+        if self._expected is None:
+            check_batch(x, box if self.batches == 0 else None)  # a look waits for the device: one is enough
+        b = x.shape[-4]
+        total, first = self._expected or (b, 0)
+        if not 0 <= first <= first + b <= total:
+            raise InputError(
+                f"a batch of {b} images cannot be the rows from {first} of the {total} images expected: "
+                f"call expect(total, first) before each step, with the size of the whole batch"
+            )
+        self.batches += 1
+        self._expected, self._global_batch = None, total
+        self._forget_gradients()
+        return StepCoins(self.seed, (self.batches,), total, first)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """f_w(x), in fp32 or wider."""
+        images = x.shape[:-3].numel()
+        if torch.is_grad_enabled():
+            self.passes.gradient += images
+        else:
+            self.passes.forward += images
+        return self.precision.run(self._forward, x)
+
+    def attacking(self, mode: Mode) -> AbstractContextManager[None]:
+        """w is frozen, so that gradients are computed for δ only, and the network is in ``mode``."""
+        own = self._forward is self.model  # what a compiled network has seen of the layers must not change
+        return lent(self.model) if own and mode == "eval" else frozen(self.model, mode)
+
+    def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""
+        return self._backward(h, delta, x, y, wants_delta=False)[0]
+
+    def both_gradients(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """g_w as above and g_δ = [∇_δ h(w, δ_j; x_j, y_j)]_j from one backward pass; returns losses and g_δ."""
+        return self._backward(h, delta, x, y, wants_delta=True)
+
+    def in_parts(
+        self, attack: Callable[[StepCoins, Tensor, Tensor], Tensor], coins: StepCoins, x: Tensor, y: Tensor
+    ) -> Tensor:
+        """The perturbations of the whole batch, attacked one micro-batch at a time."""
+        parts = [
+            attack(coins.from_row(rows.start), x[..., rows, :, :, :], y[..., rows])
+            for rows in self._micro_batches(x)
+        ]
+        return _joined(parts, -4, torch.zeros_like(x))
+
+    def descend(self) -> None:
+        """w ← w − α_w g_w, by the optimizer; the gradients are then gone."""
+        self.world.sum_gradients(self.model.parameters())
+        if self.schedule is not None:
+            clock = Clock(update=self.updates, batch=self.batches, total=self.total_updates or 0)
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.schedule(clock)
+        self.precision.apply(self.optimizer)
+        self._forget_gradients()
+        self.updates += 1
+        if self.average is not None:
+            self.average.update(self.model)
+
+    def _backward(
+        self, h: Loss, delta: Tensor, x: Tensor, y: Tensor, *, wants_delta: bool
+    ) -> tuple[Tensor, Tensor]:
+        b = x.shape[-4] if self._global_batch is None else self._global_batch
+        losses: list[Tensor] = []
+        grads: list[Tensor] = []
+        for rows in self._micro_batches(x):
+            part = delta[..., rows, :, :, :].detach().requires_grad_(wants_delta)
+            values = h(part, x[..., rows, :, :, :], y[..., rows])
+            self._backpropagate(values.sum() / b)
+            losses.append(values.detach())
+            if part.grad is not None:
+                grads.append(part.grad * b)
+        return _joined(losses, -1, x.new_zeros(y.shape)), _joined(grads, -4, torch.zeros_like(x))
+
+    def _forget_gradients(self) -> None:
+        self.model.zero_grad(set_to_none=True)  # also of weights that the optimizer does not hold
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def _micro_batches(self, x: Tensor) -> Iterator[slice]:
+        size = x.shape[-4]
+        part = self.micro_batch or size
+        for first in range(0, size, max(part, 1)):
+            yield slice(first, min(first + part, size))
+
+
+def _joined(parts: list[Tensor], dim: int, empty: Tensor) -> Tensor:
+    """The parts as one tensor; ``empty`` where a process has no images of a batch."""
+    if not parts:
+        return empty
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)

@@ -1,0 +1,1 @@
+"""Specs, run folders and stored results; how a spec becomes objects and a stored model a module."""

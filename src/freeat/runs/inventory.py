@@ -1,0 +1,141 @@
+"""The runs below a folder: which there are, how far each is, and removing them."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from freeat.algorithms.registry import parse_algorithm
+from freeat.errors import InputError, unknown_name
+from freeat.files.locks import check_free, is_held, leased
+from freeat.runs.folder import RunFolder
+from freeat.runs.spec import TrainSpec
+
+Status = Literal["finished", "running", "stopped", "damaged"]
+STATUSES: tuple[Status, ...] = ("finished", "running", "stopped", "damaged")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """A run as it was found: its name below the store, what it is, and how far. A damaged one has no spec."""
+
+    key: str
+    folder: RunFolder
+    status: Status
+    spec: TrainSpec | None
+    update: int = 0
+    updates: int = 0
+    result: dict[str, Any] | None = None
+    trouble: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        """What a list of runs says of it."""
+        named = ("data", "model", "norm", "eps", "algorithm", "seed", "train_size")
+        spec = {name: getattr(self.spec, name) for name in named} if self.spec else {}
+        row = {"run": self.key, "folder": str(self.folder.path), "status": self.status, **spec}
+        row |= {"update": self.update, "updates": self.updates, "bytes": size_of(self.folder.path)}
+        if self.result is not None:
+            row |= {
+                "robust_train": self.result["train"]["robust_accuracy"],
+                "robust_test": self.result["test"]["robust_accuracy"],
+                "robust_gap": self.result["gap"]["value"],
+                "clean_test": self.result["test"]["clean_accuracy"],
+                "seconds": self.result["seconds"],
+            }
+        return row | ({"trouble": self.trouble} if self.trouble else {})
+
+
+def runs_in(store: Path) -> Iterator[StoredRun]:
+    """Every run below a folder, by name; hidden folders and the insides of runs are not searched."""
+    if not store.is_dir():
+        raise InputError(f"--store {store}: no such folder")
+    for path, folders, files in os.walk(store):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        if "run.json" in files:
+            folders.clear()
+            yield look_at(Path(path), store)
+
+
+def look_at(path: Path, store: Path) -> StoredRun:
+    """One run, as it is now."""
+    folder = RunFolder(path)
+    key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
+    try:
+        spec, result = folder.spec, folder.result
+        updates = int(folder.description["updates"])
+    except InputError as error:
+        return StoredRun(key=key, folder=folder, status="damaged", spec=None, trouble=str(error))
+    if result is not None:
+        status: Status = "finished"
+    else:
+        status = "running" if is_held(path) else "stopped"
+    update = result["update"] if result else folder.checkpoints.latest_update or 0
+    return StoredRun(
+        key=key, folder=folder, status=status, spec=spec, update=update, updates=updates, result=result
+    )
+
+
+def matching(
+    runs: Iterator[StoredRun],
+    *,
+    data: str | None = None,
+    norm: str | None = None,
+    algorithm: str | None = None,
+    seed: int | None = None,
+    status: str | None = None,
+) -> Iterator[StoredRun]:
+    """Those that are as asked; what is None may be anything."""
+    if status is not None and status not in STATUSES:
+        raise unknown_name("status", status, STATUSES)
+    wanted = {
+        "data": data,
+        "norm": norm.lower() if norm else None,
+        "algorithm": str(parse_algorithm(algorithm)) if algorithm else None,
+        "seed": seed,
+    }
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    for run in runs:
+        if status is not None and run.status != status:
+            continue
+        if all(run.spec is not None and getattr(run.spec, name) == value for name, value in asked.items()):
+            yield run
+
+
+def find_run(store: Path, name: str) -> StoredRun:
+    """The run of that name: its folder, its name in the list, or the beginning of its last part."""
+    if RunFolder(Path(name)).exists:
+        return look_at(Path(name), store)
+    found = list(runs_in(store))
+    exact = [run for run in found if run.key == name]
+    similar = exact or [run for run in found if Path(run.key).name.startswith(name) and name]
+    if not similar:
+        raise InputError(
+            f"no run {name!r} among the {len(found)} below {store}: see `freeat runs`, or give another --store"
+        )
+    if len(similar) > 1:
+        names = ", ".join(run.key for run in similar[:4])
+        raise InputError(
+            f"run {name!r} may be any of {names}{', …' * (len(similar) > 4)}: write more of its name"
+        )
+    return similar[0]
+
+
+def delete_run(run: StoredRun) -> None:
+    """Remove a run's folder; one that is running is refused."""
+    check_free(run.folder.path)
+    with leased(run.folder.path):
+        shutil.rmtree(run.folder.path)
+
+
+def size_of(folder: Path) -> int:
+    """Bytes of the files in a folder; one that vanishes meanwhile counts nothing."""
+    total = 0
+    for path, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += (Path(path) / name).stat().st_size
+            except FileNotFoundError:
+                continue
+    return total

@@ -1,0 +1,259 @@
+"""What determines a run, as frozen values with one-word settings: the same in YAML, on the command line, in Python.
+
+``TrainSpec`` is what determines the weights; its hash is the run's identity. ``EvalSpec`` says how the model is
+judged while it trains and at the end; it changes no weight.
+"""
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Self
+
+from freeat.errors import InputError, unknown_name
+from freeat.units import parse_finite, parse_radius, parse_whole
+
+SEMANTICS = 2
+"""Raised whenever the same spec would give other numbers."""
+
+DEFAULT_EPOCHS = 30.0
+"""How long a run is where neither epochs nor updates are given."""
+
+
+def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None) -> Any:
+    return field(default=default, metadata={"help": help, "parse": parse})
+
+
+class _Words:
+    """Reading, writing and identifying a spec; shared by the two kinds."""
+
+    @classmethod
+    def settings(cls) -> dict[str, Field[Any]]:
+        """The settings by name, with their default, help text and parser."""
+        return {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
+
+    @classmethod
+    def of(cls, words: Mapping[str, Any]) -> Self:
+        """From settings as people write them: fractions, numbers as text; unknown ones are refused."""
+        known = cls.settings()
+        hints = typing.get_type_hints(cls)
+        values = {}
+        for name, value in words.items():
+            if name not in known:
+                raise unknown_name("setting", name, known)
+            parse = known[name].metadata.get("parse")
+            try:
+                values[name] = parse(value) if parse and value is not None else _coerced(value, hints[name])
+            except InputError as error:
+                raise InputError(f"{name}: {error}") from None
+        return cls(**values)
+
+    def words(self) -> dict[str, Any]:
+        """The settings that differ from their defaults."""
+        return {
+            name: getattr(self, name)
+            for name, f in self.settings().items()
+            if f.default is MISSING or getattr(self, name) != f.default
+        }
+
+    def _hold(self, rules: Iterable[tuple[str, bool, str]]) -> None:
+        """Refuse the first setting whose rule does not hold."""
+        for name, holds, rule in rules:
+            if not holds:
+                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} {rule}")
+
+    def replaced(self, **changes: Any) -> Self:
+        """The same spec with other settings."""
+        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSpec(_Words):
+    """Everything that determines the weights of a trained model."""
+
+    data: str = _setting(
+        "digits",
+        "data set by name (see `freeat data list`), or an .npz file, image folder, or 🤗 parquet or arrow files",
+    )
+    train_size: int | None = _setting(None, "train on a nested random subset of this many images")
+    validation: float = _setting(0.0, "hold out this part of the training images (a fraction or a count)")
+    augment: str = _setting(
+        "auto", "auto, none, crop, flip or crop-flip; auto is what the data set is used to"
+    )
+    image_size: int | None = _setting(None, "side that images of a folder are resized to")
+    model: str = _setting("resnet18", "network by name (see `freeat models`), or package.module:factory")
+    model_args: Mapping[str, Any] | None = _setting(None, "arguments of a factory, as JSON or key=value,…")
+    normalize: str | None = _setting(
+        None, "normalization put in front of the model: a data set's, or mean=…;std=…"
+    )
+    init_from: str | None = _setting(None, "begin with the weights of this run folder or .safetensors file")
+    algorithm: str = _setting(
+        "free-4", "training algorithm (see `freeat algorithms`), e.g. vanilla-10, free-trades-4"
+    )
+    norm: str = _setting("linf", "norm of the perturbations: l2 or linf")
+    eps: float = _setting(8 / 255, "radius of the perturbations in input units, e.g. 8/255", parse_radius)
+    alpha: float | None = _setting(
+        None, "step of the training attack; default by algorithm and norm", parse_radius
+    )
+    start: str | None = _setting(None, "start of the training attack: uniform, radius, gaussian or zero")
+    box: bool = _setting(True, "keep perturbed images in [0, 1]")
+    coefficient: float | None = _setting(
+        None, "λ of TRADES (1/6), weight of ALP (0.5) or MART (5)", parse_radius
+    )
+    tau: int = _setting(3, "Friendly: steps after an image is misclassified")
+    omega: float = _setting(0.0, "Friendly: noise added to each attack step")
+    carry: bool = _setting(False, "Free: keep δ from batch to batch instead of drawing it anew")
+    warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
+    epochs: float | None = _setting(
+        None,
+        f"passes over the images at one update per batch; T = epochs·⌈n/b⌉ updates  [default: {DEFAULT_EPOCHS:g}]",
+    )
+    updates: int | None = _setting(None, "weight updates T, instead of --epochs")
+    batch_size: int = _setting(128, "images per batch")
+    sampling: str = _setting("epochs", "epochs (shuffled passes) or independent (each batch drawn anew)")
+    optimizer: str = _setting("sgd", "sgd or adamw")
+    lr: float = _setting(0.1, "learning rate; for the vanishing schedule, the theorems' c")
+    schedule: str = _setting(
+        "piecewise", "piecewise (÷10 at T/2, 3T/4), constant, cyclic, vanishing (c/t, c/(mt))"
+    )
+    momentum: float = _setting(0.9, "momentum of SGD")
+    weight_decay: float = _setting(2e-4, "weight decay")
+    ema: float | None = _setting(
+        None, "also keep an exponential average of the weights with this decay, e.g. 0.999"
+    )
+    micro_batch: int | None = _setting(
+        None, "compute a batch's gradients this many images at a time, to save memory"
+    )
+    seed: int = _setting(0, "seed of every random draw")
+    precision: str = _setting("fp32", "fp32, bf16, fp16, or auto (bf16 where the hardware has it)")
+    threads: int | None = _setting(None, "CPU threads of the run; another number gives other bits")
+    deterministic: bool = _setting(
+        True, "same bits every time (--deterministic), or whatever is fastest (--fast)"
+    )
+    compile: bool = _setting(False, "compile the network with torch.compile")
+
+    def __post_init__(self) -> None:
+        from freeat.algorithms.registry import parse_algorithm
+        from freeat.threat import NORMS, STARTS
+
+        object.__setattr__(self, "algorithm", str(parse_algorithm(self.algorithm)))
+        object.__setattr__(self, "norm", self.norm.lower())
+        if self.norm not in NORMS:
+            raise unknown_name("norm", self.norm, NORMS)
+        if self.start is not None and self.start not in STARTS:
+            raise unknown_name("start", self.start, STARTS)
+        object.__setattr__(self, "data", str(self.data))
+        self._check_ranges()
+
+    def _check_ranges(self) -> None:
+        if self.epochs is not None and self.updates is not None:
+            raise InputError(f"both --epochs {self.epochs:g} and --updates {self.updates} given: choose one")
+        rules: list[tuple[str, bool, str]] = [
+            ("eps", self.eps > 0, "must be positive; to train without an adversary use --algorithm erm"),
+            ("epochs", self.epochs is None or self.epochs > 0, "must be positive"),
+            ("updates", self.updates is None or self.updates >= 1, "must be at least 1"),
+            ("batch_size", self.batch_size >= 1, "must be at least 1"),
+            ("train_size", self.train_size is None or self.train_size >= 2, "must be at least 2"),
+            ("data", bool(self.data.strip()), "must name a data set, an .npz file or a folder"),
+            (
+                "validation",
+                0 <= self.validation < 1 or self.validation == int(self.validation),
+                "must be a fraction such as 0.1, or a whole number of images",
+            ),
+            ("warmup", 0 <= self.warmup <= 1, "is a part of the training, between 0 and 1"),
+            ("lr", self.lr > 0, "must be positive"),
+            ("momentum", 0 <= self.momentum < 1, "must lie in [0, 1)"),
+            ("weight_decay", self.weight_decay >= 0, "must not be negative"),
+            ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
+            ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
+        ]
+        self._hold(rules)
+
+    @property
+    def canonical(self) -> str:
+        """The settings that differ from their defaults, as JSON with sorted keys and exact floats."""
+        return json.dumps({"semantics": SEMANTICS, **self.words()}, sort_keys=True)
+
+    @property
+    def identity(self) -> str:
+        """The hash that names the run."""
+        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalSpec(_Words):
+    """How a model is judged: while it trains, and at the end."""
+
+    attack: str = _setting("pgd-10", "attack that measures robust accuracy, e.g. pgd-10, pgd-20")
+    eval_eps: float | None = _setting(
+        None, "radius it is judged at; default: the training radius", parse_radius
+    )
+    eval_alpha: float | None = _setting(
+        None, "step of that attack; default a quarter of its radius", parse_radius
+    )
+    verdict: str = _setting("worst", "judge every iterate (worst) or the last one only, as the paper (last)")
+    eval_every: int | None = _setting(
+        None, "evaluate every so many updates; default: as 15 % of the passes allow"
+    )
+    eval_size: int | None = _setting(None, "images of each split used while training; default as above")
+    final_size: int | None = _setting(None, "images of each split in the final evaluation; default: all")
+
+    def __post_init__(self) -> None:
+        counts = ("eval_every", "eval_size", "final_size")
+        self._hold(
+            (name, getattr(self, name) is None or getattr(self, name) >= 1, "must be at least 1")
+            for name in counts
+        )
+        self._hold(
+            [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
+        )
+
+    def asked(self, words: Mapping[str, Any]) -> "EvalSpec":
+        """This one with other settings, as people write them; a step of another radius does not carry over."""
+        own = self.words()
+        if "eval_eps" in words:
+            own.pop("eval_alpha", None)
+        return EvalSpec.of({**own, **words})
+
+
+def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
+    """Both specs from one flat set of settings; Friendly's step follows the radius it is judged at."""
+    of_train, of_eval = TrainSpec.settings(), EvalSpec.settings()
+    for name in words:
+        if name not in of_train and name not in of_eval:
+            raise unknown_name("setting", name, [*of_train, *of_eval])
+    evaluation = EvalSpec.of({name: value for name, value in words.items() if name in of_eval})
+    training = TrainSpec.of({name: value for name, value in words.items() if name in of_train})
+    if (
+        training.algorithm.startswith("friendly")
+        and training.alpha is None
+        and evaluation.eval_eps is not None
+    ):
+        training = training.replaced(alpha=evaluation.eval_eps / 4)
+    return training, evaluation
+
+
+def _coerced(value: Any, hint: Any) -> Any:
+    """A value as the type of its setting; YAML and the command line give text or numbers."""
+    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if value is None and type(None) in options:
+        return None
+    kind = next(option for option in options if option is not type(None))
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int and not isinstance(value, bool):
+        return parse_whole(value)
+    if kind is float and not isinstance(value, bool):
+        return parse_finite(value)
+    if kind is str and isinstance(value, str | int | float | Path):
+        return str(value)
+    if typing.get_origin(kind) is Mapping and isinstance(value, Mapping):
+        return dict(value)
+    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(
+        kind, "key: value pairs"
+    )
+    raise InputError(f"{value!r} must be {wanted}")

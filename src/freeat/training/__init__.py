@@ -1,0 +1,1 @@
+"""The training loop, and the trainer around it: evaluations, checkpoints, guards, callbacks."""

@@ -1,0 +1,120 @@
+"""The training loop, and the meter that reads it."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.data import Augmentation, Images
+from freeat.data.batches import Batches
+from freeat.evaluation.gradient_norms import GradientNorms
+from freeat.learner import Learner
+from freeat.learner.distributed import ALONE, World
+from freeat.rng import StepCoins, layer_coins, stream_key
+
+
+def train(
+    learner: Learner,
+    algorithm: Algorithm,
+    images: Images,
+    batches: Batches,
+    augment: Augmentation | None = None,
+) -> Iterator[StepRecord]:
+    """Train until the budget of weight updates is spent, a batch at a time; resumes wherever the learner is."""
+    learner.model.train()
+    while learner.updates_left > 0:
+        t = learner.batches + 1
+        rows = batches(t)
+        mine = learner.world.share(len(rows))
+        coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
+        x, y = learner.place(*images.batch(rows[mine], augment, coins))
+        learner.expect(len(rows), mine.start)
+        with layer_coins(x.device, stream_key(learner.seed, "layers", t, learner.world.rank)):
+            record = algorithm.step(learner, x, y)
+        # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
+        learner.world.average_buffers(learner.model)
+        if learner.average is not None:
+            learner.world.average_buffers(learner.average.model)
+        yield record
+
+
+class Diverged(RuntimeError):
+    """Something in the training is not a finite number any more."""
+
+    def __init__(self, what: str, kept: str = "") -> None:
+        remedy = "lower --lr, warm ε up with --warmup, or use --precision fp32"
+        super().__init__("; ".join([f"{what}: {remedy}", *([kept] if kept else [])]))
+        self.what = what
+
+
+def check_losses(record: dict[str, Any]) -> None:
+    """Refuse an evaluation whose losses are not finite: after the last update nothing else would notice."""
+    for name, split in record.items():
+        if isinstance(split, dict) and not math.isfinite(split.get("robust_loss", 0.0)):
+            raise Diverged(f"the robust loss on {name} became {split['robust_loss']}")
+
+
+def check_weights(model: nn.Module) -> None:
+    """Refuse weights that overflowed: the loss of the next batch would be the first to show it."""
+    for name, value in model.state_dict().items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise Diverged(f"the weights {name!r} are not finite any more")
+
+
+@dataclass
+class Meter:
+    """What happened since the last record: the mean training loss and the gradient norms.
+
+    Numbers stay on the device until they are asked for. Every process adds the losses of its own rows; what is
+    reported is of the global batch.
+    """
+
+    world: World = ALONE
+    batches: int = 0
+    total: float = 0.0
+    norms: GradientNorms = field(default_factory=GradientNorms)
+    latest: float | None = None
+    _sums: list[Tensor] = field(default_factory=list)
+    _sizes: list[int] = field(default_factory=list)
+    _norms: list[Tensor] = field(default_factory=list)
+
+    def add(self, record: StepRecord, batch_size: int) -> None:
+        """Note a step on a global batch of that size."""
+        self._sums.append(record.losses.sum())
+        self._sizes.append(batch_size)
+        if record.g_norms is not None:
+            self._norms.append(record.g_norms.flatten())
+
+    def settle(self) -> None:
+        """Fetch what is pending, and stop a run whose loss is no longer finite."""
+        if not self._sums:
+            return
+        sums = self.world.sum(torch.stack(self._sums)).tolist()
+        for loss, size in zip(sums, self._sizes, strict=True):
+            if not math.isfinite(loss):
+                raise Diverged(f"the training loss became {loss}")
+            self.latest = loss / size
+            self.total += self.latest
+            self.batches += 1
+        if self._norms:
+            self.norms.add(self.world.concatenate(torch.cat(self._norms).cpu()))
+        self._sums, self._sizes, self._norms = [], [], []
+
+    def take(self) -> dict[str, Any]:
+        """The means since the last call."""
+        self.settle()
+        mean = self.total / self.batches if self.batches else None
+        self.batches, self.total = 0, 0.0
+        return {"training_loss": mean, "gradient_norms": self.norms.take()}
+
+    def state(self) -> dict[str, Any]:
+        self.settle()
+        return {"batches": self.batches, "total": self.total, "norms": self.norms.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.batches, self.total = state["batches"], state["total"]
+        self.norms = GradientNorms.from_state(state["norms"])

@@ -1,0 +1,180 @@
+"""A run's records in TensorBoard or Weights & Biases: the history in another place, each record once.
+
+What is logged is what the run's folder keeps, so a run that is resumed, or tracked only later, has the same log.
+"""
+
+import secrets
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from freeat.errors import InputError, unknown_name
+from freeat.extras import need
+from freeat.files.documents import read_json, write_json
+from freeat.runs.folder import Record, RunFolder
+from freeat.training.callbacks import Watcher
+
+FORMAT = 1
+SPLITS = ("train", "train_augmented", "test", "validation")
+
+
+class Log(Protocol):
+    """Somewhere numbers are kept by name and weight update."""
+
+    last: int
+    """The last update that is in it already; -1 where it is empty."""
+
+    def write(self, update: int, values: dict[str, float]) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TensorBoardLog:
+    """Event files in ``tensorboard`` of the run's folder, written anew from the history by every session."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self.last = -1
+        tensorboard = need("tensorboardX", extra="tensorboard", what="--track tensorboard")
+        home = folder.path / "tensorboard"
+        shutil.rmtree(home, ignore_errors=True)
+        self._writer = tensorboard.SummaryWriter(str(home))
+
+    def write(self, update: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, update)
+        self._writer.flush()
+        self.last = update
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class WandbLog:
+    """A run of Weights & Biases. What was sent is noted in ``wandb.json`` of the run's folder, as it knows no undoing.
+
+    Project, entity and mode (``WANDB_MODE=offline``) are those of its own environment variables.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._wandb: Any = need("wandb", extra="wandb", what="--track wandb")
+        self._note = folder.path / "wandb.json"
+        found = read_json(self._note, format=FORMAT) if self._note.is_file() else None
+        self.id: str = found["id"] if found else secrets.token_hex(4)
+        self.last: int = found["last"] if found else -1
+        try:
+            self._run = self._wandb.init(
+                id=self.id,
+                resume="allow",
+                name=folder.path.resolve().name,
+                dir=str(folder.path),
+                config=folder.description["resolved"],
+                settings=self._wandb.Settings(console="off", silent=True),
+            )
+        except self._wandb.Error as error:
+            raise InputError(
+                f"wandb does not begin ({error}): run `wandb login`, or set WANDB_MODE=offline and run the same "
+                "command again to go on"
+            ) from None
+
+    def write(self, update: int, values: dict[str, float]) -> None:
+        self._run.log(values, step=update)
+        self.last = update
+        write_json(self._note, {"id": self.id, "last": update}, format=FORMAT)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+LOGS: dict[str, tuple[str, Callable[[RunFolder], Log]]] = {
+    "tensorboard": ("tensorboardX", TensorBoardLog),
+    "wandb": ("wandb", WandbLog),
+}
+
+
+class Tracking:
+    """Watches one run, and brings the logs up to its history."""
+
+    def __init__(self, kinds: Sequence[str], folder: RunFolder) -> None:
+        for kind in kinds:
+            if kind not in LOGS:
+                raise unknown_name("tracker", kind, LOGS)
+            need(LOGS[kind][0], extra=kind, what=f"--track {kind}")
+        self.kinds, self.folder = kinds, folder
+        self._logs: list[Log] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for log in self._logs or ():
+            log.close()
+
+    def step(self, update: int, total: int, loss: float | None) -> None:
+        self._opened()  # now rather than at the first record: a tracker that cannot be reached is told early
+
+    def record(self, record: Record) -> None:
+        self.catch_up()
+
+    def catch_up(self) -> None:
+        """Log every record of the history that is not in the logs yet."""
+        history = list(self.folder.history())
+        batch = self.folder.spec.batch_size
+        for log in self._opened():
+            for before, record in pairwise([None, *history]):
+                assert record is not None
+                if record["update"] > log.last:
+                    log.write(record["update"], scalars(record, before, batch))
+
+    def _opened(self) -> list[Log]:
+        if self._logs is None:
+            self._logs = [LOGS[kind][1](self.folder) for kind in self.kinds]
+        return self._logs
+
+
+class Together:
+    """Watchers who look on together."""
+
+    def __init__(self, *watchers: Watcher) -> None:
+        self.watchers = watchers
+
+    def step(self, update: int, total: int, loss: float | None) -> None:
+        for watcher in self.watchers:
+            watcher.step(update, total, loss)
+
+    def record(self, record: Record) -> None:
+        for watcher in self.watchers:
+            watcher.record(record)
+
+
+def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str, float]:
+    """A record's numbers by the names they are looked for under.
+
+    ``throughput`` is in images per second since the record ``before``, judging included.
+    """
+    updates, seconds = record["update"], record["seconds"]
+    if before is not None:
+        updates, seconds = updates - before["update"], seconds - before["seconds"]
+    values = {
+        "loss": record["training_loss"],
+        "lr": record["lr"],
+        "epoch": record["epoch"],
+        "passes": record["gradient_passes"],
+        "throughput": updates * batch_size / seconds if seconds > 0 else None,
+        **_accuracies(record),
+        **{f"ema/{name}": value for name, value in _accuracies(record.get("ema", {})).items()},
+    }
+    return {name: float(value) for name, value in values.items() if value is not None}
+
+
+def _accuracies(judged: dict[str, Any]) -> dict[str, float]:
+    found: dict[str, float] = {name: judged[name]["value"] for name in ("gap", "clean_gap") if name in judged}
+    for split in SPLITS:
+        if split in judged:
+            for kind in ("robust", "clean"):
+                found[f"{kind}/{split}"] = judged[split][f"{kind}_accuracy"]
+                found[f"{kind}_loss/{split}"] = judged[split][f"{kind}_loss"]
+    return found

@@ -1,0 +1,250 @@
+"""Training with judgement: the loop, its evaluations, checkpoints and guards."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import nn
+
+from freeat.algorithms.step import Algorithm
+from freeat.data import Augmentation
+from freeat.data.batches import Batches
+from freeat.errors import InputError
+from freeat.evaluation.evaluator import Judge, Plan, make_plan, spent, work
+from freeat.evaluation.overfitting import CollapseRule
+from freeat.learner import Learner, Passes
+from freeat.runs.folder import Record, RunFolder
+from freeat.training.callbacks import Nobody, Watcher
+from freeat.training.loop import Meter, check_losses, check_weights, train
+from freeat.training.memory import memory_remedy, out_of_memory
+from freeat.training.snapshot import restore_snapshot, take_snapshot
+
+log = logging.getLogger(__name__)
+
+OnCollapse = Literal["warn", "stop"]
+SETTLE_EVERY = 20
+"""Batches between two looks at the loss where a look means waiting for the device or for other processes."""
+
+
+class Stopped(RuntimeError):
+    """The run was asked to stop and has saved where it is."""
+
+
+@dataclass(kw_only=True)
+class Fit:
+    """One model in training: what trains it, what judges it, where it is kept, and how far it is."""
+
+    learner: Learner
+    algorithm: Algorithm
+    batches: Batches
+    judge: Judge
+    augment: Augmentation | None = None
+    eval_every: int | None = None
+    eval_size: int | None = None
+    final_size: int | None = None
+    folder: RunFolder | None = None
+    checkpoint_every: float = 60.0
+    on_collapse: OnCollapse = "warn"
+    watcher: Watcher = field(default_factory=Nobody)
+    should_stop: Callable[[], bool] = lambda: False
+    may_write: Callable[[], None] = lambda: None
+
+    plan: Plan | None = None
+    meter: Meter = field(default_factory=Meter)
+    history: list[Record] = field(default_factory=list)
+    best_robust: float = 0.0
+    best_validation: float = -1.0
+    evaluation_work: float = 0.0
+    seconds_before: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.meter.world = self.learner.world
+        self._began = time.monotonic()
+        self._saved = time.monotonic()
+
+    def run(self) -> Record:
+        """Train to the end and judge the result; goes on from the newest checkpoint if there is one."""
+        self._resume()
+        learner, total = self.learner, self.learner.total_updates or 0
+        try:
+            for record in train(learner, self.algorithm, self.judge.train, self.batches, self.augment):
+                self.meter.add(record, len(self.batches(learner.batches)))
+                if self._looks_now():
+                    self.meter.settle()
+                    if learner.world.leads:
+                        self.watcher.step(learner.updates, total, self.meter.latest)
+                self.plan = self.plan or self._make_plan()
+                if self._evaluation_due():
+                    self._evaluate()
+                self._checkpoint_if_due()
+        except RuntimeError as error:
+            if not out_of_memory(error):
+                raise
+            raise InputError(memory_remedy(learner, self.judge.train, self.batches.size)) from error
+        return self._finish()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent on this run, also before it was interrupted."""
+        return self.seconds_before + time.monotonic() - self._began
+
+    def _looks_now(self) -> bool:
+        near = self.learner.precision.device.type == "cpu" and self.learner.world.size == 1
+        return near or self.learner.batches % SETTLE_EVERY == 0
+
+    def _make_plan(self) -> Plan:
+        """After the first batch: what a batch costs is then known."""
+        learner = self.learner
+        total = learner.total_updates or 0
+        per_image = work(self._passes()) / learner.updates / len(self.batches(1))
+        return make_plan(
+            training_work=per_image * self.batches.mean_size * total,
+            work_per_image=self.judge.work_per_image(models=1 if learner.average is None else 2),
+            updates=total,
+            every=self.eval_every,
+            size=self.eval_size,
+            largest=max(len(self.judge.train), len(self.judge.test)),
+        )
+
+    def _passes(self) -> Passes:
+        return self.learner.passes.over(self.learner.world, self.learner.precision.device)
+
+    def _evaluation_due(self) -> bool:
+        """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
+        assert self.plan is not None
+        every, learner = self.plan.every, self.learner
+        if every is None or learner.updates_left <= 0:
+            return False
+        done = sum(1 for record in self.history if record["kind"] == "evaluation")
+        return learner.updates // every > done
+
+    def _evaluate(self, *, final: bool = False) -> Record:
+        size = self.final_size if final else self.plan.size if self.plan else None
+        learner, passes = self.learner, self._passes()
+        seen = {
+            "kind": "final" if final else "evaluation",
+            "update": learner.updates,
+            "batch": learner.batches,
+            "epoch": learner.batches / self.batches.per_epoch,
+            "equivalent_epoch": learner.updates / self.batches.per_epoch,
+            "lr": learner.optimizer.param_groups[0]["lr"],
+            "gradient_passes": passes.gradient,
+            "forward_passes": passes.forward,
+            **self.meter.take(),
+            **self.judge.record(learner.model, size),
+        }
+        check_losses(seen)
+        if self.judge.watches_collapse:
+            self._watch_collapse(seen, size)
+        if learner.average is not None:
+            seen["ema"] = self.judge.record(learner.average.model, size)
+        self.evaluation_work += 0 if final else spent(seen) + spent(seen.get("ema", {}))
+        seen["evaluation_share"] = self.evaluation_work / work(passes)
+        seen["seconds"] = self.seconds
+        self._keep_best(seen)
+        self._append(seen)
+        if seen.get("collapsed") and self.on_collapse == "stop" and not final:
+            self._checkpoint()
+            raise Stopped(f"stopped at update {learner.updates} because of a {seen['collapse']}")
+        return seen
+
+    def _watch_collapse(self, seen: Record, size: int | None) -> None:
+        rule = CollapseRule()
+        seen["one_step"] = self.judge.one_step(self.learner.model, size)
+        one_step, pgd = seen["one_step"]["robust_accuracy"], seen["train"]["robust_accuracy"]
+        seen["collapsed"] = rule.collapsed(one_step, pgd, self.best_robust)
+        if seen["collapsed"]:
+            seen["collapse"] = rule.sentence(one_step, pgd, self.best_robust)
+            log.warning("update %d: %s", self.learner.updates, seen["collapse"])
+        self.best_robust = max(self.best_robust, pgd)
+
+    def _keep_best(self, seen: Record) -> None:
+        """The best weights on the validation split, where one was asked for; never chosen on the test set."""
+        if "validation" not in seen or seen["validation"]["robust_accuracy"] <= self.best_validation:
+            return
+        self.best_validation = seen["validation"]["robust_accuracy"]
+        seen["best"] = True
+        self._publish("best", self.learner.model)
+
+    def _append(self, seen: Record) -> None:
+        self.history.append(seen)
+        if folder := self._writable():
+            folder.append(seen)
+        if self.learner.world.leads:
+            self.watcher.record(seen)
+
+    def _writable(self) -> RunFolder | None:
+        """The folder, where this process is the one that writes it and has not lost the right to."""
+        if self.folder is None or not self.learner.world.leads:
+            return None
+        self.may_write()
+        return self.folder
+
+    def _publish(self, name: str, model: nn.Module) -> None:
+        if folder := self._writable():
+            folder.publish_model(name, model.state_dict(), {"update": self.learner.updates})
+
+    def _checkpoint_if_due(self) -> None:
+        world = self.learner.world
+        stop = self.should_stop()
+        if world.size > 1:
+            if self.learner.batches % SETTLE_EVERY:
+                return
+            stop = world.any(stop)
+        due = world.any(time.monotonic() - self._saved >= self.checkpoint_every)
+        if stop or due:
+            self._checkpoint()
+        if stop:
+            where = f"; run the same command again to go on from {self.folder.path}" if self.folder else ""
+            raise Stopped(f"stopped at update {self.learner.updates} as asked{where}")
+
+    def _checkpoint(self) -> None:
+        # Both refuse what is not finite, so that the last good checkpoint stays.
+        meter = self.meter.state()
+        check_weights(self.learner.model)
+        passes = self._passes()
+        self._saved = time.monotonic()
+        if not (folder := self._writable()):
+            return
+        tensors, facts = take_snapshot(self.learner)
+        facts |= {
+            "gradient_passes": passes.gradient,
+            "forward_passes": passes.forward,
+            "meter": meter,
+            "plan": {"every": self.plan.every, "size": self.plan.size} if self.plan else None,
+            "history_bytes": folder.history_length,
+            "best_robust": self.best_robust,
+            "best_validation": self.best_validation,
+            "evaluation_work": self.evaluation_work,
+            "seconds": self.seconds,
+        }
+        folder.checkpoints.save(self.learner.updates, tensors, facts)
+
+    def _resume(self) -> None:
+        found = self.folder.checkpoints.newest() if self.folder else None
+        self.learner.world.wait()
+        if self.folder is None or found is None:
+            if folder := self._writable():
+                folder.truncate(0)
+            return
+        tensors, facts = found
+        restore_snapshot(self.learner, tensors, facts)
+        self.meter.restore(facts["meter"])
+        self.plan = Plan(**facts["plan"]) if facts["plan"] else None
+        self.best_robust, self.best_validation = facts["best_robust"], facts["best_validation"]
+        self.evaluation_work, self.seconds_before = facts["evaluation_work"], facts["seconds"]
+        if folder := self._writable():
+            folder.truncate(facts["history_bytes"])
+        self.learner.world.wait()
+        self.history = list(self.folder.history())
+        log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)
+
+    def _finish(self) -> Record:
+        self.meter.settle()
+        final = self._evaluate(final=True)
+        self._publish("model", self.learner.model)
+        if self.learner.average is not None:
+            self._publish("ema", self.learner.average.model)
+        return final

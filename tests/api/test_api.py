@@ -1,0 +1,114 @@
+"""The library in a few lines: what it returns, and what it refuses."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import freeat
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+
+class Spoilt(nn.Linear):
+    """Divides by what is zero."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.flatten(1)) / (x * 0).sum()
+
+
+def test_an_algorithm_by_name_is_the_algorithm() -> None:
+    ball = freeat.L2(0.3)
+    settings = {"updates": 8, "device": "cpu", "attack": freeat.Pgd(steps=2)}
+    torch.manual_seed(0)
+    named, made = net(), net()
+    made.load_state_dict(named.state_dict())
+    one = freeat.train(named, "digits", algorithm="free-2", ball=ball, **settings)
+    two = freeat.train(made, "digits", algorithm=freeat.Free(m=2, ball=ball), **settings)
+    assert all(torch.equal(p, q) for p, q in zip(named.parameters(), made.parameters(), strict=True))
+    assert one.gap == two.gap
+    assert one.result["update"] == 8
+
+
+def test_a_name_needs_a_ball() -> None:
+    with pytest.raises(freeat.InputError, match="needs a ball"):
+        freeat.train(net(), "digits", algorithm="free-4", updates=1)
+
+
+def test_erm_must_be_told_where_it_is_judged() -> None:
+    with pytest.raises(freeat.InputError, match="no ball of its own"):
+        freeat.train(net(), "digits", algorithm=freeat.Erm(), updates=1)
+
+
+def test_an_optimizer_of_another_model_is_refused() -> None:
+    model, other = net(), net()
+    with pytest.raises(freeat.InputError, match="no parameter of this model"):
+        freeat.train(
+            model,
+            "digits",
+            algorithm=freeat.Fast(ball=freeat.L2(0.3)),
+            optimizer=torch.optim.SGD(other.parameters(), lr=0.1),
+            updates=1,
+        )
+
+
+def test_a_run_is_loaded_with_its_result(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from freeat.cli.main import run
+
+    folder = tmp_path_factory.mktemp("loaded") / "run"
+    words = "--data digits --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --final-size 40 --threads 1"
+    assert run(["train", *words.split(), "--out", str(folder)]) == 0
+    model, result = freeat.load_run(folder)
+    x, y = freeat.load_data("digits").test.batch(torch.arange(5))
+    assert model(x).shape == (len(y), 10)
+    assert not model.training
+    assert result["update"] == 4
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "model by name": ({"model": "resnet18"}, "model is 'resnet18', a str: pass a torch.nn.Module"),
+    "model by class": ({"model": nn.Flatten}, "built and not its class"),
+    "nothing to train": ({"model": nn.Flatten()}, "model is a Flatten without parameters"),
+    "bare radius": ({"ball": 0.5}, "ball is 0.5, a float: pass a ball with its radius"),
+    "algorithm by class": ({"algorithm": freeat.Free}, "pass a name such as 'free-4'"),
+    "no algorithm": ({"algorithm": 4}, "algorithm is 4, a int"),
+    "attack by name": ({"attack": "pgd-20"}, "attack is 'pgd-20', a str: training is judged by PGD"),
+    "optimizer by class": ({"optimizer": torch.optim.SGD}, "pass a torch optimizer, such as"),
+    "both lengths": ({"epochs": 2, "updates": 3}, "both epochs = 2 and updates = 3 given"),
+    "no update": ({"epochs": None, "updates": 0}, "updates = 0 must be at least 1"),
+    "no batch": ({"batch_size": 0}, "batch size 0 must be at least 1"),
+    "NaN from the start": ({"model": Spoilt()}, "logits that are NaN or infinite before it is trained"),
+}
+
+
+@pytest.mark.parametrize("row", WRONG)
+def test_arguments_of_the_wrong_kind_are_refused(row: str) -> None:
+    changes, message = WRONG[row]
+    given: dict[str, Any] = {
+        "model": net(),
+        "algorithm": "fast",
+        "ball": freeat.L2(0.3),
+        "epochs": 1,
+    } | changes
+    with pytest.raises(freeat.InputError) as refusal:
+        freeat.train(given.pop("model"), "digits", device="cpu", **given)
+    assert message in str(refusal.value)
+
+
+def test_a_batch_larger_than_the_sample_is_remarked(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 1, "device": "cpu"}
+    freeat.train(net(), "digits", batch_size=1201, attack=freeat.Pgd(steps=1), **settings)
+    assert "batch size 1201 exceeds the 1200 training images" in caplog.text
+
+
+@pytest.mark.parametrize("every", [0, -3])
+def test_an_evaluation_every_so_many_updates_needs_a_number(every: int) -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    with pytest.raises(freeat.InputError, match=f"eval_every {every}: must be at least 1"):
+        freeat.train(model, "digits", algorithm="fast", ball=freeat.L2(0.5), updates=2, eval_every=every)

@@ -1,0 +1,62 @@
+"""The public names are a promise: each is importable, documented, and none disappears unnoticed."""
+
+import subprocess
+import sys
+
+import pytest
+
+import freeat
+
+PROMISED = {
+    "Algorithm",
+    "CrossEntropy",
+    "DataSet",
+    "Erm",
+    "Fast",
+    "Free",
+    "Friendly",
+    "Images",
+    "InputError",
+    "L2",
+    "Learner",
+    "Linf",
+    "LogitPairing",
+    "Mart",
+    "Pgd",
+    "RobustGap",
+    "Trades",
+    "Trained",
+    "Vanilla",
+    "WarmUp",
+    "evaluate",
+    "export",
+    "load",
+    "load_data",
+    "load_run",
+    "make_algorithm",
+    "make_ball",
+    "robust_gap",
+    "train",
+}
+
+
+def test_nothing_promised_is_missing() -> None:
+    assert set(freeat.__all__) >= PROMISED
+
+
+def test_every_public_name_is_promised() -> None:
+    assert set(freeat.__all__) <= PROMISED, "add the new name to PROMISED: from now on it is kept"
+
+
+def test_public_names_are_documented() -> None:
+    assert [name for name in freeat.__all__ if not (getattr(freeat, name).__doc__ or "").strip()] == []
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(AttributeError, match="Fre"):
+        freeat.Fre  # noqa: B018
+
+
+def test_importing_freeat_does_not_import_torch() -> None:
+    code = "import sys, freeat, freeat.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,97 @@
+"""Attacks by name."""
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
+from freeat.attacks.losses import LOSS_NAMES
+from freeat.attacks.pgd import VERDICTS, Pgd
+from freeat.attacks.registry import EXAMPLES, parse_attack
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.errors import InputError
+from freeat.threat import STARTS
+
+MEANT: dict[str, Attack] = {
+    "fgsm": Pgd(steps=1, start="zero"),
+    "fgsm-cw": Pgd(steps=1, start="zero", loss="margin"),
+    "pgd": Pgd(steps=10),
+    "pgd-10": Pgd(steps=10),
+    "PGD_50_10": Pgd(steps=50, restarts=10),
+    "pgd-cw-20": Pgd(steps=20, loss="margin"),
+    "pgd-dlr": Pgd(steps=10, loss="dlr"),
+    "square": Square(queries=5000),
+    "square-12": Square(queries=12),
+    "autoattack": AutoAttack(parts=STANDARD),
+    "apgd-t": AutoAttack(parts=("apgd-t",)),
+    "autoattack-square": AutoAttack(parts=("square",)),
+    "APGD-CE+square": AutoAttack(parts=("apgd-ce", "square")),
+    "apgd-ce+apgd-t+fab-t+square": AutoAttack(),
+}
+
+
+@pytest.mark.parametrize("text", MEANT)
+def test_what_a_name_means(text: str) -> None:
+    assert parse_attack(text) == MEANT[text]
+
+
+@pytest.mark.parametrize("text", [*EXAMPLES, "pgd-dlr-7-3"])
+def test_a_name_is_its_own_canonical_form(text: str) -> None:
+    assert parse_attack(text).name == text
+
+
+ATTACKS: st.SearchStrategy[Attack] = st.one_of(
+    st.builds(
+        Pgd,
+        steps=st.integers(1, 99),
+        restarts=st.integers(1, 20),
+        start=st.sampled_from(STARTS),
+        loss=st.sampled_from(LOSS_NAMES),
+        alpha=st.none() | st.floats(0.01, 1),
+        verdict=st.sampled_from(VERDICTS),
+    ),
+    st.builds(Square, queries=st.integers(1, 9999)),
+    st.builds(AutoAttack, parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(tuple)),
+)
+
+
+@given(ATTACKS)
+@example(Pgd(steps=1, start="zero", loss="dlr"))
+@example(Pgd(steps=1, start="zero", restarts=3))
+def test_the_name_and_the_options_of_an_attack_give_it_back(attack: Attack) -> None:
+    options = {option: getattr(attack, option, None) for option in ("alpha", "start")}
+    verdict = getattr(attack, "verdict", "worst")
+    assert parse_attack(attack.name, verdict=verdict, **options) == attack  # type: ignore[arg-type]
+
+
+def test_options_reach_the_attack() -> None:
+    pgd = parse_attack("pgd-5", verdict="last", alpha=0.1, start="zero", precision="bf16")
+    assert pgd == Pgd(steps=5, verdict="last", alpha=0.1, start="zero", precision="bf16")
+    assert parse_attack("square-9", precision="bf16") == Square(queries=9, precision="bf16")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("sqare", "did you mean 'square'"),
+        ("pgd-x", "unknown attack"),
+        ("pgd-1-2-3", "pgd-STEPS-RESTARTS"),
+        ("pgd-0", "at least 1"),
+        ("square-0", "at least 1"),
+        ("square-5-5", "unknown attack"),
+        ("fgsm-2", "unknown attack"),
+        ("fgsm-ce-ce", "unknown attack"),
+        ("pgd-cww-5", "unknown attack"),
+        ("fab+", "unknown part of AutoAttack"),
+        ("", "unknown attack"),
+    ],
+)
+def test_refusals(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_attack(text)
+
+
+def test_black_box_attacks_are_known_as_such() -> None:
+    black = {name for name in EXAMPLES if parse_attack(name).black_box}
+    assert black == {"square", "square-1000", "autoattack-square"}

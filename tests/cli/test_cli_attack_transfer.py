@@ -1,0 +1,393 @@
+"""``freeat attack`` and ``freeat transfer`` from reference to picture."""
+
+import importlib
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from PIL import Image
+
+import troubled_models
+from freeat.attacks.pgd import Pgd
+from freeat.cli.attack import attack
+from freeat.cli.transfer import transfer
+from freeat.data import load
+from freeat.errors import InputError
+from freeat.experiments import sweep_plan as plans
+from freeat.experiments.examples import load_examples
+from freeat.reports.html.gather import gather
+from freeat.runs.build import Place
+from freeat.runs.folder import RunFolder
+from freeat.runs.run import execute
+from freeat.runs.spec import split_words
+from freeat.runs.training_images import training_images
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Two short runs on the digits."""
+    folder = tmp_path_factory.mktemp("runs")
+    paths = {}
+    for algorithm in ("free-4", "erm"):
+        words = {
+            "data": "digits",
+            "model": "mlp-w32",
+            "algorithm": algorithm,
+            "eps": 0.08,
+            "lr": 0.05,
+            "updates": 40,
+        }
+        training, evaluation = split_words({**words, "final_size": 20, "threads": 1})
+        paths[algorithm] = folder / algorithm
+        execute(training, evaluation, Place(folder=paths[algorithm], device="cpu"))
+    return paths
+
+
+def small_run(path: Path, **words: object) -> Path:
+    """A run of a few updates."""
+    settings = {
+        "model": "mlp-w16",
+        "algorithm": "erm",
+        "eps": 0.08,
+        "updates": 5,
+        "batch_size": 8,
+        "threads": 1,
+    }
+    training, evaluation = split_words({**settings, "final_size": 8, "attack": "pgd-1", **words})
+    execute(training, evaluation, Place(folder=path, device="cpu"))
+    return path
+
+
+def photographs(folder: Path, seed: int) -> Path:
+    """A folder of images of two classes, without a test split."""
+    levels = np.random.default_rng(seed)
+    for k in range(40):
+        path = folder / ("cats", "dogs")[k % 2] / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(levels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    return folder
+
+
+def ask(command: object, *words: str | Path) -> Result:
+    runner = CliRunner()
+    return runner.invoke(
+        command, [str(word) for word in words], catch_exceptions=False, standalone_mode=False
+    )  # type: ignore[arg-type]
+
+
+def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[str, Path]) -> None:
+    asked = ask(attack, runs["free-4"], "-n", "50", "--json")
+    (cell,) = json.loads(asked.stdout)["cells"]
+    assert (cell["data"], cell["norm"], cell["eps"], cell["attack"], cell["n"]) == (
+        "digits",
+        "linf",
+        0.08,
+        "pgd-10",
+        50,
+    )
+    assert list((runs["free-4"] / "attacks" / "cells").glob("*.json"))
+    assert cell == json.loads(ask(attack, runs["free-4"], "-n", "50", "--json").stdout)["cells"][0]
+
+
+def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = (
+        "--attack",
+        "fgsm",
+        "--attack",
+        "square-20",
+        "--eps",
+        "0.02:0.06:0.02",
+        "--split",
+        "both",
+        "-n",
+        "30",
+    )
+    out = ("--out", tmp_path / "out", "--plot", tmp_path / "radii.png")
+    text = ask(attack, f"robust={runs['free-4']}", runs["erm"], *words, *out).stdout
+    lines = text.splitlines()
+    assert lines[0].split()[:2] == ["model", "attack"]
+    assert [line.split()[0] for line in lines[1:25]] == ["robust"] * 12 + ["erm"] * 12
+    assert "gap of robust (fgsm" in text
+    assert "The model gives the same logits twice." in text
+    assert (tmp_path / "radii.png").stat().st_size > 3000
+    assert lines[-1] == f"plot: {tmp_path / 'radii.png'}"
+
+
+def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = ("--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
+    text = ask(attack, runs["erm"], *words).stdout
+    names = sorted(path.name for path in (tmp_path / "examples").iterdir())
+    assert [re.sub(r"-[0-9a-f]{8}\.", ".", name) for name in names] == [
+        f"erm-fgsm-linf-0.08000-test.{ending}" for ending in ("npz", "png")
+    ]
+    npz, png = (str(tmp_path / "examples" / name) for name in names)
+    assert text.splitlines()[-1] == f"examples: {npz}, drawn in {png}"
+    document = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)
+    assert document["examples"] == [{"arrays": npz, "picture": png}]
+    (cell,) = document["cells"]
+    assert cell["wrong_under_attack"] == len(cell["fooled"])
+    assert cell["turned_wrong"] == len(set(cell["fooled"]) - set(cell["misclassified"]))
+
+
+def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
+    state, _ = RunFolder(runs["free-4"]).weights()
+    torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "w.pt")
+    options = ("--data", "digits", "--norm", "linf", "--eps", "0.08", "-n", "40", "--json")
+    of_file = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["cells"][0]
+    of_run = json.loads(ask(attack, runs["free-4"], *options).stdout)["cells"][0]
+    assert of_file["fooled"] == of_run["fooled"]
+    assert of_file["weights"] == of_run["weights"]
+    assert list((tmp_path / "w.attacks" / "cells").glob("*.json"))
+    said = ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
+    assert said[-1] == f"stored in: {tmp_path / 'w.attacks'}"
+
+
+def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
+    both = (runs["free-4"], runs["erm"])
+    asked = ask(transfer, *both, "--to", *both, "--eps", "0.05,0.1", "-n", "40", "--out", tmp_path, "--json")
+    cells = json.loads(asked.stdout)["cells"]
+    assert {(cell["source"], cell["model"], cell["eps"]) for cell in cells} == {
+        (source, target, eps)
+        for source in ("free-4", "erm")
+        for target in ("free-4", "erm")
+        for eps in (0.05, 0.1)
+    }
+    assert all(cell["verdict"] == "last" for cell in cells)
+
+
+def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """As `freeat compare` leaves them: every algorithm's run is called seed-0."""
+    free, erm = (tmp_path / "runs" / name / "seed-0" for name in ("free-4", "erm"))
+    shutil.copytree(runs["free-4"], free)
+    shutil.copytree(runs["erm"], erm)
+    words = ("--attack", "fgsm", "-n", "5", "--json")
+    judged = json.loads(ask(attack, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
+    assert [cell["model"] for cell in judged["cells"]] == ["free-4/seed-0", "erm/seed-0"]
+    stored = sorted(path.name for path in (tmp_path / "out" / "examples").glob("*.npz"))
+    assert [name.partition("-fgsm")[0] for name in stored] == ["erm%2Fseed-0", "free-4%2Fseed-0"]
+    moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["cells"]
+    assert [(cell["source"], cell["model"]) for cell in moved] == [
+        ("free-4/seed-0", "seed-0"),
+        ("free-4/seed-0", "erm/seed-0"),
+    ]
+
+
+def test_refusals(runs: dict[str, Path]) -> None:
+    for command, words, message in (
+        (attack, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
+        (
+            attack,
+            [f"linear@{runs['erm']}/model.safetensors", "--eps", "0.1", "--data", "digits"],
+            "--norm is missing",
+        ),
+        (attack, [runs["erm"], "--eps", "8"], "8/255"),
+        (attack, [runs["erm"], "--attack", "pgd-ten"], "unknown attack"),
+        (attack, [runs["erm"], runs["erm"]], "NAME=REFERENCE"),
+        (transfer, [runs["erm"]], "no target"),
+    ):
+        with pytest.raises(InputError, match=message):
+            ask(command, *words)  # type: ignore[arg-type]
+
+
+def test_a_run_is_judged_on_the_test_images_that_its_seed_made(tmp_path: Path) -> None:
+    data = photographs(tmp_path / "pets", 0)
+    one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
+    document = json.loads(ask(attack, one, "--attack", "fgsm", "--json").stdout)
+    (cell,) = document["cells"]
+    assert cell["identity"]["images"] == load(data, seed=1).test.digest != load(data, seed=0).test.digest
+    assert "(seed 1)" in cell["notes"][0]
+    with pytest.raises(InputError, match="one seed at a time"):
+        ask(attack, one, two, "--attack", "fgsm")
+    other = photographs(tmp_path / "others", 1)
+    said = ask(attack, one, "--attack", "fgsm", "--data", other).stdout
+    assert "note: seed-1 was trained on other data than others." in said
+    (data / "cats" / "0.png").unlink()
+    with pytest.raises(InputError, match="not as it was"):
+        ask(attack, one, "--attack", "fgsm")
+
+
+def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
+    sizes: tuple[dict[str, object], ...] = ({"train_size": 50}, {"train_size": 30, "validation": 0.5})
+    runs = [small_run(tmp_path / f"run-{k}", data="digits", **size) for k, size in enumerate(sizes)]
+    words = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
+    judged = json.loads(ask(attack, *runs, *words).stdout)
+    moved = json.loads(ask(transfer, runs[0], "--to", *runs, *words).stdout)
+    for document in (judged, moved):
+        trained = [cell for cell in document["cells"] if cell["split"] == "train"]
+        assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
+        for run, cell in zip(runs, trained, strict=True):
+            own = training_images(load("digits"), RunFolder(run).spec)[0].index.tolist()
+            assert cell["fooled"]
+            assert {*cell["fooled"]} <= {*own}
+        assert len(document["gaps"]) == 2
+
+
+def test_threads_and_determinism_are_as_asked_for(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    real = Pgd.__call__
+
+    def watched(*args: object, **kwargs: object) -> object:
+        seen.append((torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()))
+        return real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Pgd, "__call__", watched)
+    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    words = ("--attack", "fgsm", "-n", "7")
+    ask(attack, runs["erm"], *words, "--threads", "2")
+    assert {*seen} == {(2, True)}
+    seen.clear()
+    ask(transfer, runs["erm"], "--to", runs["free-4"], *words, "--threads", "2", "--fast")
+    assert {*seen} == {(2, False)}
+    assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
+
+
+def test_what_a_factory_was_told_tells_its_cells_apart(tmp_path: Path) -> None:
+    torch.save(troubled_models.Tempered(1.0).state_dict(), tmp_path / "w.pt")
+    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
+    wrong = []
+    for temperature in ("1", "-1"):
+        asked = ask(attack, reference, "--model-args", f"temperature={temperature}", *words)
+        wrong.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+    assert wrong[0] != wrong[1]
+
+
+def test_every_target_is_judged_however_they_are_listed(runs: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        shutil.copytree(runs["erm"], tmp_path / name)
+    free, a, b = runs["free-4"], tmp_path / "a", tmp_path / "b"
+    words = ["--attack", "fgsm", "-n", "10", "--json"]
+    lists = [["--to", a, b, free], ["--to", a, "--to", b, free], ["--to", a, "-n", "10", "--to", b, free]]
+    for to in lists:
+        cells = json.loads(ask(transfer, free, *to, *words).stdout)["cells"]
+        assert [cell["model"] for cell in cells] == ["a", "b", "free-4"]
+        assert {cell["source"] for cell in cells} == {"free-4"}
+
+
+def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = {str(size): small_run(tmp_path / str(size), data="digits", train_size=size) for size in (40, 60)}
+    made: list[str] = []
+    real = plans.measure
+
+    def counted(model: Any, images: Any, *rest: Any, **settings: Any) -> Any:
+        made.append(images.digest)
+        return real(model, images, *rest, **settings)
+
+    monkeypatch.setattr(plans, "measure", counted)
+    asked = ask(
+        transfer,
+        sizes["40"],
+        "--to",
+        *sizes.values(),
+        "--attack",
+        "fgsm",
+        "--split",
+        "both",
+        "--json",
+        "-n",
+        "30",
+    )
+    cells = json.loads(asked.stdout)["cells"]
+    assert len(cells) == 4
+    assert len(made) == len(set(made)) == 3, "the test images once, the training images of each target"
+
+
+def test_the_precision_that_a_machine_chooses_is_stored(
+    runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def chosen() -> str:
+        asked = ask(attack, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
+        (cell,) = json.loads(asked.stdout)["cells"]
+        return str(cell["settings"]["precision"])
+
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    assert chosen() == "fp32"
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
+    assert chosen() == "bf16"
+
+
+def test_an_attack_that_does_not_move_is_refused(runs: dict[str, Path]) -> None:
+    with pytest.raises(InputError, match="--alpha 0 does not move"):
+        ask(attack, runs["erm"], "--alpha", "0", "-n", "5")
+    for step in (-0.1, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="must be positive and finite"):
+            Pgd(alpha=step)
+
+
+def test_a_torn_file_of_examples_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    words = ["--attack", "fgsm", "-n", "10", "--examples", "--out", tmp_path]
+    ask(attack, runs["erm"], *words)
+    (stored,) = tmp_path.rglob("*.npz")
+    stored.write_bytes(stored.read_bytes()[:1000])
+    with pytest.raises(InputError, match=r"is not a file of adversarial examples .* delete it, and attack"):
+        ask(attack, runs["erm"], *words)
+    np.savez(stored, format=np.int64(99))
+    with pytest.raises(InputError, match="has format 99, newer than"):
+        load_examples(stored)
+
+
+def test_a_factory_that_was_rewritten_is_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save(troubled_models.fine().state_dict(), tmp_path / "w.pt")
+    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    text = "import troubled_models\n\n\ndef make():\n    return troubled_models.Tempered(1.0)\n"
+    found = []
+    for written in (text, text.replace("1.0", "-1.0")):
+        (tmp_path / "rewritten_net.py").write_text(written)
+        sys.modules.pop("rewritten_net", None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        asked = ask(attack, f"rewritten_net:make@{tmp_path / 'w.pt'}", *words)
+        found.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+    sys.modules.pop("rewritten_net")
+    assert found[0] != found[1]
+    measured = gather([tmp_path / "w.attacks"]).measurements
+    assert len({cell["model"] for cell in measured}) == 2, "the report tells them apart"
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [("runs/nope", "no such folder"), ("mlp@nope.safetensors", "weights nope.safetensors: no such file")],
+)
+def test_what_is_not_there_is_said_first(reference: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ask(attack, reference)
+
+
+def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copy(runs["erm"] / "model.safetensors", tmp_path / "w.safetensors")
+    words = [
+        "--data",
+        "digits",
+        "--norm",
+        "linf",
+        "--eps",
+        "0.08",
+        "--attack",
+        "fgsm",
+        "-n",
+        "20",
+        "--split",
+        "both",
+    ]
+    said = "Which images w was trained on is not known"
+    cells = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.safetensors'}", *words, "--json").stdout)["cells"]
+    assert [any(said in note for note in cell["notes"]) for cell in cells] == [True, False]
+    (of_run, _) = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)["cells"]
+    assert not any("not known" in note for note in of_run["notes"])

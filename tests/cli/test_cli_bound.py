@@ -1,0 +1,186 @@
+"""``freeat bound``: the paper's formulas from the command line, and from a run."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from freeat.cli.bound import bound
+from freeat.cli.main import run
+from freeat.errors import InputError
+from small_runs import carry_out
+
+GIVEN = {
+    "--beta": "2",
+    "--c": "1/10",
+    "--lipschitz": "1",
+    "--lipschitz-w": "0.9",
+    "--psi": "4",
+    "--eps": "0.5",
+    "--alpha-delta": "0.2",
+    "--m": "4",
+    "--batch-size": "10",
+    "--n": "1000",
+    "--updates": "1000",
+}
+
+
+def ask(*words: str, given: dict[str, str] = GIVEN) -> str:
+    arguments = [*words, *(part for pair in given.items() for part in pair)]
+    return CliRunner().invoke(bound, arguments, catch_exceptions=False, standalone_mode=False).output
+
+
+def test_json_holds_lambda_bound_and_t0_of_theorem_4() -> None:
+    found = json.loads(ask("--algorithm", "free", "--json"))
+    lam = 2 * 0.1 * (1 + 2 * 0.1 / 4 + 0.2 * 0.5 * 4 * 2) ** 3
+    pull = 2 * 1 * 0.9 * lam / (10 * 2)
+    assert found["lambda"] == pytest.approx(lam, rel=1e-12)
+    value = 10 / 1000 * (1 + 1 / lam) * pull ** (1 / (lam + 1)) * 250 ** (lam / (lam + 1))
+    assert found["bound"] == pytest.approx(value, rel=1e-12)
+    assert found["t0"] == pytest.approx((pull * 250**lam) ** (1 / (lam + 1)), rel=1e-12)
+    assert found["unused"] == {}
+
+
+def test_unused_parameters_are_accepted_and_reported() -> None:
+    found = json.loads(ask("--algorithm", "vanilla", "--json"))
+    assert found["unused"] == {"psi": 4.0, "alpha": 0.2, "m": 4}
+    assert found["vacuous"] is True
+    assert "vacuous" in ask("--algorithm", "vanilla")
+
+
+def test_without_an_algorithm_all_three_are_shown_with_their_hypotheses() -> None:
+    text = ask()
+    for word in ("Theorem 2", "Theorem 5", "Theorem 4", "exact_inner_max", "psi_positive"):
+        assert word in text
+    for once in (
+        "parameters",
+        "hypotheses",
+        "  beta = 2:",
+        "? smooth",
+        "  m = 4 (free only):",
+        "exact_inner_max",
+    ):
+        assert text.count(once) == 1, once
+    rows = {line.split()[0]: line for line in text.splitlines() if "Theorem" in line}
+    assert list(rows) == ["vanilla", "fast", "free"]
+    assert "vacuous" in rows["vanilla"]
+    assert "vacuous" not in rows["free"]
+    found = json.loads(ask("--json"))
+    assert f"{found['bounds'][2]['bound']:.4g}" in rows["free"]
+    assert text.index("Theorem 2") < text.index("hypotheses")
+    assert [one["algorithm"] for one in found["bounds"]] == ["vanilla", "fast", "free"]
+
+
+def test_tables_hold_the_comparison_and_remark_3() -> None:
+    found = json.loads(ask("--tables", "--json"))
+    ratios = [row["log10_free_over_vanilla"] for row in found["comparison"]]
+    assert ratios == sorted(ratios, reverse=True)
+    assert found["free_steps"][0]["log10_over_m1"] == 0
+    assert "Remark 3" in ask("--tables")
+
+
+def test_plots_are_written(tmp_path: Path) -> None:
+    text = ask("--plots", str(tmp_path / "here"))
+    names = {"bounds.png", "comparison.png", "remark-3.png"}
+    assert {path.name for path in (tmp_path / "here").iterdir()} == names
+    assert all(name in text for name in names)
+
+
+def test_a_missing_constant_is_named_with_its_meaning() -> None:
+    given = {k: v for k, v in GIVEN.items() if k != "--psi"}
+    with pytest.raises(InputError, match=r"missing: --psi \(1/ψ bounds.*--from"):
+        ask("--algorithm", "fast", given=given)
+    assert json.loads(ask("--algorithm", "vanilla", "--json", given=given))["bound"] > 0
+
+
+def test_an_unknown_algorithm_is_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'free'"):
+        ask("--algorithm", "fre")
+
+
+def _train(folder: Path, **words: object) -> None:
+    from freeat.runs.build import Place
+    from freeat.runs.run import execute
+    from freeat.runs.spec import EvalSpec, TrainSpec
+
+    spec = TrainSpec.of(
+        {"data": "digits", "train_size": 60, "updates": 8, "batch_size": 20, "threads": 1, **words}
+    )
+    execute(spec, EvalSpec(attack="pgd-1"), Place(folder=folder, device="cpu"))
+
+
+def test_from_a_run_in_theorem_mode_little_is_violated(tmp_path: Path) -> None:
+    _train(
+        tmp_path / "run",
+        model="mlp-w8-softplus",
+        algorithm="free-4",
+        norm="l2",
+        eps=0.5,
+        box=False,
+        augment="none",
+        momentum=0.0,
+        weight_decay=0.0,
+        schedule="vanishing",
+        lr=0.2,
+        sampling="independent",
+    )
+    found = json.loads(ask("--from", str(tmp_path / "run"), "--json", given={}))
+    assert found["parameters"] | {"L": 0, "L_w": 0, "beta": 0, "psi": 0} == {
+        "beta": 0, "c": pytest.approx(0.2), "L": 0, "L_w": 0, "eps": 0.5, "b": 20, "n": 60, "T": 8, "psi": 0,
+        "alpha": 1.0, "m": 4,
+    }  # fmt: skip
+    violated = [h["key"] for h in found["hypotheses"] if h["status"] == "violated"]
+    assert violated == ["bounded_loss"]
+    assert found["constants"]["points"] == 60
+    assert found["constants"]["gradients"] > 60
+    assert found["bound"] > 0
+
+
+def test_from_an_ordinary_relu_run_beta_must_be_given(tmp_path: Path) -> None:
+    _train(tmp_path / "run", model="cnn-w4", algorithm="vanilla-2", norm="linf", eps=0.1)
+    with pytest.raises(InputError, match=r"β is not defined.*relu.*--beta"):
+        ask("--from", str(tmp_path / "run"), given={})
+    found = json.loads(ask("--from", str(tmp_path / "run"), "--json", given={"--beta": "3"}))
+    violated = {h["key"] for h in found["hypotheses"] if h["status"] == "violated"}
+    assert {"smooth", "l2_ball", "no_box", "plain_sgd", "per_sample_loss", "exact_inner_max"} <= violated
+    # a step of 0.1, ÷10 at half of 8 updates: t·α_t is largest at t = 4
+    assert found["parameters"]["c"] == pytest.approx(0.4)
+    assert math.isfinite(found["bound"])
+
+
+def test_a_run_of_friendly_has_no_theorem(tmp_path: Path) -> None:
+    _train(tmp_path / "run", model="linear", algorithm="friendly-2", norm="l2", eps=0.1)
+    with pytest.raises(InputError, match="vanilla, fast and free"):
+        ask("--from", str(tmp_path / "run"), given={})
+
+
+@pytest.mark.parametrize("words", ["--updates inf", "--n nan", "--m 1e999"])
+def test_a_count_that_is_none_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    numbers = "--beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 --alpha-delta 0.2 --m 4 --batch-size 10"
+    assert run(["bound", *f"{numbers} --n 1000 --updates 1000 {words}".split()]) == 2
+    assert "error:" in capsys.readouterr().err
+
+
+def test_the_document_of_a_run_names_the_algorithm_that_was_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(tmp_path / "run", algorithm="vanilla-2")
+    capsys.readouterr()
+    words = [
+        "--algorithm",
+        "fast",
+        "--points",
+        "2",
+        "--beta",
+        "1",
+        "--psi",
+        "2",
+        "--alpha-delta",
+        "0.5",
+        "--json",
+    ]
+    assert run(["bound", "--from", str(tmp_path / "run"), *words]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["algorithm"], found["theorem"]) == ("fast", "Theorem 5")

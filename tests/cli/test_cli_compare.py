@@ -1,0 +1,78 @@
+"""``freeat compare``: a table and curves from many runs, found again when asked again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.cli.main import run
+from freeat.runs.folder import RunFolder
+from small_runs import arguments
+
+
+def compare_arguments(folder: Path, **changes: Any) -> list[str]:
+    return ["compare", *arguments(**changes), "--out", str(folder), "--device", "cpu", "--jobs", "1"]
+
+
+def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = [*compare_arguments(tmp_path / "c"), "--algorithms", "erm,free-4", "--seeds", "2"]
+    assert run([*args, "--json"]) == 0
+    first = capsys.readouterr()
+    document = json.loads(first.out)
+    assert first.out.count("\n") == 1
+    assert "[4/4]" in first.err
+    assert [row["algorithm"] for row in document["algorithms"]] == ["erm", "free-4"]
+    assert [row["seeds"] for row in document["algorithms"]] == [[0, 1], [0, 1]]
+    means = [RunFolder(Path(f)).result for f in document["algorithms"][1]["folders"]]
+    expected = sum(result["gap"]["value"] for result in means if result) / 2
+    assert document["algorithms"][1]["robust_gap"]["mean"] == pytest.approx(expected)
+    assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert "| free-4 |" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
+    stored = json.loads((tmp_path / "c" / "comparison.json").read_text(encoding="utf-8"))
+    assert stored["algorithms"] == document["algorithms"]
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")}
+    assert run([*args, "--axis", "passes"]) == 0
+    assert "free-4" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")} == before
+
+
+def test_a_setting_of_one_family_reaches_its_runs_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--algorithms", "friendly-2,free-2", "--seeds", "1", "--tau", "1", "--carry", "--json"]
+    assert run([*compare_arguments(tmp_path / "c", updates=2, eval_every=100), *words]) == 0
+    rows = json.loads(capsys.readouterr().out)["algorithms"]
+    specs = {row["algorithm"]: RunFolder(Path(row["folders"][0])).spec for row in rows}
+    assert (specs["friendly-2"].tau, specs["friendly-2"].carry) == (1, False)
+    assert (specs["free-2"].tau, specs["free-2"].carry) == (3, True)
+
+
+def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--algorithms", "free-2", "--seeds", "1"]
+    args = [*compare_arguments(tmp_path / "c", updates=1, lr="1e-9", eval_every=100), *words]
+    assert run([*args, "--json"]) == 0
+    remark = "free-2 did not get above chance: its gap says nothing."
+    assert remark in json.loads(capsys.readouterr().out)["notes"]
+    assert run(args) == 0
+    assert remark in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--algorithms", "fast,free-2", "--tau", "1"], "settings of Friendly"),
+        (["--algorithms", "fre-4"], "did you mean 'free-4'"),
+        (["--seeds", "none"], "--seeds 'none'"),
+        (["--preset", "dmo"], "did you mean 'demo'"),
+        (["--model", "resnt18"], "did you mean 'resnet18'"),
+        (["--algorithms", "fast", "--carry"], "only Free does"),
+    ],
+    ids=str,
+)
+def test_bad_comparisons_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert run([*compare_arguments(tmp_path / "c"), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "c").exists()

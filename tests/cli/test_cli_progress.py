@@ -1,0 +1,100 @@
+"""Progress: throughput without the time of judging, the time that remains, plain lines without a terminal."""
+
+from typing import Any
+
+import pytest
+
+from freeat.cli import progress
+from freeat.cli.progress import RunProgress, Speed
+
+
+class Clock:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(progress, "time", made)
+    return made
+
+
+RECORD: dict[str, Any] = {
+    "update": 20,
+    "train": {"robust_accuracy": 0.75, "n": 100},
+    "test": {"robust_accuracy": 0.5, "clean_accuracy": 0.9, "n": 80},
+    "gap": {"value": 0.25},
+}
+
+
+def test_speed_leaves_pauses_out_and_forgets() -> None:
+    speed = Speed()
+    assert speed.at(0.0, 0) is None
+    assert speed.at(2.0, 10) == 5.0
+    speed.pause()
+    assert speed.at(100.0, 10) is None
+    assert speed.at(101.0, 30) == 20.0
+    for second in range(102, 130):
+        rate = speed.at(float(second), 30 + second - 101)
+    assert rate == pytest.approx(1.0, rel=0.2)  # of late, not on the whole
+
+
+def test_plain_lines_say_everything(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    watcher = RunProgress("free-4", batch_size=32)
+    with watcher:
+        for update in range(0, 41, 4):
+            watcher.step(update, 100, 1.25)
+            clock.now += 4
+        told = capsys.readouterr().err.splitlines()
+        assert told == ["free-4: update 32/100  0:01:08 left  loss 1.250  32 images/s"]
+        watcher.record(RECORD)
+    (told,) = capsys.readouterr().err.splitlines()
+    assert told.startswith("free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0%  clean test 90.0%")
+    assert told.endswith("32 images/s")
+
+
+def test_a_resumed_run_is_not_credited_with_what_it_did_before(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    watcher = RunProgress("free-4", batch_size=32)
+    watcher.step(900, 1000, None)
+    clock.now += 40
+    watcher.step(910, 1000, None)
+    assert "0:06:00 left" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_terminal_sees_a_bar(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also a narrow one: nothing of it is cut."""
+    import sys
+
+    from rich.console import Console
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=width)
+    )
+    with RunProgress("free-4", batch_size=32) as watcher:
+        watcher.step(1, 100, 1.5)
+        watcher.record(RECORD)
+        watcher.step(21, 100, 0.5)
+    told = capsys.readouterr().err
+    for part in (
+        "free-4",
+        "━━━━",
+        "21/100 updates",
+        "-:--:--",
+        "loss 0.500",
+        "robust train 75.0%",
+        "gap +25.0%",
+    ):
+        assert part in told
+    assert "…" not in told

@@ -1,0 +1,101 @@
+"""``freeat stability``: a table, pictures, JSON, and going on where it stopped."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from freeat.cli.stability import stability
+from freeat.errors import InputError
+
+SMALL = {
+    "--model": "mlp-w8-softplus",
+    "--algorithms": "vanilla-2,fast,free-4",
+    "--updates": "8",
+    "--batch-size": "10",
+    "--replaced": "2",
+    "--seeds": "2",
+    "--probes": "6",
+    "--attack-steps": "2",
+    "--eval-size": "10",
+    "--probe-times": "1",
+    "--threads": "1",
+    "--device": "cpu",
+}
+
+
+def ask(folder: Path, *words: str) -> str:
+    arguments = [*(word for pair in SMALL.items() for word in pair), "--out", str(folder), *words]
+    return CliRunner().invoke(stability, arguments, catch_exceptions=False, standalone_mode=False).stdout
+
+
+def test_a_table_and_pictures(tmp_path: Path) -> None:
+    text = ask(tmp_path / "study", "--train-size", "30")
+    for word in ("uniform stability", "mean largest", "vanilla-2", "fast", "free-4", "robust train"):
+        assert word in text
+    names = {path.name for path in (tmp_path / "study").glob("*.png")}
+    assert names == {"distance.png", "loss-difference.png", "gradient-norms.png"}
+
+
+def test_json_again_costs_nothing_and_says_the_same(tmp_path: Path) -> None:
+    words = ("--train-size", "20,30", "--sweep", "n", "--theorem", "--json")
+    first = json.loads(ask(tmp_path / "study", *words))
+    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "study" / "cells").iterdir()}
+    assert len(stored) == 12
+    assert json.loads(ask(tmp_path / "study", *words)) == first
+    assert stored == {path: path.stat().st_mtime_ns for path in stored}
+    assert len(first["rows"]) == 6
+    assert all(row["bound"] is not None for row in first["rows"])
+    assert [fit["algorithm"] for fit in first["exponents"]] == ["vanilla-2", "fast", "free-4"]
+    assert any(path.endswith("exponents.png") for path in first["pictures"])
+    assert json.loads((tmp_path / "study" / "summary.json").read_text())["rows"] == first["rows"]
+
+
+def test_several_sizes_need_a_sweep(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--sweep n"):
+        ask(tmp_path / "study", "--train-size", "20,30")
+    assert not (tmp_path / "study").exists()
+
+
+def strictly(text: str) -> Any:
+    """JSON as the standard has it, which knows neither NaN nor Infinity."""
+
+    def refuse(word: str) -> None:
+        raise AssertionError(f"{word} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_runs_that_diverge_are_null_with_a_reason(tmp_path: Path) -> None:
+    words = ("--train-size", "30", "--algorithms", "vanilla-2,fast", "--lr", "1e38")
+    document = strictly(ask(tmp_path / "study", *words, "--json"))
+    for row in document["rows"]:
+        assert (row["seeds"], row["diverged"], row["distance"], row["gap"]) == (0, 2, None, None)
+        assert row["reason"].startswith("2 of 2 seeds diverged, first seen at update")
+    for path in (tmp_path / "study").rglob("*.json"):
+        strictly(path.read_text())
+    text = ask(tmp_path / "study", *words)
+    assert "fast (n = 30): 2 of 2 seeds diverged" in text
+    assert "lower --lr" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "mlpp"), "unknown"),
+        (("--algorithms", "fast,fre-4"), "did you mean 'free-4'"),
+        (("--augment", "crp"), "did you mean 'crop'"),
+        (("--norm", "linf", "--eps", "8"), "write 8/255"),
+        (("--threads", "0"), "--threads 0 must be at least 1"),
+        (("--replaced", "2000"), "replaced examples"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused_before_anything_is_written(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        ask(tmp_path / "study", "--train-size", "30", *words)
+    assert not (tmp_path / "study").exists()

@@ -1,0 +1,126 @@
+"""An image's verdict depends neither on the batch size nor on its company, and bf16 guides but never judges."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.losses import margin
+from freeat.attacks.registry import parse_attack
+from freeat.attacks.square import Square
+from freeat.data import Images
+from freeat.evaluation.measurement import measure
+from freeat.rng import ImageCoins
+from freeat.threat import L2, Ball, Linf
+
+BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
+NAMES = ("fgsm", "pgd-5", "pgd-dlr-4-2", "square-60")
+JUDGED = [
+    (name, verdict)
+    for name in NAMES
+    for verdict in ("last", "worst")
+    if (name, verdict) != ("square-60", "last")
+]
+
+
+@pytest.fixture(scope="module")
+def double_net(robust_net: nn.Module) -> nn.Module:
+    import copy
+
+    return copy.deepcopy(robust_net).double()
+
+
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+@pytest.mark.parametrize(("name", "verdict"), JUDGED)
+def test_same_verdict_in_any_batch_in_float64(
+    name: str, ball: Ball, verdict: str, double_net: nn.Module, judged: Images
+) -> None:
+    images = judged.take(torch.arange(64))
+    attack = parse_attack(name, verdict=verdict)  # type: ignore[arg-type]
+    whole = measure(double_net, images, attack, ball, classes=10, batch_size=64)
+    assert 0 < whole.robust_correct.sum() < 64
+    for size in (1, 7):
+        other = measure(double_net, images, attack, ball, classes=10, batch_size=size)
+        assert torch.equal(whole.robust_correct, other.robust_correct)
+        torch.testing.assert_close(whole.delta, other.delta, rtol=0, atol=1e-9)
+    shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))[:40]
+    other = measure(double_net, images.take(shuffled), attack, ball, classes=10, batch_size=11)
+    assert torch.equal(whole.robust_correct[shuffled], other.robust_correct)
+
+
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+@pytest.mark.parametrize("name", NAMES)
+def test_in_fp32_a_verdict_differs_only_near_the_boundary(
+    name: str, ball: Ball, robust_net: nn.Module, judged: Images, batch: tuple[Tensor, Tensor]
+) -> None:
+    results = [
+        measure(robust_net, judged, parse_attack(name), ball, classes=10, batch_size=size)
+        for size in (200, 7)
+    ]
+    differs = results[0].robust_correct != results[1].robust_correct
+    x, y = batch
+    for result in results:
+        assert result.delta is not None
+        distance = margin(robust_net(ball.apply(x, result.delta)), y).abs()
+        assert (distance[differs] < 1e-4).all()
+
+
+@pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
+@pytest.mark.parametrize(
+    ("name", "verdict"), [("pgd-20", "last"), ("pgd-20", "worst"), ("square-100", "worst")]
+)
+def test_bf16_loses_little_and_claims_nothing_false(
+    name: str, ball: Ball, verdict: str, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    x, y = batch
+    coins = ImageCoins(0, range(len(x)))
+    exact = parse_attack(name, verdict=verdict)(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
+    rough = parse_attack(name, verdict=verdict, precision="bf16")(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
+    assert (robust_net(ball.apply(x, rough.delta)).argmax(-1) != y)[rough.fooled].all()
+    assert not torch.equal(exact.delta, rough.delta), "bf16 was not used"
+    assert abs(int(exact.fooled.sum()) - int(rough.fooled.sum())) <= 6  # of 200 images
+
+
+class Coarse(nn.Module):
+    """Logits so far from zero that bf16 knows even numbers only, and cannot tell many of them apart."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.lift = nn.Linear(10, 10)
+        with torch.no_grad():
+            self.lift.weight.copy_(torch.eye(10))
+            self.lift.bias.fill_(300)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.lift(self.net(x))
+        return logits
+
+
+def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, judged: Images) -> None:
+    coarse, ball = Coarse(robust_net).eval(), Linf(0.4)
+    attack = parse_attack("square-30", precision="bf16")
+    measured = measure(coarse, judged, attack, ball, classes=10)
+    x, y = judged.batch(torch.arange(len(judged)))
+    assert measured.delta is not None
+    with torch.no_grad():
+        shown = coarse(ball.apply(x, measured.delta)).argmax(-1)
+    assert torch.equal(measured.predicted, shown)
+    attacked = attack(coarse, x, y, ball, ImageCoins(0, judged.index.tolist()))
+    missed = (shown != y) & ~attacked.fooled
+    assert missed.any(), "nothing was passed by: the test shows nothing"
+    assert not measured.robust_correct[missed].any()
+
+
+def test_square_keeps_its_streams_when_others_fall(
+    robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    """More queries go on where fewer stopped: the first queries of an image are always the same."""
+    x, y = batch
+    coins, ball = ImageCoins(3, range(len(x))), Linf(0.12)
+    short = Square(queries=40)(robust_net, x, y, ball, coins)
+    long = Square(queries=400)(robust_net, x, y, ball, coins)
+    assert short.queries is not None
+    assert long.queries is not None
+    assert (long.fooled | ~short.fooled).all()
+    assert torch.equal(short.queries[short.fooled], long.queries[short.fooled])
+    assert torch.equal(short.delta[short.fooled], long.delta[short.fooled])

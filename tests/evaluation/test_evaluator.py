@@ -1,0 +1,152 @@
+"""Judging: what evaluations cost is known beforehand, and stays within what they may cost."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from freeat.attacks.pgd import Pgd
+from freeat.data import CropFlip, load
+from freeat.evaluation.evaluator import BUDGET, CURVE_POINTS, WORTHWHILE, Judge, make_plan, spent
+from freeat.evaluation.overfitting import CollapseRule, one_step_attack
+from freeat.models import build
+from freeat.threat import L2, Linf
+
+
+@pytest.fixture(scope="module")
+def net() -> nn.Module:
+    return build("mlp-w8", classes=10, shape=(1, 8, 8))
+
+
+def make_judge(**changes: Any) -> Judge:
+    data = load("digits")
+    train, validation = data.train.take(torch.arange(150)).split(50)
+    settings: dict[str, Any] = {
+        "train": train,
+        "test": data.test.take(torch.arange(80)),
+        "validation": validation,
+        "augment": CropFlip(pad=1),
+        "attack": Pgd(steps=2),
+        "ball": L2(0.3),
+        "classes": 10,
+    }
+    return Judge(**settings | changes)
+
+
+def test_a_record_holds_every_split(net: nn.Module) -> None:
+    record = make_judge().record(net)
+    sizes = {
+        name: (record[name]["n"], record[name]["population"]) for name in record if "n" in str(record[name])
+    }
+    assert sizes["train"] == sizes["train_augmented"] == (100, 100)
+    assert sizes["test"] == (80, 80)
+    assert sizes["validation"] == (50, 50)
+    assert record["train"]["robust_loss"] != record["train_augmented"]["robust_loss"]
+    assert record["gap"]["value"] == record["train"]["robust_accuracy"] - record["test"]["robust_accuracy"]
+    clean = record["train"]["clean_accuracy"] - record["test"]["clean_accuracy"]
+    assert record["clean_gap"]["value"] == clean
+    assert (record["attack"], record["norm"], record["eps"]) == ("pgd-2", "l2", 0.3)
+
+
+def test_a_part_is_named_as_such_and_stays_the_same(net: nn.Module) -> None:
+    judge = make_judge()
+    one, two = judge.record(net, 60), judge.record(net, 60)
+    assert one == two
+    assert (one["train"]["n"], one["train"]["population"]) == (60, 100)
+    assert (one["validation"]["n"], one["validation"]["population"]) == (50, 50)
+
+
+@pytest.mark.parametrize("verdict", ["worst", "last"])
+@pytest.mark.parametrize("restarts", [1, 2])
+@pytest.mark.parametrize("watches_collapse", [True, False])
+def test_the_work_per_image_is_what_is_spent(
+    net: nn.Module, verdict: Any, restarts: int, watches_collapse: bool
+) -> None:
+    attack = Pgd(steps=3, restarts=restarts, verdict=verdict)
+    judge = make_judge(attack=attack, watches_collapse=watches_collapse)
+    record = judge.record(net, 40)
+    if watches_collapse:
+        record["one_step"] = judge.one_step(net, 40)
+    foreseen = 40 * judge.work_per_image()
+    assert spent(record) <= foreseen + 1e-9
+    assert spent(record) > 0.9 * foreseen
+    assert 40 * judge.work_per_image(models=2) == pytest.approx(
+        foreseen + spent(judge.record(net, 40)), rel=0.1
+    )
+
+
+@given(
+    training_work=st.floats(1, 1e12),
+    work_per_image=st.floats(0.5, 1e4),
+    updates=st.integers(1, 10**6),
+    largest=st.integers(1, 10**6),
+)
+def test_a_plan_stays_within_its_budget(
+    training_work: float, work_per_image: float, updates: int, largest: int
+) -> None:
+    plan = make_plan(
+        training_work=training_work,
+        work_per_image=work_per_image,
+        updates=updates,
+        every=None,
+        size=None,
+        largest=largest,
+    )
+    if plan.every is None:
+        assert plan.size is None
+        assert min(largest, BUDGET * training_work / work_per_image) < WORTHWHILE
+        return
+    assert plan.size is not None
+    assert WORTHWHILE <= plan.size <= largest
+    evaluations = (updates - 1) // plan.every  # the end has its own
+    assert evaluations <= CURVE_POINTS
+    assert evaluations * plan.size * work_per_image <= BUDGET * training_work * (1 + 1e-9)
+
+
+@given(
+    every=st.none() | st.integers(1, 1000),
+    size=st.none() | st.integers(1, 1000),
+    updates=st.integers(1, 1000),
+)
+def test_what_the_user_fixed_stays(every: int | None, size: int | None, updates: int) -> None:
+    plan = make_plan(
+        training_work=100.0, work_per_image=3.0, updates=updates, every=every, size=size, largest=500
+    )
+    if every is not None:
+        assert plan.every == every
+        assert plan.size is not None
+    if size is not None:
+        assert plan.size == size
+        assert plan.every is not None
+
+
+@pytest.mark.parametrize(
+    ("one_step", "pgd", "best", "collapsed"),
+    [
+        (0.9, 0.05, 0.4, True),
+        (0.9, 0.05, 0.05, False),  # it never was robust
+        (0.3, 0.1, 0.4, False),  # both fell
+        (0.9, 0.3, 0.4, False),  # most of it is still there
+        (0.45, 0.19, 0.4, True),
+        (0.44, 0.19, 0.4, False),
+    ],
+)
+def test_collapse_is_one_step_robustness_without_the_rest(
+    one_step: float, pgd: float, best: float, collapsed: bool
+) -> None:
+    assert CollapseRule().collapsed(one_step, pgd, best) is collapsed
+
+
+def test_the_sentence_about_a_collapse_has_its_numbers_and_a_remedy() -> None:
+    sentence = CollapseRule().sentence(0.9, 0.05, 0.4)
+    for part in ("90.0%", "5.0%", "40.0%", "--alpha"):
+        assert part in sentence
+
+
+def test_the_single_step_has_full_length(net: nn.Module) -> None:
+    attack = one_step_attack(Linf(0.2))
+    assert (attack.name, attack.step_size(Linf(0.2))) == ("fgsm", 0.2)
+    assert 0 <= make_judge().one_step(net)["robust_accuracy"] <= 1

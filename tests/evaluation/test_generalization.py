@@ -1,0 +1,153 @@
+"""The gap of anybody's model: the same from every kind of sample, honest about its size, and without a trace."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+
+import freeat
+from freeat.evaluation.measurement import measure
+from freeat.evaluation.statistics import wilson
+
+DATA = freeat.load_data("digits")
+TRAIN, TEST = DATA.train.subset(90), DATA.test.subset(70)
+BALL = freeat.L2(0.3)
+ATTACK = freeat.Pgd(steps=3)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    """A small net with batch norm, trained for a moment on the 90 images."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    learner = freeat.Learner(net, torch.optim.Adam(net.parameters(), lr=0.02))
+    x, y = TRAIN.batch(torch.arange(len(TRAIN)))
+    for _ in range(30):
+        freeat.Erm().step(learner, x, y)
+    return net
+
+
+def tensors(images: freeat.Images) -> tuple[Tensor, Tensor]:
+    return images.batch(torch.arange(len(images)))
+
+
+def loader(images: freeat.Images, **settings: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(*tensors(images)), batch_size=32, **settings)
+
+
+def test_accuracies_and_gap_are_those_of_the_evaluation(model: nn.Module) -> None:
+    found = freeat.robust_gap(model, TRAIN, TEST, BALL, attack=ATTACK)
+    expected = measure(model, TEST, ATTACK, BALL, classes=10).summary()
+    assert found.test["robust_accuracy"] == expected["robust_accuracy"]
+    assert found.test["clean_accuracy"] == expected["clean_accuracy"]
+    assert found.train["robust_accuracy"] > found.test["robust_accuracy"]
+    difference = found.train["robust_accuracy"] - found.test["robust_accuracy"]
+    assert found.gap["value"] == pytest.approx(difference)
+    low, high = wilson(found.test["robust_accuracy"] * 70, 70)
+    assert found.gap["low"] == pytest.approx(
+        found.train["robust_accuracy"] - high
+    )  # all training images were seen
+    assert found.gap["high"] == pytest.approx(found.train["robust_accuracy"] - low)
+    assert found.summary()["clean_gap"] == found.clean_gap
+
+
+SAMPLES = {
+    "tensors": tensors,
+    "loader": loader,
+    "data set": lambda images: TensorDataset(*tensors(images)),
+    "half as wide": lambda images: [(x.double(), y.int()) for x, y in loader(images)],
+    "bytes": lambda images: ((tensors(images)[0] * 255).round().to(torch.uint8), tensors(images)[1]),
+}
+
+
+@pytest.mark.parametrize("kind", SAMPLES)
+def test_every_kind_of_sample_gives_the_same(model: nn.Module, kind: str) -> None:
+    """Digits have 16 levels of grey, exact in float32; as bytes they are rounded, and verdicts may differ a little."""
+    numbered = [
+        freeat.Images.of(*tensors(images)) for images in (TRAIN, TEST)
+    ]  # drawn for by position, as theirs
+    ours = freeat.robust_gap(model, *numbered, BALL, attack=ATTACK)
+    theirs = freeat.robust_gap(model, SAMPLES[kind](TRAIN), SAMPLES[kind](TEST), BALL, attack=ATTACK)
+    for split in ("train", "test"):
+        one, other = getattr(ours, split), getattr(theirs, split)
+        assert other["n"] == other["population"] == one["n"]
+        assert other["clean_accuracy"] == pytest.approx(one["clean_accuracy"], abs=0.02)
+        assert other["robust_accuracy"] == pytest.approx(one["robust_accuracy"], abs=0.05)
+        if kind != "bytes":
+            assert other["fooled"] == one["fooled"]
+
+
+def test_a_data_set_stands_for_its_splits(model: nn.Module) -> None:
+    found = freeat.robust_gap(model, DATA, DATA, BALL, attack="fgsm", size=50)
+    assert (found.train["n"], found.train["population"]) == (50, 1200)
+    assert (found.test["n"], found.test["population"]) == (50, 597)
+
+
+def test_a_part_of_the_training_images_widens_the_interval(model: nn.Module) -> None:
+    whole = freeat.robust_gap(model, TRAIN, TEST, BALL, attack=ATTACK).gap
+    part = freeat.robust_gap(model, loader(TRAIN), TEST, BALL, attack=ATTACK, size=70).gap
+    assert part["high"] - part["low"] > whole["high"] - whole["low"]
+
+
+def test_a_loaders_images_are_those_of_its_sampler(model: nn.Module) -> None:
+    some = loader(TRAIN, sampler=SubsetRandomSampler(range(40)))
+    found = freeat.robust_gap(model, some, TEST, BALL, attack="fgsm", size=20)
+    assert (found.train["n"], found.train["population"]) == (20, 40)
+
+
+def test_nothing_else_notices(model: nn.Module) -> None:
+    """Modes, gradients, weights and every generator are as they were, also a shuffling loader's own."""
+    model[2].eval()
+    model[0].train()
+    weights = {name: value.clone() for name, value in model.state_dict().items()}
+    own = torch.Generator().manual_seed(3)
+    shuffled = loader(TRAIN, shuffle=True, generator=own)
+    before = (torch.get_rng_state(), own.get_state(), random.getstate(), np.random.get_state()[1])  # noqa: NPY002
+    first = freeat.robust_gap(model, shuffled, loader(TEST, shuffle=True), BALL, attack=ATTACK)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.equal(own.get_state(), before[1])
+    assert random.getstate() == before[2]
+    assert (np.random.get_state()[1] == before[3]).all()  # noqa: NPY002
+    assert not model[2].training
+    assert model[0].training
+    assert all(torch.equal(value, weights[name]) for name, value in model.state_dict().items())
+    assert all(p.requires_grad for p in model.parameters())
+    torch.rand(7)
+    again = freeat.robust_gap(model, shuffled, loader(TEST, shuffle=True), BALL, attack=ATTACK)
+    assert again.gap == first.gap
+
+
+def test_it_reads_like_a_sentence(model: nn.Module) -> None:
+    told = str(freeat.robust_gap(model, TRAIN, TEST, BALL, attack="pgd-2"))
+    assert "judged by pgd-2, l2 ε = 0.3" in told
+    assert "on 90 of 90 training and 70 of 70 test images" in told
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no pairs": ({"train": [torch.zeros(2, 1, 8, 8)]}, "train: a batch is a Tensor: give pairs"),
+    "triples": ({"test": [(torch.zeros(2, 1, 8, 8),) * 3]}, "test: a batch is a tuple of 3"),
+    "used up": ({"test": iter(())}, "without images"),
+    "normalized": ({"train": (torch.randn(4, 1, 8, 8) * 3, torch.zeros(4).long())}, "out of the loader"),
+    "grey levels": ({"train": (torch.full((4, 1, 8, 8), 9.0), torch.zeros(4).long())}, "divide by 255"),
+    "labels": ({"train": (torch.zeros(4, 1, 8, 8), torch.full((4,), 10))}, "classes 0 to 9"),
+    "soft labels": ({"train": (torch.zeros(4, 1, 8, 8), torch.zeros(4))}, "int64"),
+    "shape": ({"train": (torch.zeros(4, 3, 8, 8), torch.zeros(4).long())}, "fails on images of shape"),
+    "size": ({"size": 0}, "at least 1 image"),
+    "size of a stream": ({"train": (pair for pair in ()), "size": 3}, "does not say how many"),
+    "size of batches": ({"train": list(loader(TRAIN)), "size": 3}, "does not say how many"),
+    "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
+    "radius": ({"ball": freeat.L2(9.0)}, "diagonal of the box"),
+}
+
+
+@pytest.mark.parametrize("row", BAD)
+def test_refusals(model: nn.Module, row: str) -> None:
+    changes, message = BAD[row]
+    words = {"train": TRAIN, "test": TEST, "ball": BALL, **changes}
+    with pytest.raises(freeat.InputError, match=message.replace("(", r"\(")):
+        freeat.robust_gap(model, **words)

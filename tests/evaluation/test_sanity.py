@@ -1,0 +1,253 @@
+"""The honesty checks pass on an honest model and speak up on models made to deceive."""
+
+import math
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.pgd import BLIND, Pgd
+from freeat.data import Images
+from freeat.evaluation.measurement import measure
+from freeat.evaluation.probe import probe
+from freeat.evaluation.sanity import LEVEL, Check, compare_cells, outdone
+from freeat.threat import L2, Ball, Linf
+
+
+class Masked(nn.Module):
+    """Rounds its input: the same answers, but a gradient of zero everywhere."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net((x * 16).round() / 16)
+        return logits
+
+
+class Noisy(nn.Module):
+    """Adds noise to its input on every call."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.g = torch.Generator().manual_seed(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x + 0.1 * torch.randn(x.shape, generator=self.g))
+        return logits
+
+
+class Infinite(nn.Module):
+    """A square root at zero: the values are finite, the gradient is not."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x.clamp_min(0).sqrt())
+        return logits
+
+
+class Wakeful(nn.Module):
+    """Puts a layer of its own back into training mode on every call."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net, self.noise = net, nn.Dropout(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.noise.train()
+        logits: Tensor = self.net(self.noise(x))
+        return logits
+
+
+class Counting(nn.Module):
+    """Remembers how often it was asked."""
+
+    asked: Tensor
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.register_buffer("asked", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.asked += 1
+        logits: Tensor = self.net(x)
+        return logits
+
+
+def failed(checks: list[Check]) -> set[str]:
+    return {check.name for check in checks if not check.passed}
+
+
+@pytest.mark.parametrize("ball", [L2(2.0), Linf(0.1)], ids=["l2", "linf"])
+def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: Images) -> None:
+    checks = probe(robust_net, judged, ball, classes=10)
+    assert failed(checks) == set()
+    assert [check.name for check in checks] == [
+        "evaluation mode",
+        "deterministic",
+        "gradients",
+        "more steps",
+        "larger radius",
+        "very large radius",
+        "black box",
+    ]
+
+
+def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: Images) -> None:
+    said = {check.name: check.sentence for check in probe(robust_net, judged, Linf(0.1), classes=10)}
+    ends = r", (as it should be|no more than noise apart)\."
+    for name, start in {
+        "more steps": r"20 steps fool \d+ of 64 images and 5 steps fool \d+",
+        "larger radius": r"ε = 0\.2 fools \d+ of 64 images and ε = 0\.1 fools \d+",
+        "black box": r"PGD-20 fools \d+ of 64 images and Square with 100 queries fools \d+",
+    }.items():
+        assert re.fullmatch(start + ends, said[name]), said[name]
+
+
+def test_masked_gradients_are_found_out(robust_net: nn.Module, judged: Images) -> None:
+    checks = probe(Masked(robust_net), judged, Linf(0.2), classes=10)
+    assert {"gradients", "black box"} <= failed(checks)
+    assert all("may be masked" in check.sentence for check in checks if not check.passed)
+
+
+def test_a_random_model_is_found_out(robust_net: nn.Module, judged: Images) -> None:
+    assert "deterministic" in failed(probe(Noisy(robust_net), judged, Linf(0.1), classes=10))
+
+
+def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, judged: Images) -> None:
+    checks = {check.name: check for check in probe(Infinite(robust_net), judged, Linf(0.1), classes=10)}
+    assert not checks["gradients"].passed
+    assert "not finite" in checks["gradients"].sentence
+
+
+def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(judged: Images) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1024), nn.Dropout(0.5), nn.Linear(1024, 10)).train()
+    before = [value.clone() for value in net.state_dict().values()]
+    checks = {check.name: check for check in probe(net, judged, Linf(0.1), classes=10)}
+    assert "was in training mode" in checks["evaluation mode"].sentence
+    assert checks["deterministic"].passed
+    assert all(module.training for module in net.modules())
+    assert all(p.requires_grad for p in net.parameters())
+    assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
+
+
+def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
+    robust_net: nn.Module, judged: Images
+) -> None:
+    few = judged.take(torch.arange(8))
+    for net, said in (
+        (Wakeful(robust_net), "goes back to training mode while it classifies ('noise' first)"),
+        (Counting(robust_net), "changes while it classifies ('asked' first)"),
+    ):
+        mode, *rest = probe(net.eval(), few, Linf(0.1), classes=10)
+        assert (mode.name, mode.passed) == ("evaluation mode", False)
+        assert said in mode.sentence
+        assert failed(rest) == set()
+
+
+def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
+    robust_net: nn.Module, judged: Images
+) -> None:
+    few = judged.take(torch.arange(8))
+    names = {eps: [c.name for c in probe(robust_net, few, Linf(eps), classes=10)] for eps in (0.5, 0.51)}
+    assert "larger radius" in names[0.5]
+    assert names[0.51] == [name for name in names[0.5] if name != "larger radius"]
+
+
+def test_outdone_is_a_matter_of_significance() -> None:
+    assert not outdone(strong=[], weak=[])
+    assert not outdone(strong=range(4), weak=range(4, 8))
+    assert not outdone(strong=[], weak=range(4))  # probability 1/16
+    assert outdone(strong=[], weak=range(5))  # 1/32
+    assert not outdone(strong=range(100), weak=range(100))
+    assert outdone(strong=range(100, 110), weak=range(30))
+    assert not outdone(strong=range(30), weak=range(100, 110))
+
+
+def cell(attack: str, eps: float, fooled: range, *, black_box: bool = False) -> dict[str, Any]:
+    return {
+        "model": "net",
+        "attack": attack,
+        "norm": "linf",
+        "split": "test",
+        "eps": eps,
+        "black_box": black_box,
+        "fooled": list(fooled),
+        "robust_accuracy": 1 - len(fooled) / 100,
+    }
+
+
+def test_cells_are_compared_over_radii_and_boxes() -> None:
+    good = [
+        cell("pgd-10", 0.1, range(20)),
+        cell("pgd-10", 0.2, range(60)),
+        cell("square", 0.1, range(9), black_box=True),
+    ]
+    assert [(check.name, check.passed) for check in compare_cells(good)] == [
+        ("larger radius", True),
+        ("black box", True),
+    ]
+    assert [check.sentence for check in compare_cells(good)] == [
+        "net, pgd-10 (Linf, test): robust accuracy does not rise as ε grows from 0.1 to 0.2.",
+        "net (Linf, test): at no radius does a black-box attack beat the white-box ones.",
+    ]
+    rising = compare_cells([cell("pgd-10", 0.2, range(20)), cell("pgd-10", 0.1, range(60))])
+    assert failed(rising) == {"larger radius"}
+    assert "from ε = 0.1 to 0.2" in rising[0].sentence
+    slowly = [cell("pgd-10", eps, range(60 - 4 * k)) for k, eps in enumerate((0.1, 0.2, 0.3, 0.4))]
+    assert all(not outdone(b["fooled"], a["fooled"]) for a, b in pairwise(slowly))
+    (crept,) = compare_cells([cell("pgd-10", 0.05, range(30)), *slowly])
+    assert not crept.passed
+    assert "rises from ε = 0.1 to 0.3" in crept.sentence
+    masked = compare_cells([cell("pgd-10", 0.1, range(20)), cell("square", 0.1, range(60), black_box=True)])
+    assert failed(masked) == {"black box"}
+    assert "gradients may be masked" in masked[0].sentence
+
+
+@pytest.mark.parametrize(
+    ("only_weak", "only_strong"), [(5, 0), (4, 0), (9, 2), (8, 2), (30, 17), (29, 18), (3, 3)]
+)
+def test_the_tail_of_the_test_is_exact(only_weak: int, only_strong: int) -> None:
+    n = only_weak + only_strong
+    tail = sum(math.comb(n, k) for k in range(only_weak, n + 1)) / 2**n
+    expected = only_weak > only_strong and tail < LEVEL
+    assert outdone(range(100, 100 + only_strong), range(only_weak)) == expected
+
+
+def test_whole_data_sets_are_compared_at_once() -> None:
+    assert not outdone(range(50_000), range(0))
+    assert outdone(range(20_000), range(20_000, 41_000))
+
+
+class Hidden(nn.Module):
+    """Counts its input in grey levels: the gradient is not zero, there is none."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net((x * 255).round().byte().to(x.dtype) / 255)
+        return logits
+
+
+def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, judged: Images) -> None:
+    hidden, ball = Hidden(robust_net), Linf(0.12)
+    checks = probe(hidden, judged, ball, classes=10)
+    assert "gradients" in failed(checks)
+    (found,) = [check.sentence for check in checks if check.name == "gradients"]
+    assert "64 have a zero gradient" in found
+    measured = measure(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    assert measured.notes == (BLIND,)
+    honest = measure(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    assert honest.notes == ()
+    assert measured.robust_correct.sum() > honest.robust_correct.sum()

@@ -1,0 +1,116 @@
+"""Intervals: closed forms, published examples, other implementations, and coverage by simulation."""
+
+import math
+import statistics
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, multinomial
+
+from freeat.evaluation.evaluate import gap
+from freeat.evaluation.statistics import difference, mean_std, paired, sampled, wilson
+
+Z = 1.959963984540054
+
+
+@given(n=st.integers(1, 5000), data=st.data())
+def test_wilson_is_scipys(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, n))
+    expected = binomtest(k, n).proportion_ci(0.95, method="wilson")
+    assert wilson(k, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@given(n=st.integers(2, 5000), data=st.data())
+def test_wilson_inverts_the_score_test(n: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, n - 1))
+    for end in wilson(k, n):
+        assert abs(k / n - end) == pytest.approx(Z * math.sqrt(end * (1 - end) / n), rel=1e-6)
+
+
+def test_nothing_seen_says_nothing() -> None:
+    assert wilson(0, 0) == (0.0, 1.0)
+
+
+def test_newcombes_own_example() -> None:
+    """Newcombe (1998), Statistics in Medicine 17, Table II (a), method 10: 56/70 − 48/80."""
+    low, high = difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
+    assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+
+
+@given(n=st.integers(1, 1000), data=st.data())
+def test_pairs_turn_with_their_order_and_hold_the_difference(n: int, data: st.DataObject) -> None:
+    first = data.draw(st.integers(0, n))
+    second = data.draw(st.integers(0, n - first))
+    low, high = paired(first, second, n)
+    assert paired(second, first, n) == pytest.approx((-high, -low))
+    assert -1 <= low <= (first - second) / n + 1e-12
+    assert (first - second) / n - 1e-12 <= high <= 1
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.05, 0.05), (0.2, 0.05), (0.4, 0.1), (0.02, 0.3)])
+def test_pairs_cover_the_truth_as_often_as_they_say(p: float, q: float) -> None:
+    """Exactly, over every outcome of 40 pairs."""
+    n = 40
+    outcomes = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
+    chance = multinomial.pmf([(a, b, n - a - b) for a, b in outcomes], n, (p, q, 1 - p - q))
+    covered = [low <= p - q <= high for low, high in (paired(a, b, n) for a, b in outcomes)]
+    assert 0.94 <= float(np.dot(chance, covered)) <= 0.99
+
+
+@given(population=st.integers(2, 1000), data=st.data())
+def test_a_sample_of_a_finite_population(population: int, data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, population))
+    k = data.draw(st.integers(0, n))
+    low, high = sampled(k, n, population)
+    outer = wilson(k, n)
+    assert outer[0] - 1e-12 <= low <= k / n + 1e-12
+    assert k / n - 1e-12 <= high <= outer[1] + 1e-12
+    if n == population:
+        assert low == high == k / n
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=2, max_size=20))
+def test_mean_and_standard_deviation(values: list[float]) -> None:
+    mean, std = mean_std(values)
+    assert mean == pytest.approx(statistics.fmean(values), abs=1e-9)
+    assert std == pytest.approx(statistics.stdev(values), abs=1e-9)
+
+
+def test_one_value_has_no_spread() -> None:
+    assert mean_std([0.25]) == (0.25, None)
+
+
+def _measured(correct: int, n: int, population: int) -> dict[str, Any]:
+    return {"robust_accuracy": correct / n, "n": n, "population": population}
+
+
+@pytest.mark.parametrize(
+    ("n_train", "seen", "n_test", "p", "q"),
+    [(400, 400, 300, 0.95, 0.6), (2000, 300, 300, 0.9, 0.7), (600, 100, 2000, 0.99, 0.97)],
+)
+def test_the_gap_covers_the_truth(n_train: int, seen: int, n_test: int, p: float, q: float) -> None:
+    """True gap: accuracy on the very training set, minus the probability on unseen images."""
+    rng = np.random.default_rng(0)
+    rounds = 4000
+    right = round(p * n_train)
+    on_train = rng.hypergeometric(right, n_train - right, seen, rounds)
+    on_test = rng.binomial(n_test, q, rounds)
+    truth = right / n_train - q
+    intervals = [
+        gap(_measured(int(a), seen, n_train), _measured(int(b), n_test, n_test))
+        for a, b in zip(on_train, on_test, strict=True)
+    ]
+    covered = sum(row["low"] <= truth <= row["high"] for row in intervals) / rounds
+    assert 0.93 < covered < 0.985
+    assert all(row["low"] <= row["value"] <= row["high"] for row in intervals)
+
+
+def test_a_training_set_seen_whole_adds_no_width() -> None:
+    low, high = wilson(70, 100)
+    whole = gap(_measured(50, 50, 50), _measured(70, 100, 100))
+    assert whole == pytest.approx({"value": 0.3, "low": 1 - high, "high": 1 - low})
+    part = gap(_measured(45, 50, 1000), _measured(70, 100, 100))
+    assert part["high"] - part["low"] > whole["high"] - whole["low"]

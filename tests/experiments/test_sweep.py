@@ -1,0 +1,501 @@
+"""Campaigns and transfer matrices: measured once, resumed where they stopped, told apart by what they measure."""
+
+import copy
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.square import Square
+from freeat.attacks.verdict import Attack
+from freeat.data import DataSet, Images
+from freeat.errors import InputError
+from freeat.evaluation.measurement import joined, measure
+from freeat.evaluation.statistics import wilson
+from freeat.experiments import checking
+from freeat.experiments import sweep_plan as plans
+from freeat.experiments.examples import load_examples
+from freeat.experiments.sweep import attack_models
+from freeat.experiments.sweep_plan import Plan
+from freeat.experiments.transfer import transfer_models
+from freeat.runs.initial import weights_digest
+from freeat.runs.open import Opened
+from freeat.runs.unfinished import Unfinished
+from freeat.threat import Linf
+
+BALLS = (Linf(0.05), Linf(0.12))
+
+
+def opened(net: nn.Module, name: str) -> Opened:
+    return Opened(name=name, model=net, digest=weights_digest(net))
+
+
+@pytest.fixture(scope="module")
+def other_net(robust_net: nn.Module) -> nn.Module:
+    """A model near the first, as another seed would give."""
+    net = copy.deepcopy(robust_net)
+    g = torch.Generator().manual_seed(1)
+    for parameter in net.parameters():
+        parameter.add_(0.1 * parameter.std() * torch.randn(parameter.shape, generator=g))
+    return net
+
+
+@pytest.fixture(scope="module")
+def plan(judged: Images) -> Plan:
+    data = DataSet(name="digits", train=judged, test=judged, classes=tuple("0123456789"))
+    return Plan(
+        data=data, attacks=(Pgd(steps=3), Square(queries=10)), balls=BALLS, splits=("train", "test"), n=80
+    )
+
+
+class Counter:
+    """Counts the calls of a function while they go through."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> None:
+        self.calls = 0
+        real = getattr(module, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(module, name, counted)
+
+
+def test_a_campaign_measures_every_cell_and_stores_it(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    report = attack_models([opened(robust_net, "net")], plan, folder=tmp_path)
+    cells = report["cells"]
+    assert len(cells) == 2 * 2 * 2
+    assert {(cell["split"], cell["attack"], cell["eps"]) for cell in cells} == {
+        (split, attack, ball.eps)
+        for split in ("train", "test")
+        for attack in ("pgd-3", "square-10")
+        for ball in BALLS
+    }
+    first = cells[0]
+    direct = measure(
+        robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
+    )
+    hits = int(direct.robust_correct.sum())
+    assert first["robust_accuracy"] == hits / 80
+    assert first["robust_interval"] == list(wilson(hits, 80))
+    assert first["fooled"] == direct.index[~direct.robust_correct].tolist()
+    assert sum(row["n"] for row in first["per_class"]) == first["n"] == 80
+    assert first["population"] == 200
+    assert [gap["value"] for gap in report["gaps"]] == [0] * 4, "both splits hold the same images"
+    assert all(check["passed"] for check in report["checks"])
+    assert report["checks"][0]["sentence"] == "net (Linf): The model is in evaluation mode."
+    assert len(list((tmp_path / "cells").glob("*.json"))) == len(cells) + 1  # and the honesty checks
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_it_goes_on_where_it_stopped(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = opened(robust_net, "net")
+    whole = attack_models([model], plan, folder=tmp_path)
+    again = Counter(monkeypatch, plans, "measure")
+    probes = Counter(monkeypatch, checking, "probe")
+    assert attack_models([model], plan, folder=tmp_path) == whole
+    assert (again.calls, probes.calls) == (0, 0)
+    sorted((tmp_path / "cells").glob("*.json"), key=lambda p: p.stat().st_size)[-1].unlink()
+    repaired = attack_models([model], plan, folder=tmp_path)
+    assert again.calls == 1
+    timeless = [[{**cell, "seconds": 0} for cell in report["cells"]] for report in (whole, repaired)]
+    assert timeless[0] == timeless[1]
+
+
+def test_other_weights_images_attacks_and_seeds_are_other_cells(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
+    attack_models([opened(robust_net, "net")], small, folder=tmp_path)
+    again = Counter(monkeypatch, plans, "measure")
+    changed = [
+        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
+        Plan(data=plan.data, attacks=(Pgd(steps=2, verdict="last"),), balls=BALLS[:1], n=20),
+        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[1:], n=20),
+        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20, seed=1),
+    ]
+    for other in changed:
+        attack_models([opened(robust_net, "net")], other, folder=tmp_path)
+    assert again.calls == len(changed)
+    attack_models([opened(other_net, "net")], small, folder=tmp_path)
+    assert again.calls == len(changed) + 1
+    attack_models([opened(robust_net, "renamed")], small, folder=tmp_path)
+    assert again.calls == len(changed) + 1, "a name is no part of the measurement"
+
+
+def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
+    models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
+    report = attack_models(models, small, folder=tmp_path, examples=True)
+    one, other = (load_examples(Path(cell["examples"]))["delta"] for cell in report["cells"])
+    assert not np.array_equal(one, other)
+
+
+def test_examples_are_those_of_their_cell(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    """Another seed, number of images or training of the same run must not find the arrays of the first."""
+    kinds: tuple[dict[str, Any], ...] = ({"n": 10}, {"n": 10, "seed": 1}, {"n": 12})
+    plans = [Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], **kind) for kind in kinds]
+    asked = [(robust_net, one) for one in plans] + [(other_net, plans[0])]
+    paths = []
+    for net, one in asked * 2:
+        (cell,) = attack_models([opened(net, "net")], one, folder=tmp_path, examples=True)["cells"]
+        stored = load_examples(Path(cell["examples"]))
+        assert len(stored["y"]) == cell["n"]
+        assert stored["index"][stored["predicted"] != stored["y"]].tolist() == cell["fooled"]
+        paths.append(cell["examples"])
+    assert len({*paths}) == len(asked)
+    assert paths[: len(asked)] == paths[len(asked) :]
+
+
+class Cut(Exception):
+    """The process was killed."""
+
+
+@pytest.mark.parametrize("examples", [False, True])
+def test_a_cell_goes_on_in_the_middle(
+    examples: bool, robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = Plan(data=plan.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=16)
+    model = opened(robust_net, "net")
+    monkeypatch.setattr(plans, "EVERY", 0.0)
+    calls = Counter(monkeypatch, plans, "measure")
+    (whole,) = attack_models([model], long, folder=tmp_path / "whole", examples=examples)["cells"]
+    assert calls.calls == 4
+
+    def cut(title: str, images: int) -> Any:
+        def count(more: int) -> None:
+            if calls.calls == 6:
+                raise Cut
+
+        return count
+
+    def ask(watch: Any) -> Any:
+        return attack_models([model], long, folder=tmp_path / "cut", examples=examples, watch=watch)
+
+    with pytest.raises(Cut):
+        ask(cut)
+    assert len(list((tmp_path / "cut").rglob("part-*"))) == 1
+    done: list[int] = []
+    (resumed,) = ask(lambda title, images: done.append)["cells"]
+    assert calls.calls == 6 + 3, "one batch of four was found"
+    assert done[0] == 16
+    timeless = [{**cell, "seconds": 0, "examples": None} for cell in (whole, resumed)]
+    assert timeless[0] == timeless[1]
+    assert not list((tmp_path / "cut").rglob("*.parts"))
+    if examples:
+        one, other = (load_examples(Path(cell["examples"])) for cell in (whole, resumed))
+        assert np.array_equal(one["delta"], other["delta"])
+
+
+def test_a_damaged_part_is_measured_again(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plans, "EVERY", 0.0)
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
+    (trial,) = long.trials(opened(robust_net, "net"))
+    parts = Unfinished(tmp_path / "parts")
+    whole = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    (tmp_path / "parts" / "part-00001.safetensors").write_bytes(b"torn")
+    again = Counter(monkeypatch, plans, "measure")
+    other = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    assert again.calls == 2
+    assert other.delta is not None
+    assert whole.delta is not None
+    assert torch.equal(other.delta, whole.delta)
+    assert torch.equal(other.robust_correct, whole.robust_correct)
+
+
+def test_an_interrupted_attack_keeps_its_batches(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
+    (trial,) = long.trials(model)
+    real, calls = plans.measure, []
+
+    def interrupted(*args: Any, **settings: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(*args, **settings)
+
+    monkeypatch.setattr(plans, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts)
+    assert [len(part.y) for part in parts.parts(trial.images.index)] == [30]
+    assert len(long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts).y) == 40
+    assert len(calls) == 5
+
+
+def test_parts_that_do_not_follow_each_other_are_measured_again(
+    robust_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    """Parts are cut by the clock, so what two interrupted processes leave need not fit together."""
+    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
+    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
+    (trial,) = long.trials(model)
+    batches = list(long.parts(model, trial, plans.unwatched, keep_delta=True))
+    for number, kept in enumerate((batches[:1], batches[1:3], batches[2:3], batches[3:])):
+        parts.add(number, joined(kept))  # the third begins before the second ends
+    whole = joined(batches)
+    found = list(parts.parts(trial.images.index))
+    assert [len(part.y) for part in found] == [10, 20]
+    assert sorted(path.name[:10] for path in (tmp_path / "parts").iterdir()) == ["part-00000", "part-00001"]
+    again = long.measure(model, trial, plans.unwatched, keep_delta=True, unfinished=parts)
+    assert torch.equal(again.index, whole.index)
+    assert torch.equal(again.perturbations, whole.perturbations)
+
+
+def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Module, plan: Plan) -> None:
+    class Hungry(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = robust_net
+
+        def forward(self, x: Tensor) -> Tensor:
+            if len(x) > 8:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            logits: Tensor = self.net(x)
+            return logits
+
+    hungry = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=40, batch_size=16)
+    with pytest.raises(
+        InputError, match=r"out of memory with 16 images at a time: .* --batch-size, e\.g\. 8"
+    ):
+        attack_models([opened(Hungry(), "net")], hungry)
+    report = attack_models([opened(Hungry().eval(), "net")], replace(hungry, batch_size=8))
+    assert all(check["passed"] for check in report["checks"]), "they keep to the batch size too"
+    assert report["checks"] == attack_models([opened(robust_net, "net")], hungry)["checks"]
+
+
+def test_a_whole_split_is_not_copied(robust_net: nn.Module, plan: Plan) -> None:
+    model = opened(robust_net, "net")
+    assert replace(plan, n=None).images("test", model) == (plan.data.test, 200)
+    assert replace(plan, n=999).images("test", model)[0] is plan.data.test
+
+
+def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan) -> None:
+    rough = Plan(data=plan.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5)
+    (cell,) = attack_models([opened(robust_net, "net")], rough)["cells"]
+    assert cell["settings"] == {
+        "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "verdict": "worst", "loss": "ce",
+        "precision": "bf16",
+    }  # fmt: skip
+    assert (cell["batch_size"], cell["device"]) == (256, "cpu")
+    assert cell["versions"].keys() >= {"freeat", "torch"}
+    assert cell["command"].startswith("freeat")
+
+
+def test_examples_bear_out_the_verdicts(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
+    small = Plan(data=plan.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
+    report = attack_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
+    stored = load_examples(Path(report["cells"][0]["examples"]))
+    shown = torch.from_numpy(np.clip(stored["x"] + stored["delta"], 0, 1))
+    predicted = robust_net(shown).argmax(-1).numpy()
+    fooled = stored["predicted"] != stored["y"]
+    assert np.array_equal(predicted, stored["predicted"])
+    assert stored["index"][fooled].tolist() == report["cells"][0]["fooled"]
+    with pytest.raises(InputError, match="--out"):
+        attack_models([opened(robust_net, "net")], small, examples=True)
+
+
+def test_a_matrix_makes_each_perturbation_once(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [opened(robust_net, "a"), opened(other_net, "b")]
+    small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS, n=80)
+    made = Counter(monkeypatch, plans, "measure")
+    report = transfer_models(models, models, small, folder=tmp_path)
+    assert made.calls == 2 * len(BALLS)
+    cells = {(cell["source"], cell["model"], cell["eps"]): cell for cell in report["cells"]}
+    assert len(cells) == 2 * 2 * len(BALLS)
+    assert transfer_models(models, models, small, folder=tmp_path) == report
+    assert made.calls == 2 * len(BALLS), "stored cells need no perturbation"
+    for cell in cells.values():
+        assert cell["own"] == (cell["source"] == cell["model"])
+        assert cell["black_box"] != cell["own"]
+    images = small.images("test", models[0])[0]
+    own = measure(robust_net, images, small.attacks[0], BALLS[1], classes=10)
+    assert cells["a", "a", BALLS[1].eps]["fooled"] == own.index[~own.robust_correct].tolist()
+    x, y = images.batch(torch.arange(80))
+    crossed = other_net(BALLS[1].apply(x, own.delta)).argmax(-1) == y
+    assert cells["a", "b", BALLS[1].eps]["robust_accuracy"] == float(crossed.double().mean())
+
+
+def test_a_transfer_says_what_it_cost_and_what_weakens_it(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+) -> None:
+    a, b = opened(robust_net, "a"), opened(other_net, "b")
+
+    def moved(attack: Attack) -> Any:
+        report = transfer_models([a], [b], Plan(data=plan.data, attacks=(attack,), balls=BALLS[1:], n=40))
+        return report["cells"][0]
+
+    strong = moved(Pgd(steps=3, verdict="last"))
+    assert strong["making"]["passes"]["gradient"] == 3 * 40
+    assert strong["making"]["queries"] is None
+    assert strong["passes"]["forward"] == 2 * 40
+    assert strong["notes"] == []
+    for weak in (Pgd(steps=3, verdict="worst"), Square(queries=10)):
+        (note,) = moved(weak)["notes"]
+        assert f"{weak.name} stops at the first perturbation that fools its source" in note
+    assert moved(Square(queries=10))["making"]["queries"]["most"] == 10
+    with pytest.raises(InputError, match="look harmless"):
+        moved(AutoAttack(parts=("apgd-ce",)))
+
+
+def test_a_transfer_carries_the_notes_of_its_attack(
+    robust_net: nn.Module, other_net: nn.Module, judged: Images
+) -> None:
+    three = Images(x=judged.x, y=judged.y % 3, index=judged.index)
+    data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
+    nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
+    small = Plan(data=data, attacks=(Pgd(steps=1, loss="dlr", verdict="last"),), balls=BALLS[:1], n=10)
+    (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small)["cells"]
+    assert cell["notes"][0] == "made up"
+    assert "undefined with 3 classes" in cell["notes"][1]
+
+
+def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+) -> None:
+    a, b = opened(robust_net, "a"), opened(other_net, "b")
+    small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS[1:], n=40)
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    for name in "ab":
+        assert any(check["sentence"].startswith(f"{name} (Linf): The model gives") for check in checks)
+    assert not any("black-box attack" in check["sentence"] for check in checks), (
+        "no white-box figure is known"
+    )
+    attack_models([b], small, folder=tmp_path)
+    stored = next(
+        path for path in (tmp_path / "cells").glob("*.json") if '"kind": "attack"' in path.read_text()
+    )
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    assert "b (Linf, test): at no radius does a black-box attack beat the white-box ones." in [
+        check["sentence"] for check in checks
+    ]
+    document = json.loads(stored.read_text())
+    stored.write_text(json.dumps(document | {"fooled": [], "robust_accuracy": 1.0}))
+    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    assert any("pgd-5 from a leaves" in check["sentence"] for check in checks if not check["passed"])
+
+
+def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, plan: Plan) -> None:
+    zero = Plan(data=plan.data, attacks=(Pgd(steps=5),), balls=(Linf(0.0),), n=40)
+    report = attack_models([opened(robust_net, "net")], zero)
+    assert {check["name"] for check in report["checks"]} >= {
+        "deterministic",
+        "gradients",
+        "very large radius",
+    }
+    assert report["cells"][0]["robust_accuracy"] == report["cells"][0]["clean_accuracy"]
+    assert report["stored"] == []
+
+
+def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, plan: Plan) -> None:
+    pytest.importorskip("pyautoattack")
+    model = opened(robust_net, "net")
+    images, _ = plan.images("test", model)
+
+    def key(plan: Plan, attack: Attack) -> dict[str, Any]:
+        return plan.identity("attack", model, split="test", images=images, ball=BALLS[0], attack=attack)
+
+    other = replace(plan, batch_size=7)
+    assert "pyautoattack 0." in key(plan, AutoAttack())["package"]
+    assert key(plan, AutoAttack()) != key(other, AutoAttack())
+    assert key(plan, Pgd()) == key(other, Pgd()), "our own attacks draw for each image"
+
+
+def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
+    done: dict[str, int] = {}
+
+    def watch(title: str, images: int) -> Any:
+        def count(more: int) -> None:
+            done[title] = done.get(title, 0) + more
+
+        return count
+
+    small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=50, batch_size=16)
+    attack_models([opened(robust_net, "net")], small, watch=watch)
+    assert done == {"net: pgd-1, linf ε = 0.05, test": 50, "net: honesty checks": 1}
+    done.clear()
+    attack_models([opened(robust_net, "net")], replace(small, balls=BALLS), watch=watch)
+    assert done == {
+        "[1/2] net: pgd-1, linf ε = 0.05, test": 50,
+        "[2/2] net: pgd-1, linf ε = 0.12, test": 50,
+        "net: honesty checks": 1,
+    }
+
+
+def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, judged: Images) -> None:
+    counts: list[int] = []
+    measure(robust_net, judged, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
+    assert len(counts) >= 10
+    assert max(counts) <= len(judged) // 10
+    assert sum(counts) == len(judged)
+
+
+def test_refusals(robust_net: nn.Module, plan: Plan) -> None:
+    with pytest.raises(InputError, match="NAME=REFERENCE"):
+        attack_models([opened(robust_net, "net")] * 2, plan)
+    for wrong in ({"splits": ("tset",)}, {"n": 0}, {"batch_size": 0}):
+        with pytest.raises(InputError):
+            Plan(data=plan.data, attacks=(Pgd(),), balls=BALLS, **wrong)  # type: ignore[arg-type]
+
+
+def test_an_unfooled_image_transfers_its_last_iterate(
+    robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
+    """A failed attack must still hand on its perturbation: zero would make every transfer look harmless."""
+    from freeat.rng import ImageCoins
+
+    x, y = batch
+    attacked = Pgd(steps=5, verdict="last")(robust_net, x, y, BALLS[0], ImageCoins(0, range(len(x))))
+    assert (BALLS[0].size(attacked.delta[~attacked.fooled]) > 0.9 * BALLS[0].eps).all()
+
+
+def test_a_models_own_black_box_attack_stays_one(
+    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+) -> None:
+    both = [opened(robust_net, "net"), opened(other_net, "other")]
+    small = replace(
+        plan,
+        splits=("test",),
+        balls=BALLS[:1],
+        n=20,
+        attacks=(Pgd(steps=2, verdict="last"), Square(queries=5)),
+    )
+    cells = transfer_models(both[:1], both, small, probes=False)["cells"]
+    found = {(cell["model"], cell["attack"].split()[0]): (cell["own"], cell["black_box"]) for cell in cells}
+    assert found == {
+        ("net", "pgd-2"): (True, False),
+        ("net", "square-5"): (True, True),
+        ("other", "pgd-2"): (False, True),
+        ("other", "square-5"): (False, True),
+    }
+
+
+def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Module, plan: Plan) -> None:
+    layers = copy.deepcopy(robust_net)
+    wrapped = nn.Sequential(*layers.children(), nn.Identity())
+    small = replace(plan, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, verdict="last"),))
+    other = Opened(name="other", model=wrapped, digest=weights_digest(robust_net))
+    (cell,) = transfer_models([opened(robust_net, "net")], [other], small, probes=False)["cells"]
+    assert not cell["own"]

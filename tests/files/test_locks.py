@@ -1,0 +1,169 @@
+"""A folder has one writer: the living keep it, the dead lose it, and who lost it notices."""
+
+import errno
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from freeat.errors import InputError
+from freeat.files import locks as leases
+from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, check_free, is_held, leased
+
+
+def hold(folder: Path, *, host: str | None = None, pid: int | None = None, age: float = 0.0) -> None:
+    """A lease as another process would have left it."""
+    holder = {"host": host or socket.gethostname(), "pid": pid or os.getpid(), "token": "another"}
+    (folder / LEASE).write_text(json.dumps(holder))
+    grow_old(folder, age)
+
+
+def grow_old(folder: Path, age: float) -> None:
+    os.utime(folder / LEASE, (time.time() - age,) * 2)
+
+
+def dead_process() -> int:
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
+
+
+def test_a_lease_is_exclusive_and_ends(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with leased(folder) as lease:
+        lease.check()
+        with pytest.raises(Busy, match=r"in use by another process.*choose another --out"):
+            Lease(folder).acquire()
+        assert issubclass(Busy, InputError)
+        lease.check()
+    assert list(folder.iterdir()) == []
+    with leased(folder):
+        pass
+
+
+def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
+    hold(tmp_path, pid=dead_process())
+    with leased(tmp_path) as lease:
+        lease.check()
+
+
+def test_the_lease_of_another_machine_is_respected_while_it_beats(tmp_path: Path) -> None:
+    hold(tmp_path, host="elsewhere", pid=dead_process(), age=leases.STALE_AFTER / 2)
+    with pytest.raises(InputError, match="in use"):
+        Lease(tmp_path).acquire()
+    grow_old(tmp_path, leases.STALE_AFTER + 1)
+    with leased(tmp_path) as lease:
+        lease.check()
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{"])
+def test_a_lease_without_a_holder_is_taken_after_a_moment(tmp_path: Path, content: str) -> None:
+    (tmp_path / LEASE).write_text(content)
+    began = time.monotonic()
+    with leased(tmp_path) as lease:
+        lease.check()
+    assert time.monotonic() - began > leases.UNWRITTEN_AFTER / 2
+
+
+def test_who_lost_the_lease_notices_and_leaves_the_new_holder_alone(tmp_path: Path) -> None:
+    with leased(tmp_path) as lease:
+        hold(tmp_path)
+        with pytest.raises(LeaseLost, match="taken over by another process"):
+            lease.check()
+    assert json.loads((tmp_path / LEASE).read_text())["token"] == "another"
+
+
+def test_a_lease_that_vanished_is_lost(tmp_path: Path) -> None:
+    with leased(tmp_path) as lease:
+        (tmp_path / LEASE).unlink()
+        with pytest.raises(LeaseLost):
+            lease.check()
+
+
+def test_a_holder_keeps_its_lease_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT", 0.02)
+    with leased(tmp_path):
+        grow_old(tmp_path, 1000)
+        until = time.monotonic() + 10
+        while time.time() - (tmp_path / LEASE).stat().st_mtime > 100:
+            assert time.monotonic() < until, "no heartbeat"
+            time.sleep(0.01)
+
+
+def test_an_error_inside_gives_the_lease_back(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), leased(tmp_path):
+        raise ZeroDivisionError
+    assert not (tmp_path / LEASE).exists()
+
+
+def test_a_look_says_whether_a_folder_is_held_and_changes_nothing(tmp_path: Path) -> None:
+    check_free(tmp_path / "nowhere")
+    assert not is_held(tmp_path / "nowhere")
+    hold(tmp_path)
+    assert is_held(tmp_path)
+    with pytest.raises(Busy, match="in use"):
+        check_free(tmp_path)
+    hold(tmp_path, pid=dead_process())
+    check_free(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [LEASE]
+
+
+def test_a_host_whose_clock_is_fast_takes_nothing_from_the_living(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hold(tmp_path, host="elsewhere")
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 10 * leases.STALE_AFTER)
+    assert is_held(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_where_nothing_may_be_written_this_hosts_clock_has_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    def refuse(**settings: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    hold(tmp_path, host="elsewhere", age=leases.STALE_AFTER / 2)
+    assert is_held(tmp_path)
+    grow_old(tmp_path, leases.STALE_AFTER + 1)
+    assert not is_held(tmp_path)
+
+
+def test_many_who_find_a_stale_lease_end_with_one_holder(tmp_path: Path) -> None:
+    for _ in range(20):
+        hold(tmp_path, pid=dead_process())
+        together = threading.Barrier(4)
+
+        def take(together: threading.Barrier = together) -> Lease | None:
+            lease = Lease(tmp_path)
+            together.wait()
+            try:
+                lease.acquire()
+            except Busy:
+                return None
+            return lease
+
+        with ThreadPoolExecutor(4) as threads:
+            holders = [lease for lease in threads.map(lambda _: take(), range(4)) if lease is not None]
+        (holder,) = holders
+        holder.check()
+        holder.release()
+
+
+def test_a_takeover_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "UNWRITTEN_AFTER", 0.2)
+    hold(tmp_path, pid=dead_process())
+    (tmp_path / ".takeover.tmp").touch()
+    with leased(tmp_path) as lease:
+        lease.check()
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,187 @@
+"""Data parallelism: processes that train one model together end where one process alone would."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor, nn
+
+from freeat.algorithms import Algorithm, Fast, Free, Friendly, Vanilla
+from freeat.data.batches import Batches
+from freeat.errors import InputError
+from freeat.learner import Learner
+from freeat.learner.distributed import ALONE, World, check_in_step, joined
+from freeat.objectives import Trades
+from problems import BALLS, images, same_bits, smooth_net, weights
+
+UPDATES = 50
+SIZES = [8, 7, 2, 5, 1]  # of the global batches: divisible by no world, and smaller than one
+L2_BALL, LINF_BALL = BALLS["l2"], BALLS["linf"]
+ROWS: dict[str, Algorithm] = {
+    "free": Free(ball=L2_BALL, m=4),
+    "free-linf": Free(ball=LINF_BALL, m=3),
+    "vanilla": Vanilla(ball=LINF_BALL, m=3),
+    "trades": Vanilla(ball=L2_BALL, m=3, start="gaussian", objective=Trades()),
+    "free-trades": Free(ball=L2_BALL, m=4, objective=Trades()),
+    "fast": Fast(ball=LINF_BALL),
+    "friendly": Friendly(ball=LINF_BALL, m=3, tau=1),
+}
+
+
+def trained(name: str, world: World, micro_batch: int | None = None) -> list[Tensor]:
+    net = smooth_net(seed=4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=2e-4)
+    learner = Learner(net, optimizer, total_updates=UPDATES, world=world, micro_batch=micro_batch)
+    while learner.updates_left:
+        total = SIZES[learner.batches % len(SIZES)]
+        x, y = images(learner.batches, total)
+        rows = world.share(total)
+        learner.expect(total, rows.start)
+        record = ROWS[name].step(learner, x[rows], y[rows])
+        assert record.losses.shape == y[rows].shape
+        if record.g_norms is not None:
+            assert record.g_norms.shape[1:] == y[rows].shape
+    return weights(net)
+
+
+def exchanges(world: World) -> dict[str, object]:
+    """Every exchange once; what each process should find is known."""
+    rank = world.rank
+    net = nn.Sequential(nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last), nn.BatchNorm2d(3))
+    net[0].weight.grad = torch.full_like(net[0].weight, float(rank + 1)) if rank else None
+    net[1].running_mean.fill_(rank)
+    frozen = net[1].bias.requires_grad_(False)
+    world.sum_gradients(net.parameters())
+    world.average_buffers(net)
+    kept = torch.tensor([1.0])
+    world.wait()
+    return {
+        "gradient": net[0].weight.grad[0, 0, 0, 0].item(),
+        "layout": net[0].weight.grad.is_contiguous(memory_format=torch.channels_last),
+        "frozen": frozen.grad is None,
+        "mean": net[1].running_mean[0].item(),
+        "counter": net[1].num_batches_tracked.item(),
+        "sum": world.sum(kept * (rank + 1)).item(),
+        "rows": world.concatenate(torch.arange(rank) + 10 * rank).tolist(),
+        "any": [world.any(rank == 1), world.any(False)],
+        "leads": world.leads,
+    }
+
+
+def process(rank: int, size: int, port: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    os.environ |= {
+        "RANK": f"{rank}",
+        "WORLD_SIZE": f"{size}",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": f"{port}",
+    }
+    with joined(torch.device("cpu")) as world:
+        assert (world.rank, world.size) == (rank, size)
+        found = {name: trained(name, world) for name in ROWS}
+        found["micro"] = trained("free-trades", world, micro_batch=2)
+        torch.save({"found": found, "exchanges": exchanges(world)}, Path(folder) / f"{rank}.pt")
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, list[Tensor]]:
+    return {name: trained(name, ALONE) for name in ROWS}
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def together(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> list[dict[str, dict]]:
+    folder, size = tmp_path_factory.mktemp("world"), request.param
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(process, (size, port, str(folder)), nprocs=size)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(size)]
+
+
+def relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
+    a, b = (torch.cat([t.flatten() for t in tensors]) for tensors in (found, expected))
+    return float((a - b).norm() / b.norm())
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_many_processes_end_where_one_does(
+    name: str, together: list[dict[str, dict]], alone: dict[str, list[Tensor]]
+) -> None:
+    first = together[0]["found"][name]
+    assert relative_error(first, weights(smooth_net(seed=4))) > 1e-2, "training moved nothing"
+    assert relative_error(first, alone[name]) < 1e-9
+    for other in together[1:]:
+        assert same_bits(other["found"][name], first), "the processes' models differ"
+
+
+def test_micro_batches_within_processes(
+    together: list[dict[str, dict]], alone: dict[str, list[Tensor]]
+) -> None:
+    assert relative_error(together[0]["found"]["micro"], alone["free-trades"]) < 1e-9
+
+
+def test_exchanges(together: list[dict[str, dict]]) -> None:
+    size = len(together)
+    rows = [10 * rank + i for rank in range(size) for i in range(rank)]
+    for rank, result in enumerate(together):
+        assert result["exchanges"] == {
+            "gradient": sum(range(2, size + 1)),
+            "layout": True,
+            "frozen": True,
+            "mean": pytest.approx((size - 1) / 2),
+            "counter": 0,
+            "sum": sum(range(1, size + 1)),
+            "rows": rows,
+            "any": [True, False],
+            "leads": rank == 0,
+        }
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("total", [0, 1, 2, 5, 6, 128, 129])
+def test_shares_are_contiguous_complete_and_even(size: int, total: int) -> None:
+    shares = [range(total)[World(rank=rank, size=size).share(total)] for rank in range(size)]
+    assert [row for share in shares for row in share] == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_alone_every_exchange_is_a_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    with joined(torch.device("cpu")) as world:
+        assert world == ALONE
+    value = torch.ones(2)
+    no_ops: list[Callable[[], object]] = [lambda: ALONE.sum(value), lambda: ALONE.concatenate(value)]
+    assert all(act() is value for act in no_ops)
+    assert ALONE.any(True)
+    assert not ALONE.any(False)
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "micro", "processes", "fits"),
+    [
+        (1024, 128, None, 8, True),
+        (1026, 128, None, 8, False),  # the last batch has two images
+        (1032, 128, None, 8, True),
+        (1000, 128, 16, 8, True),  # the last batch has 104, 13 each
+        (209, 128, 40, 2, False),  # 40 and 41 of the last 81: one pass and two
+        (209, 128, 41, 2, True),
+        (129, 128, None, 8, True),  # the last image joins the batch before it
+        (5, 128, None, 8, False),
+    ],
+)
+def test_processes_that_would_fall_out_of_step_are_refused(
+    n: int, size: int, micro: int | None, processes: int, fits: bool
+) -> None:
+    batches = Batches(n=n, size=size, seed=0)
+    assert set(batches.sizes) == {len(batches(t)) for t in range(1, batches.per_epoch + 1)}
+    if fits:
+        check_in_step(batches, micro, processes)
+        return
+    with pytest.raises(InputError, match="different numbers of passes"):
+        check_in_step(batches, micro, processes)

@@ -1,0 +1,58 @@
+"""A run's folder that another process is at, or has finished in the very moment this one came."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, leased
+from freeat.runs import run
+from small_runs import carry_out, outcome
+
+
+def test_a_run_that_another_process_finished_meanwhile_is_not_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def too_late(folder: Path) -> Iterator[Lease]:
+        monkeypatch.setattr(run, "leased", leased)
+        others.append(carry_out(tmp_path))
+        before.update({path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")})
+        with leased(folder) as lease:
+            yield lease
+
+    others: list[dict[str, Any]] = []
+    before: dict[Path, int] = {}
+    monkeypatch.setattr(run, "leased", too_late)
+    assert carry_out(tmp_path) == others[0]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_a_busy_folder_is_noticed_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(*args: Any) -> None:
+        raise AssertionError("assembled for nothing")
+
+    monkeypatch.setattr(run, "assemble", load)
+    with leased(tmp_path / "run"), pytest.raises(Busy, match="in use by another process"):
+        carry_out(tmp_path / "run")
+
+
+def test_the_loser_of_a_lease_leaves_the_winner_its_bits(tmp_path: Path) -> None:
+    """A process that was suspended for long finds its folder taken over, and writes nothing more."""
+
+    class Thief:
+        def step(self, update: int, total: int, loss: float | None) -> None:
+            if update == 8:
+                (tmp_path / "run" / LEASE).unlink()
+                carry_out(tmp_path / "run")
+
+        def record(self, record: dict[str, Any]) -> None: ...
+
+    with pytest.raises(LeaseLost, match="taken over by another process"):
+        carry_out(tmp_path / "run", watcher=Thief())
+    carry_out(tmp_path / "alone")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "alone")

@@ -1,0 +1,94 @@
+"""Runs and measurements that were never carried out: their files in a store, with numbers of the test's choosing."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from freeat.experiments.tasks import FORMAT, Attacking, Measurement, Site, Training, Transferring
+from freeat.files.documents import write_json
+from freeat.runs.spec import EvalSpec, TrainSpec
+
+TOTAL = 400
+CLASSES = 10
+
+
+def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> Training:
+    """A task of training; nothing is trained."""
+    spec = TrainSpec.of({"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | words)
+    spec = spec.replaced(algorithm=algorithm)
+    return Training(
+        name=f"{algorithm} seed {seed}", spec=spec, evaluation=EvalSpec(), site=Site(store=store.resolve())
+    )
+
+
+def split(robust: float, clean: float = 0.9, n: int = 1000, population: int = 1000) -> dict[str, Any]:
+    return {
+        "n": n,
+        "population": population,
+        "robust_accuracy": robust,
+        "clean_accuracy": clean,
+        "per_class": [{}] * CLASSES,
+    }
+
+
+def record(
+    train: float, test: float, *, plain: float | None = None, update: int = TOTAL, **more: Any
+) -> dict[str, Any]:
+    """An evaluation; ``train`` is on augmented images, ``plain`` on the images as they are."""
+    return {
+        "kind": "evaluation",
+        "update": update,
+        "equivalent_epoch": update / 2,
+        "train": split(train if plain is None else plain, 0.95),
+        "train_augmented": split(train, 0.93),
+        "test": split(test, 0.8),
+        "seconds": 12.0,
+        **more,
+    }
+
+
+def finish(run: Training, final: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
+    """Write the files of a finished run."""
+    run.folder.path.mkdir(parents=True)
+    for one in (*earlier, final):
+        run.folder.append(dict(one))
+    run.folder.publish_result(final)
+
+
+def describe(run: Training, **facts: Any) -> None:
+    """Write what a run is and what made it."""
+    about = {
+        "data": {"name": "cifar10", "digest": "d" * 64, "shape": [3, 32, 32], "classes": []},
+        "updates": TOTAL,
+        "chosen": {"precision": "bf16", "device": "cpu", "threads": 1},
+        "versions": {"freeat": "0.1.0"},
+        "commit": "abc",
+        "machine": {"processor": "one"},
+    }
+    run.folder.describe(run.spec, run.evaluation, about | facts)
+
+
+def finish_measurement(
+    task: Measurement, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
+) -> None:
+    """Write a measurement whose models have these accuracies, by (key, radius)."""
+    transferred = isinstance(task, Transferring)
+    cells = [
+        {
+            "model": model,
+            "split": which,
+            "eps": eps,
+            "attack": f"{task.attack} from {task.source.key}" if transferred else task.attack,
+            "source": task.source.key if transferred else None,
+            "robust_accuracy": accuracy if which == "test" else 1.0,
+            "n": n,
+        }
+        for (model, eps), accuracy in accuracies.items()
+        for which in ("train", "test")
+    ]
+    folder = run_of(task).site.store / "measurements" / task.key
+    write_json(folder / "result.json", {"cells": cells, **facts}, format=FORMAT)
+
+
+def run_of(task: Measurement) -> Training:
+    return task.target if isinstance(task, Attacking) else task.source

@@ -1,0 +1,83 @@
+"""Processes at work in a store, and kills that land in the middle of what they do."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from freeat.files.locks import LEASE
+from freeat.runs.folder import RunFolder
+
+Process = subprocess.Popen[Any]
+"""A leader of its process group (``start_new_session``): its workers are killed with it."""
+
+Moment = Callable[[Path], bool]
+"""Whether what is going on in a folder that somebody holds is what the kill waits for."""
+
+PATIENCE = 900.0
+TRIES = 3
+
+
+def holders(store: Path) -> dict[Path, int]:
+    """The process groups of those at work, by the folder they hold."""
+    found = {}
+    for path in store.glob(f"*/*/{LEASE}"):
+        try:
+            found[path.parent] = os.getpgid(json.loads(path.read_text())["pid"])
+        except (OSError, ValueError):
+            continue  # given back in this very moment, or left behind by a killed one
+    return found
+
+
+def kill(process: Process) -> None:
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+
+
+def strike(processes: Sequence[Process], store: Path, moment: Moment) -> Process | None:
+    """Kill the first of the processes that holds a folder at that moment; None where no work was cut off by it.
+
+    Work was cut off where the lease is still there and no result is.
+    """
+    groups = {process.pid: process for process in processes}
+    end = time.monotonic() + PATIENCE
+    while any(process.poll() is None for process in processes):
+        for folder, group in holders(store).items():
+            if group in groups and moment(folder):
+                kill(groups[group])
+                in_time = (folder / LEASE).exists() and not (folder / "result.json").exists()
+                return groups[group] if in_time else None
+        assert time.monotonic() < end, "the moment did not come"
+        time.sleep(0.01)
+    for process in processes:
+        process.communicate()
+    return None
+
+
+def cut_off(begin: Callable[[], Process], store: Path, moment: Moment) -> None:
+    """Begin a process and kill it at that moment; again where the kill came too late, when its work had just ended."""
+    assert any(strike([begin()], store, moment) for _ in range(TRIES)), "no kill came in time"
+
+
+def working_in(room: str) -> Moment:
+    """While something in this room of the store is under way: ``plans`` or ``measurements``."""
+    return lambda folder: folder.parent.name == room
+
+
+def training_past(update: int, store: Path) -> Moment:
+    """While a run is under way that has saved this update since now."""
+    before = {path: _saved(path) for path in store.glob("runs/*")}
+
+    def moment(folder: Path) -> bool:
+        past = max(update, before.get(folder, 0) + 1)
+        return folder.parent.name == "runs" and _saved(folder) >= past
+
+    return moment
+
+
+def _saved(folder: Path) -> int:
+    return RunFolder(folder).checkpoints.latest_update or 0

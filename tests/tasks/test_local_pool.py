@@ -1,0 +1,208 @@
+"""Worker processes: their runs are those of this process, and one that is killed takes no other with it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from freeat.experiments.comparison import Job, comparison_jobs
+from freeat.runs.build import Place
+from freeat.runs.folder import RunFolder
+from freeat.runs.spec import split_words
+from freeat.tasks import local
+from freeat.tasks.backends import make_pool
+from freeat.tasks.local import LocalPool, visible_gpus
+from freeat.tasks.scheduler import Tick, carry_out
+from freeat.training.callbacks import Watcher
+from small_runs import WORDS, arguments, outcome
+from small_runs import carry_out as run_here
+
+posix = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+
+
+def make_jobs(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[Job]:
+    training, evaluation = split_words({**WORDS, **changes})
+    return comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=folder, device="cpu"))
+
+
+def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path: Path) -> None:
+    jobs = make_jobs(tmp_path / "there", ["fast", "erm"], [0])
+    broken = replace(jobs[0], name="broken", spec=jobs[0].spec.replaced(model="no-such-net"))
+    broken = replace(broken, place=replace(broken.place, folder=tmp_path / "broken"))
+    diverging = replace(jobs[0], name="diverging", spec=jobs[0].spec.replaced(lr=1e38))
+    diverging = replace(diverging, place=replace(diverging.place, folder=tmp_path / "diverging"))
+    ticks: list[Tick] = []
+    with make_pool("local", jobs=1) as pool:
+        done = {o.task.name: o for o in carry_out([broken, diverging, *jobs], pool, on_tick=ticks.append)}
+    assert done["broken"].result is None
+    assert "unknown model" in str(done["broken"].failure)
+    assert "Diverged: the training loss" in str(done["diverging"].failure)
+    for algorithm in ("fast", "erm"):
+        run_here(tmp_path / algorithm, algorithm=algorithm)
+        there = done[f"{algorithm}/seed-0"]
+        assert there.result == RunFolder(there.task.place.folder).result
+        assert outcome(there.task.place.folder) == outcome(tmp_path / algorithm)
+        last = [tick for tick in ticks if tick.name == there.task.name][-1]
+        assert last.update == last.total == 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suicide:
+    """A task whose process is killed, as for want of memory, unless it was before."""
+
+    name: str
+    trace: Path
+    needs: tuple[str, ...] = ()
+    threads: int = 1
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def result(self) -> dict[str, Any] | None:
+        return None
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        if not self.trace.exists():
+            self.trace.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        watcher.step(1, 1, None)
+        return {"survived": True}
+
+
+@posix
+def test_a_killed_worker_takes_no_other_task_with_it(tmp_path: Path) -> None:
+    tasks = [Suicide(name=str(k), trace=tmp_path / "trace") for k in range(3)]
+    ticks: list[Tick] = []
+    with make_pool("local", jobs=1) as pool:
+        first, *others = carry_out(tasks, pool, on_tick=ticks.append)
+    assert "killed, perhaps for want of memory" in str(first.failure)
+    assert [o.result for o in others] == [{"survived": True}] * 2
+    assert [tick.name for tick in ticks if tick.update == 1] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads", "asked", "slots"),
+    [(8, 1, None, 8), (8, 3, None, 2), (2, 4, None, 1), (8, 2, 3, 3), (8, 2, 6, 4), (1, 1, 2, 1)],
+)
+def test_workers_never_oversubscribe_the_cores(
+    monkeypatch: pytest.MonkeyPatch, cores: int, threads: int, asked: int | None, slots: int
+) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: cores)
+    with LocalPool(workers=asked, threads=threads) as pool:
+        assert pool.slots == pool.workers == slots
+
+
+@pytest.mark.parametrize(
+    ("visible", "device", "gpus"),
+    [
+        (None, "auto", ("0", "1", "2", "3")),
+        ("2,GPU-7", "cuda", ("2", "GPU-7")),
+        (None, "cpu", ()),
+        (None, "cuda:1", ()),
+    ],
+)
+def test_runs_are_spread_over_the_visible_gpus(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, device: str, gpus: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert visible_gpus(device) == gpus
+
+
+@pytest.mark.parametrize(
+    ("asked", "per_run", "slots"), [(None, 1.0, 4), (None, 0.5, 8), (6, 1.0, 6), (None, 0.1, 16)]
+)
+def test_each_run_has_a_gpu_unless_told_otherwise(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, per_run: float, slots: int
+) -> None:
+    monkeypatch.setattr(local, "usable_cores", lambda: 16)
+    with LocalPool(workers=asked, gpus=("0", "1", "2", "3"), gpus_per_run=per_run) as pool:
+        assert pool.slots == slots
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asking:
+    """A task that says which GPU it sees."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    threads: int = 1
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def result(self) -> dict[str, Any] | None:
+        return None
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        return {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+
+def test_a_worker_sees_its_gpu_only() -> None:
+    with LocalPool(workers=1, gpus=("7", "9")) as pool:
+        assert [o.result for o in carry_out([Asking(name="a")], pool)] == [{"gpu": "7"}]
+
+
+def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:
+    """A comparison of one long run in a session of its own, and the folder of that run, in which it has begun."""
+    args = ["compare", *arguments(algorithm=None, updates=1_000_000, eval_every=1_000_000)]
+    args += ["--out", str(store), "--device", "cpu", "--jobs", "1", "--algorithms", "fast", "--seeds", "1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "freeat", *args],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    folder = store / "runs" / "fast" / "seed-0"
+    _until((folder / "run.json").exists)
+    return process, folder
+
+
+@posix
+def test_the_workers_of_a_killed_comparison_save_and_end(tmp_path: Path) -> None:
+    process, folder = begun(tmp_path)
+    worker = json.loads((folder / "lease.json").read_text())["pid"]
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _until(lambda: not (folder / "lease.json").exists())
+    assert RunFolder(folder).checkpoints.newest() is not None
+    _until(lambda: _ended(worker))
+
+
+@posix
+def test_a_signal_to_all_processes_of_a_job_lets_its_workers_save(tmp_path: Path) -> None:
+    """As a queue sends it that ends a job."""
+    process, folder = begun(tmp_path)
+    os.killpg(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=120) == 143
+    assert not (folder / "lease.json").exists()
+    assert RunFolder(folder).checkpoints.newest() is not None
+
+
+def _until(holds: Any) -> None:
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def _ended(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").is_file() and " Z " in Path(f"/proc/{pid}/stat").read_text()

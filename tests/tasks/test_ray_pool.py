@@ -1,0 +1,109 @@
+"""A Ray cluster of two nodes on this machine: one is killed in mid-run, and the grid ends with the same bits."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import shared_grid
+from freeat.errors import InputError
+from freeat.tasks.backends import make_pool
+from freeat.tasks.scheduler import carry_out
+from freeat.training.callbacks import Watcher
+from freeat.training.trainer import Stopped
+
+ray = pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Two nodes with a core each; the first is the head, the second may die."""
+    from ray.cluster_utils import Cluster
+
+    monkeypatch.setenv("RAY_agent_register_timeout_ms", "120000")  # on a busy machine a node starts slowly
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    cluster.mortal = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
+    yield cluster
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def until(holds: Any, seconds: float = 900.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def in_mid_run(store: Path) -> list[Path]:
+    """Folders of runs that have begun and saved a checkpoint."""
+    return [
+        path.parent
+        for path in store.glob("runs/*/lease.json")
+        if list(path.parent.glob("checkpoints/*.json"))
+    ]
+
+
+def test_a_node_killed_in_mid_run_changes_no_bit(tmp_path: Path, cluster: Any) -> None:
+    struck: list[Path] = []
+
+    def strike() -> None:
+        until(lambda: len(in_mid_run(tmp_path)) == 2)
+        struck.extend(in_mid_run(tmp_path))
+        cluster.remove_node(cluster.mortal, allow_graceful=False)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    with make_pool("ray", address=cluster.address) as pool:
+        done = {o.task.name: o for o in carry_out(shared_grid.grid(tmp_path), pool)}
+    striker.join()
+    assert len(struck) == 2
+    assert {name: o.failure for name, o in done.items() if o.failure} == {}
+    assert shared_grid.main(tmp_path / "alone") == 0
+    assert shared_grid.results(tmp_path) == shared_grid.results(tmp_path / "alone")
+
+
+def test_a_wish_to_stop_saves_what_runs(tmp_path: Path, cluster: Any) -> None:
+    tasks = [task for task in shared_grid.grid(tmp_path) if not task.needs]
+    with (
+        pytest.raises(Stopped, match="run the same command again"),
+        make_pool("ray", address=cluster.address) as pool,
+    ):
+        list(carry_out(tasks, pool, should_stop=lambda: bool(in_mid_run(tmp_path))))
+    assert not list(tmp_path.glob("runs/*/lease.json"))
+    stopped = [path for path in tmp_path.glob("runs/*/checkpoints") if list(path.glob("*.json"))]
+    assert stopped
+
+
+@pytest.mark.parametrize(("device", "seen"), [("auto", True), ("cpu", False)])
+def test_a_run_sees_a_gpu_unless_it_needs_none(device: str, seen: bool) -> None:
+    class Looking:
+        """A task that says which GPUs it may use."""
+
+        name, key, needs, threads = "look", "look", (), 1
+
+        def result(self) -> dict[str, Any] | None:
+            return None
+
+        def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+            return {"seen": bool(os.environ.get("CUDA_VISIBLE_DEVICES"))}
+
+    ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False)
+    try:
+        with make_pool("ray", device=device) as pool:
+            assert pool.submit(Looking()).result(timeout=300).result == {"seen": seen}
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:door"])
+def test_a_cluster_that_is_not_there_is_refused(address: str) -> None:
+    with pytest.raises(InputError, match=f"no Ray cluster at {address}"):
+        make_pool("ray", address=address)

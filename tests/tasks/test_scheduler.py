@@ -1,0 +1,226 @@
+"""The dispatcher's laws: needs first, nothing twice, a failure harms only those that need it, others are waited for."""
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from freeat.errors import InputError
+from freeat.experiments.tasks import Task
+from freeat.files.locks import Busy, LeaseLost
+from freeat.tasks import scheduler as engine
+from freeat.tasks.backends import make_pool
+from freeat.tasks.scheduler import Done, Outcome, Pool, Tick, attempt, carry_out
+from freeat.training.callbacks import Nobody, Watcher
+from freeat.training.trainer import Stopped
+
+
+@dataclass(kw_only=True)
+class Chore:
+    """A task in memory that does what its script says, then succeeds."""
+
+    name: str
+    needs: tuple[str, ...] = ()
+    script: list[Exception] = field(default_factory=list)
+    stored: dict[str, Any] | None = None
+    begun: int = 0
+    threads: int = 1
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    def result(self) -> dict[str, Any] | None:
+        return self.stored
+
+    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+        self.begun += 1
+        if self.script:
+            raise self.script.pop(0)
+        self.stored = {"of": self.name}
+        return self.stored
+
+
+class Whims:
+    """A pool whose tasks end in any order, one at each look."""
+
+    def __init__(self, slots: int = 2, seed: int = 0) -> None:
+        self.slots = slots
+        self.flying: list[tuple[Future[Outcome], Task]] = []
+        self.log: list[tuple[str, str]] = []
+        self._rng = random.Random(seed)
+
+    def submit(self, task: Task) -> "Future[Outcome]":
+        self.log.append(("begin", task.key))
+        self.flying.append((Future(), task))
+        assert len(self.flying) <= self.slots
+        return self.flying[-1][0]
+
+    def ticks(self) -> Iterator[Tick]:
+        if self.flying:
+            future, task = self.flying.pop(self._rng.randrange(len(self.flying)))
+            self.log.append(("end", task.key))
+            future.set_result(attempt(task, Nobody(), lambda: False))
+            yield Tick(name=task.name, update=1, total=1)
+
+    def __enter__(self) -> "Whims":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "GLANCE", 0.0005)
+    monkeypatch.setattr(engine, "PAUSES", (0.0005, 0.001))
+
+
+def outcomes(tasks: list[Chore], pool: Pool) -> dict[str, Done[Chore]]:
+    done = list(carry_out(tasks, pool))
+    assert len(done) == len({o.task.key for o in done})
+    return {o.task.name: o for o in done}
+
+
+@st.composite
+def grids(draw: st.DrawFn) -> list[Chore]:
+    """Tasks that need earlier ones, in any order; some fail, some are done, some are another process's for a while."""
+    chores: list[Chore] = []
+    for number in range(draw(st.integers(1, 8))):
+        names = [chore.name for chore in chores]
+        needs = draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) if names else []
+        chore = Chore(name=f"chore-{number}", needs=tuple(needs))
+        match draw(st.sampled_from(["well", "fails", "busy", "stored"])):
+            case "fails":
+                chore.script = [draw(st.sampled_from([InputError("bad"), ZeroDivisionError("worse")]))]
+            case "busy":
+                chore.script = [draw(st.sampled_from([Busy("in use"), LeaseLost("lost")]))] * draw(
+                    st.integers(1, 3)
+                )
+            case "stored":
+                chore.stored = {"of": chore.name}
+        chores.append(chore)
+    return draw(st.permutations(chores))
+
+
+@given(grids(), st.integers(1, 3), st.integers(0, 5))
+def test_every_task_ends_once_after_its_needs(chores: list[Chore], slots: int, seed: int) -> None:
+    failing = {c.name for c in chores if c.script and not isinstance(c.script[0], Busy | LeaseLost)}
+    busy = {c.name: len(c.script) for c in chores if c.script and c.name not in failing}
+    stored = {c.name for c in chores if c.stored is not None}
+    by_name = {c.name: c for c in chores}
+    pool = Whims(slots, seed)
+    done = outcomes(chores, pool)
+    assert set(done) == set(by_name)
+
+    def fails(name: str) -> bool:
+        return name not in stored and (name in failing or any(map(fails, by_name[name].needs)))
+
+    for name, outcome in done.items():
+        chore = by_name[name]
+        assert (outcome.failure is not None) == fails(name)
+        assert (outcome.result is None) == fails(name)
+        kept_from_it = name in stored or any(map(fails, chore.needs))
+        assert chore.begun == (0 if kept_from_it else 1 + busy.get(name, 0))
+        begins = [place for place, event in enumerate(pool.log) if event == ("begin", name)]
+        for need in chore.needs if begins else ():
+            ends = [place for place, event in enumerate(pool.log) if event == ("end", need)]
+            assert need in stored or ends[-1] < begins[0]
+
+
+def test_tasks_begin_in_their_order() -> None:
+    pool = Whims(slots=1)
+    chores = [Chore(name="c", needs=("a",)), Chore(name="b"), Chore(name="a"), Chore(name="d")]
+    outcomes(chores, pool)
+    assert [name for event, name in pool.log if event == "begin"] == ["b", "a", "c", "d"]
+
+
+def test_the_same_work_is_done_once() -> None:
+    chore, again = Chore(name="a"), Chore(name="a")
+    assert len(outcomes([chore, again], Whims())) == 1
+    assert chore.begun + again.begun == 1
+
+
+def test_what_another_process_finished_meanwhile_is_found() -> None:
+    """While it was busy elsewhere; and before it was begun here."""
+    busy, later = Chore(name="busy", script=[Busy("in use")]), Chore(name="later")
+    for o in carry_out([busy, Chore(name="quick"), later], Whims(slots=1)):
+        if o.task.name == "quick":
+            busy.stored, later.stored = {"of": "another"}, {"of": "another"}
+        else:
+            assert o.result == {"of": "another"}
+    assert (busy.begun, later.begun) == (1, 0)
+
+
+def test_a_failed_need_is_named() -> None:
+    chores = [
+        Chore(name="net", script=[ZeroDivisionError("oh")]),
+        Chore(name="attack", needs=("net",)),
+        Chore(name="figure", needs=("attack",)),
+    ]
+    done = outcomes(chores, Whims())
+    assert done["net"].failure == "ZeroDivisionError: oh"
+    assert done["attack"].failure == "it needs net, which failed: ZeroDivisionError: oh"
+    assert "it needs attack, which failed: it needs net" in str(done["figure"].failure)
+
+
+def test_a_damaged_result_is_a_failure_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Damaged(Chore):
+        def result(self) -> dict[str, Any] | None:
+            raise InputError("result.json is damaged")
+
+    done = outcomes([Damaged(name="a"), Chore(name="b")], Whims())
+    assert done["a"].failure == "result.json is damaged"
+    assert done["b"].failure is None
+
+
+def test_a_need_that_nobody_does_is_refused() -> None:
+    with pytest.raises(ValueError, match="a needs x, which is not among the tasks"):
+        list(carry_out([Chore(name="a", needs=("x",))], Whims()))
+
+
+def test_a_wish_to_stop_is_heard_while_another_process_is_waited_for() -> None:
+    looks = iter(range(100))
+    chore = Chore(name="a", script=[Busy("in use")] * 10_000)
+    with pytest.raises(Stopped, match="run the same command again"):
+        list(carry_out([chore], Whims(), should_stop=lambda: next(looks) > 20))
+
+
+def test_ticks_are_passed_on() -> None:
+    ticks: list[Tick] = []
+    list(carry_out([Chore(name="a"), Chore(name="b")], Whims(), on_tick=ticks.append))
+    assert {tick.name for tick in ticks} == {"a", "b"}
+
+
+def test_a_worker_that_cannot_answer_is_a_failure() -> None:
+    class Broken(Whims):
+        def submit(self, task: Task) -> "Future[Outcome]":
+            future: Future[Outcome] = Future()
+            future.set_exception(MemoryError("gone"))
+            return future
+
+    assert outcomes([Chore(name="a")], Broken())["a"].failure == "MemoryError: gone"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"engine": "lokal"}, "did you mean 'local'"),
+        ({"engine": "local", "address": "auto"}, "--address auto is for --engine ray"),
+        ({"engine": "ray", "jobs": 3}, "--jobs 3 is for --engine local"),
+        ({"engine": "ray", "gpus_per_run": 2.0}, "use torchrun"),
+        ({"engine": "local", "gpus_per_run": -1.0}, "--gpus-per-run -1"),
+    ],
+    ids=str,
+)
+def test_engines_that_cannot_be_are_refused(tmp_path: Path, words: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_pool(**words)

@@ -1,0 +1,230 @@
+"""Tracking: the history under its usual names, the same after a resume, each step once."""
+
+import struct
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from freeat.cli.main import run
+from freeat.errors import InputError
+from freeat.runs.folder import RunFolder
+from freeat.training.loop import Diverged
+from freeat.training.tracking import LOGS, Together, Tracking, scalars
+from freeat.training.trainer import Stopped
+from small_runs import arguments, carry_out
+
+Points = dict[str, list[tuple[int, float]]]
+
+
+class ListLog:
+    """A log in memory, and like wandb's one that knows no undoing."""
+
+    def __init__(self) -> None:
+        self.last = -1
+        self.points: list[tuple[int, dict[str, float]]] = []
+
+    def write(self, update: int, values: dict[str, float]) -> None:
+        self.points.append((update, values))
+        self.last = update
+
+    def close(self) -> None:
+        self.points.append((-1, {}))
+
+
+def test_records_have_their_usual_names(tmp_path: Path) -> None:
+    carry_out(tmp_path / "run", ema=0.9, validation=20)
+    first, second, *_ = RunFolder(tmp_path / "run").history()
+    values = scalars(second, first, batch_size=16)
+    for name in (
+        "loss",
+        "lr",
+        "gap",
+        "clean_gap",
+        "robust/train",
+        "robust/test",
+        "robust/validation",
+        "clean/test",
+    ):
+        assert name in values
+    assert values["robust/test"] == second["test"]["robust_accuracy"]
+    assert values["ema/robust/test"] == second["ema"]["test"]["robust_accuracy"]
+    seconds = second["seconds"] - first["seconds"]
+    assert values["throughput"] == pytest.approx((second["update"] - first["update"]) * 16 / seconds)
+    assert scalars(first, None, 16)["throughput"] == pytest.approx(first["update"] * 16 / first["seconds"])
+
+
+def stop_after(updates: int) -> Callable[[], bool]:
+    """A wish to stop that comes after so many batches."""
+    asked = 0
+
+    def wish() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked >= updates
+
+    return wish
+
+
+def resumed(folder: Path, kind: str) -> None:
+    """A run that is stopped twice on its way, tracked in every session."""
+    for batches in (2, 1):
+        with Tracking([kind], RunFolder(folder)) as tracking, pytest.raises(Stopped):
+            carry_out(folder, watcher=tracking, should_stop=stop_after(batches))
+    with Tracking([kind], RunFolder(folder)) as tracking:
+        carry_out(folder, watcher=tracking)
+
+
+def test_a_log_that_cannot_forget_gets_every_record_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = ListLog()
+    monkeypatch.setitem(LOGS, "wandb", ("json", lambda folder: log))
+    resumed(tmp_path / "run", "wandb")
+    updates = [update for update, _ in log.points if update >= 0]
+    assert updates == [record["update"] for record in RunFolder(tmp_path / "run").history()]
+    assert len(log.points) - len(updates) == 3  # closed once in each session
+
+
+def tensorboard_points(folder: Path) -> Points:
+    """What lies in the event files: each is a row of length, checksum, event, checksum."""
+    from tensorboardX.proto.event_pb2 import Event
+
+    points: Points = defaultdict(list)
+    for file in sorted(folder.glob("events*")):
+        content, at = file.read_bytes(), 0
+        while at < len(content):
+            (length,) = struct.unpack_from("<Q", content, at)
+            event = Event.FromString(content[at + 12 : at + 12 + length])
+            for value in event.summary.value:
+                points[value.tag].append((event.step, value.simple_value))
+            at += length + 16
+    return points
+
+
+def as_logged(folder: Path) -> Points:
+    expected: Points = defaultdict(list)
+    before = None
+    for record in RunFolder(folder).history():
+        for name, value in scalars(record, before, batch_size=16).items():
+            expected[name].append((record["update"], pytest.approx(value, rel=1e-5)))
+        before = record
+    return expected
+
+
+def test_tensorboard_holds_the_history(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    resumed(tmp_path / "run", "tensorboard")
+    found = tensorboard_points(tmp_path / "run" / "tensorboard")
+    assert len(found["gap"]) > 2
+    assert found == as_logged(tmp_path / "run")
+
+
+def test_tensorboard_gets_every_record_once(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "tensorboard"]) == 0
+    found = tensorboard_points(tmp_path / "run" / "tensorboard")
+    assert len(found["gap"]) > 2
+    assert found == as_logged(tmp_path / "run")
+
+
+def test_a_run_that_came_to_nothing_takes_its_logs_with_it(tmp_path: Path) -> None:
+    """A tracker opens its log before the first record; a run that diverges by then gives its folder back."""
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    folder = RunFolder(tmp_path / "run")
+
+    def diverge() -> bool:
+        assert (folder.path / "tensorboard").is_dir()
+        raise Diverged("the training loss")
+
+    with Tracking(["tensorboard"], folder) as tracking, pytest.raises(Diverged):
+        carry_out(folder.path, watcher=tracking, should_stop=diverge, eval_every=1000)
+    assert not folder.path.exists()
+
+
+def test_a_finished_run_is_logged_later(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
+    words = arguments(out=tmp_path / "run")
+    assert run(["train", *words]) == 0
+    assert not (tmp_path / "run" / "tensorboard").exists()
+    assert run(["train", *words, "--track", "tensorboard"]) == 0
+    assert tensorboard_points(tmp_path / "run" / "tensorboard") == as_logged(tmp_path / "run")
+
+
+@pytest.mark.filterwarnings("ignore")  # theirs
+def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb", reason="pip install 'freeat[wandb]'")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    sent: list[int] = []
+    log = wandb.Run.log
+    monkeypatch.setattr(
+        wandb.Run, "log", lambda self, values, step: (sent.append(step), log(self, values, step=step))
+    )
+    resumed(tmp_path / "run", "wandb")
+    assert sent == [record["update"] for record in RunFolder(tmp_path / "run").history()]
+    folders = list((tmp_path / "run" / "wandb").glob("offline-run-*"))
+    assert len(folders) == 3
+    files = {path.name for folder in folders for path in folder.glob("run-*.wandb")}
+    assert len(files) == 1  # one run in all sessions
+
+
+def test_a_wandb_that_does_not_begin_is_told_with_its_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Refusal(Exception):
+        pass
+
+    def init(**settings: Any) -> None:
+        raise Refusal("no API key")
+
+    wandb = SimpleNamespace(Error=Refusal, init=init, Settings=lambda **settings: None)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "wandb"]) == 2
+    assert "no API key" in (told := capsys.readouterr().err)
+    assert "WANDB_MODE=offline" in told
+    assert run(["train", *arguments(out=tmp_path / "run")]) == 0
+
+
+def test_tracking_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(LOGS, "wandb", ("json", lambda folder: ListLog()))
+    carry_out(tmp_path / "plain")
+    with Tracking(["wandb"], RunFolder(tmp_path / "tracked")) as tracking:
+        carry_out(tmp_path / "tracked", watcher=tracking)
+    plain, tracked = (tmp_path / name / "model.safetensors" for name in ("plain", "tracked"))
+    assert plain.read_bytes() == tracked.read_bytes()
+
+
+def test_a_missing_package_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(LOGS, "wandb", ("no_such_package", LOGS["wandb"][1]))
+    assert run(["train", *arguments(out=tmp_path / "run"), "--track", "wandb"]) == 2
+    told = capsys.readouterr().err
+    assert "--track wandb needs the package no_such_package" in told
+    assert "pip install 'freeat[wandb]'" in told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'wandb'"):
+        Tracking(["wandbb"], RunFolder(tmp_path))
+
+
+def test_watchers_look_on_together() -> None:
+    seen: list[Any] = []
+
+    class Witness:
+        def step(self, update: int, total: int, loss: float | None) -> None:
+            seen.append((update, total, loss))
+
+        def record(self, record: dict[str, Any]) -> None:
+            seen.append(record)
+
+    both = Together(Witness(), Witness())
+    both.step(1, 2, 0.5)
+    both.record({"update": 1})
+    assert seen == [(1, 2, 0.5), (1, 2, 0.5), {"update": 1}, {"update": 1}]
