@@ -6,7 +6,7 @@ The public names are imported when they are first used, so that ``import freeat`
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from freeat.errors import __version__ as __version__
 
 _HOMES = {
     "Algorithm": "freeat.algorithms",

@@ -10,7 +10,6 @@ from torch import nn
 
 from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
-from freeat.arguments import check_ball, check_model, check_optimizer
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.compute.precision import Precision
@@ -18,16 +17,17 @@ from freeat.data import Augmentation, DataSet, load, parse_augmentation
 from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.evaluator import Judge
-from freeat.learner import Learner
+from freeat.learner.learner import Learner, check_model, check_optimizer
 from freeat.learner.schedules import Piecewise, Schedule
 from freeat.models import check_logits
-from freeat.runs.folder import Record, RunFolder
+from freeat.runs.folder import RunFolder
 from freeat.runs.judgement import open_run
 from freeat.runs.spec import DEFAULT_EPOCHS
-from freeat.threat import Ball
+from freeat.threat import Ball, check_ball
 from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.cautions import cautions
 from freeat.training.memory import kept_near
+from freeat.training.recorder import Record
 from freeat.training.trainer import Fit
 
 log = logging.getLogger(__name__)

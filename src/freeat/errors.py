@@ -1,11 +1,22 @@
-"""The one exception for bad input: its message holds the value, the rule and the remedy."""
+"""The one exception for bad input, packages that only some parts need, and the version."""
 
 import difflib
+import importlib
+import re
+import warnings
 from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata
+from types import ModuleType
+
+__version__ = "0.1.0"
 
 
 class InputError(ValueError):
-    """Bad input. The command line prints the message and exits with 2; nothing was written."""
+    """Bad input: the message holds the value, the rule and the remedy.
+
+    The command line prints it and exits with 2; nothing was written.
+    """
 
 
 def wrong_type(name: str, value: object, remedy: str) -> InputError:
@@ -21,3 +32,50 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}")
+
+
+FOR_DEVELOPERS = ("dev", "docs", "lint", "test")
+_REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)(?P<range>[^;]*);\s*extra == ['\"](?P<extra>[\w-]+)['\"]")
+
+
+def need(module: str, *, extra: str, what: str) -> ModuleType:
+    """A module of an extra; where it is missing, ``what`` needs it and the error says how to install it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what a package says of its own insides while it is imported
+            return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{what} needs the package {error.name}, which is not installed: {install_command(extra)}"
+        ) from None
+
+
+def install_command(extra: str) -> str:
+    """What a user types to get an extra."""
+    return f"pip install 'freeat[{extra}]'"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A package of an extra, and the version that is installed here, if one is."""
+
+    extra: str
+    package: str
+    installed: str | None
+
+
+def packages() -> list[Package]:
+    """The packages of every extra meant for users, as the metadata of the installed freeat name them."""
+    found = (_REQUIREMENT.match(line) for line in metadata.requires("freeat") or ())
+    return [
+        Package(extra=match["extra"], package=match["package"], installed=_version(match["package"]))
+        for match in found
+        if match and match["extra"] not in FOR_DEVELOPERS and match["package"] != "freeat"
+    ]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -7,12 +7,17 @@ change between the steps of an attack. Free ascends ``loss`` itself. All return 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 
 from freeat.errors import InputError
+
+LossName = Literal["ce", "margin", "dlr"]
+LOSS_NAMES: tuple[str, ...] = get_args(LossName)
+LogitLoss = Callable[[Tensor, Tensor], Tensor]  # logits (b, classes) and labels (b,) to one value each
+DLR_CLASSES = 4
 
 
 class Classifier(Protocol):
@@ -37,6 +42,35 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
     """KL(p ‖ q) of each image from log-probabilities: no logarithm of a rounded zero, no clamp."""
     return (log_p.exp() * (log_p - log_q)).sum(-1)
+
+
+def error_probability(logits: Tensor, y: Tensor) -> Tensor:
+    """1 − p_y of each image, in [0, 1]; from log p_y, so that no p_y rounds to 1."""
+    return -(-cross_entropy(logits, y)).expm1()
+
+
+def margin(logits: Tensor, y: Tensor) -> Tensor:
+    """max_{k≠y} z_k − z_y of each image: positive where the model is wrong (Carlini and Wagner's loss)."""
+    label = y.unsqueeze(-1)
+    others = logits.scatter(-1, label, -torch.inf).amax(-1)
+    return others - logits.gather(-1, label).squeeze(-1)
+
+
+def dlr(logits: Tensor, y: Tensor) -> Tensor:
+    """(max_{k≠y} z_k − z_y) / (z_(1) − z_(3)), z sorted downwards: the margin, whatever the scale of the logits."""
+    top = logits.topk(3, dim=-1).values
+    spread = top[..., 0] - top[..., 2]
+    return margin(logits, y) / spread.clamp_min(torch.finfo(logits.dtype).tiny)
+
+
+LOSSES: dict[str, LogitLoss] = {"ce": cross_entropy, "margin": margin, "dlr": dlr}
+
+
+def defined_loss(name: LossName, classes: int) -> tuple[LossName, tuple[str, ...]]:
+    """The loss that can be meant with so many classes, and a sentence where it is not the one asked for."""
+    if name == "dlr" and classes < DLR_CLASSES:
+        return "margin", (f"DLR is undefined with {classes} classes; the margin loss was used instead",)
+    return name, ()
 
 
 def _picked(values: Tensor, y: Tensor) -> Tensor:
@@ -122,6 +156,17 @@ class Mart:
 
     def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundedLoss:
+    """h = 1 − p_y(x + δ); it grows with cross-entropy, so both have the same maximizing δ."""
+
+    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        return error_probability(f.logits(x_adv), y)
+
+    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x_adv: error_probability(f.logits(x_adv), y)
 
 
 OBJECTIVES: dict[str, type[CrossEntropy | Trades | LogitPairing | Mart]] = {

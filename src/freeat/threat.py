@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from freeat.errors import InputError, unknown_name
+from freeat.errors import InputError, unknown_name, wrong_type
 from freeat.rng import Coins
 from freeat.units import parse_radius
 
@@ -176,3 +176,10 @@ def make_ball(norm: str, eps: str | float, box: tuple[float, float] | None = (0.
     if norm.lower() not in NORMS:
         raise unknown_name("norm", norm, NORMS)
     return NORMS[norm.lower()](parse_radius(eps), box)
+
+
+def check_ball(ball: object) -> None:
+    """A ball, not a bare radius."""
+    if not isinstance(ball, Ball):
+        remedy = "pass a ball with its radius, such as freeat.Linf(8/255) or freeat.L2(0.5)"
+        raise wrong_type("ball", ball, remedy)

@@ -10,11 +10,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from freeat.attacks.losses import LOSS_NAMES, LossName
 from freeat.attacks.pgd import VERDICTS, Pgd, Verdict
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
+from freeat.objectives import LOSS_NAMES, LossName
 from freeat.rng import ImageCoins
 from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import random

@@ -5,12 +5,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
-from freeat.attacks.losses import LOSS_NAMES
 from freeat.attacks.pgd import VERDICTS, Pgd
 from freeat.attacks.registry import EXAMPLES, parse_attack
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.errors import InputError
+from freeat.objectives import LOSS_NAMES
 from freeat.threat import STARTS
 
 MEANT: dict[str, Attack] = {

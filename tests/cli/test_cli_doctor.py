@@ -10,8 +10,7 @@ import torch
 import freeat
 from freeat.cli import machine_facts as examination
 from freeat.cli.main import run
-from freeat.errors import InputError
-from freeat.extras import need, packages
+from freeat.errors import InputError, need, packages
 
 
 def test_it_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.losses import margin
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
 from freeat.data import Images
 from freeat.evaluation.measurement import measure
+from freeat.objectives import margin
 from freeat.rng import ImageCoins
 from freeat.threat import L2, Ball, Linf
 

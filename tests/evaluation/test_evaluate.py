@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from freeat.attacks.pgd import Pgd
+from freeat.compute.passes import Passes
 from freeat.data import CropFlip, Images, load
 from freeat.evaluation.evaluate import Outcome, evaluate
-from freeat.learner import Passes
 from freeat.threat import L2
 from problems import same_bits, weights
 

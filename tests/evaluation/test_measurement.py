@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack, Attacked, Logits
+from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.measurement import measure
 from freeat.experiments.examples import save_examples
-from freeat.learner import Passes
 from freeat.rng import ImageCoins
 from freeat.threat import Ball, Linf
 

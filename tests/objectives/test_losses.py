@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from freeat.attacks.losses import LOSSES, defined_loss, dlr, margin
+from freeat.objectives import LOSSES, defined_loss, dlr, margin
 from problems import random
 
 

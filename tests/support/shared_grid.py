@@ -4,10 +4,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from freeat.experiments.tasks import Attacking, Site, Task, Training, Transferring
+from freeat.experiments.tasks import Attacking, Site, Training, Transferring
 from freeat.runs.spec import split_words
 from freeat.tasks.backends import make_pool
 from freeat.tasks.scheduler import carry_out
+from freeat.tasks.task import Task
 from small_runs import WORDS, outcome
 
 LONG: dict[str, Any] = {**WORDS, "model": "cnn-w4", "updates": 300, "eval_every": 60}

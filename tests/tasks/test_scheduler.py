@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.experiments.tasks import Task
 from freeat.files.locks import Busy, LeaseLost
 from freeat.tasks import scheduler as engine
 from freeat.tasks.backends import make_pool
 from freeat.tasks.scheduler import Done, Outcome, Pool, Tick, attempt, carry_out
+from freeat.tasks.task import Task
 from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.trainer import Stopped
 

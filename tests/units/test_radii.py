@@ -2,8 +2,8 @@
 
 import pytest
 
-from freeat.attacks.radii import parse_radii, radius_text
 from freeat.errors import InputError
+from freeat.units import parse_radii, radius_text
 
 
 def test_one_list_range() -> None:

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
-from freeat.arguments import check_ball
 from freeat.attacks.ascent import delta_gradient
 from freeat.compute.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepCoins
-from freeat.threat import Ball, Linf, Start, l2_norm
+from freeat.threat import Ball, Linf, Start, check_ball, l2_norm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.arguments import check_ball
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
-from freeat.threat import Ball, Start, l2_norm
+from freeat.threat import Ball, Start, check_ball, l2_norm
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,12 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.arguments import check_ball
 from freeat.compute.freezing import Mode
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
 from freeat.rng import StepCoins
-from freeat.threat import PIXELS, Ball, Start
+from freeat.threat import PIXELS, Ball, Start, check_ball
 
 
 @dataclass(frozen=True, kw_only=True)

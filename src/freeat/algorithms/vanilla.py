@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.arguments import check_ball
 from freeat.attacks.ascent import Ascent, Maximizer
 from freeat.compute.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepCoins
-from freeat.threat import Ball, Start
+from freeat.threat import Ball, Start, check_ball
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freeat.attacks.losses import DLR_CLASSES, margin
 from freeat.attacks.oracle import Oracle, misclassified
 from freeat.attacks.verdict import Attacked, Logits, Search
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import cross_entropy
+from freeat.objectives import DLR_CLASSES, cross_entropy, margin
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
 

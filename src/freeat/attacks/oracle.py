@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from freeat.attacks.verdict import Logits
+from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
-from freeat.learner import Passes
 
 
 def misclassified(logits: Tensor, y: Tensor) -> Tensor:

@@ -7,12 +7,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from freeat.attacks.losses import LOSS_NAMES, LOSSES, LossName, defined_loss
 from freeat.attacks.oracle import Oracle, misclassified
 from freeat.attacks.verdict import Attacked, Logits, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import cross_entropy
+from freeat.objectives import LOSS_NAMES, LOSSES, LossName, cross_entropy, defined_loss
 from freeat.rng import ImageCoins
 from freeat.threat import STARTS, Ball, Start
 

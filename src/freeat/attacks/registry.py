@@ -15,11 +15,11 @@ another.
 from typing import cast
 
 from freeat.attacks.autoattack import PARTS, AutoAttack
-from freeat.attacks.losses import LOSS_NAMES, LossName
 from freeat.attacks.pgd import Pgd, Verdict
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.errors import InputError, unknown_name
+from freeat.objectives import LOSS_NAMES, LossName
 from freeat.threat import Start
 
 EXAMPLES = {

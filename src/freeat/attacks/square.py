@@ -6,14 +6,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from freeat.attacks.losses import margin
 from freeat.attacks.oracle import Oracle
 from freeat.attacks.square_draws import SquareDraws
 from freeat.attacks.square_moves import moves
 from freeat.attacks.verdict import Attacked, Logits, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import cross_entropy
+from freeat.objectives import cross_entropy, margin
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
 

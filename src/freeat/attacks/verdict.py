@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from freeat.learner import Passes
+from freeat.compute.passes import Passes
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
 

@@ -21,7 +21,6 @@ def attack(
     front if you like; one without is called by the end of its path that tells it from the others. What is measured is
     stored at once: the same command goes on where it was interrupted.
     """
-    from freeat.attacks.radii import radius_text
     from freeat.cli.judging_progress import CampaignProgress
     from freeat.experiments.examples import load_examples
     from freeat.experiments.sweep import attack_models
@@ -29,6 +28,7 @@ def attack(
     from freeat.reports.pictures import draw_examples
     from freeat.reports.radius import draw_radii
     from freeat.reports.robustness import robustness_lines
+    from freeat.units import radius_text
 
     plan = make_plan(models, given)
     opened = open_models(models, plan.data, given)

@@ -111,7 +111,6 @@ def judging_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
 
 def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     """The plan the options describe; what they leave open is as the runs among the models were trained."""
-    from freeat.attacks.radii import parse_radii
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
@@ -120,7 +119,7 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     from freeat.runs.open import check_found, run_spec
     from freeat.runs.references import Reference
     from freeat.threat import make_ball
-    from freeat.units import parse_radius
+    from freeat.units import parse_radii, parse_radius
 
     for reference in references:
         check_found(Reference.of(_split_name(reference)[1]))

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from freeat.compute.machine import provenance
 from freeat.compute.precision import PRECISIONS, Precision, resolve_precision
 from freeat.data import available, data_folder
-from freeat.extras import install_command, packages
+from freeat.errors import install_command, packages
 
 REPEATS = 10
 

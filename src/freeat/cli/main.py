@@ -8,8 +8,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-from freeat import __version__
-from freeat.errors import InputError
+from freeat.errors import InputError, __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("freeat.cli.train", "Train a robust classifier and measure its generalization gap."),

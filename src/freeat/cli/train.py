@@ -50,8 +50,8 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute
+    from freeat.runs.tracking import Together, Tracking
     from freeat.training.loop import Diverged
-    from freeat.training.tracking import Together, Tracking
     from freeat.training.trainer import Stopped
 
     settings, place = split_place(given)

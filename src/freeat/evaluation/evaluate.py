@@ -6,17 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from freeat.arguments import check_attack, check_ball
 from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import lent
+from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
 from freeat.errors import wrong_type
 from freeat.evaluation.batches import Columns, home, judged_batches
 from freeat.evaluation.statistics import difference, sampled, wilson
-from freeat.learner import Passes
 from freeat.learner.distributed import ALONE, World
 from freeat.objectives import cross_entropy
-from freeat.threat import Ball
+from freeat.threat import Ball, check_ball
 
 EVALUATION_BATCH = 256
 
@@ -117,7 +116,7 @@ def evaluate(
         robust_loss=columns["robust_loss"],
         classes=classes,
         population=population or len(images),
-        passes=passes.over(world, home(model)[0]),
+        passes=world.total(passes, home(model)[0]),
     )
 
 
@@ -132,3 +131,9 @@ def gap(train: dict[str, Any], test: dict[str, Any], measure: str = "robust_accu
     of_q = wilson(q * test["n"], test["n"])
     low, high = difference(p, of_p, q, of_q)
     return {"value": p - q, "low": low, "high": high}
+
+
+def check_attack(attack: object) -> None:
+    """An attack, not its name or class."""
+    if isinstance(attack, type) or not callable(attack):
+        raise wrong_type("attack", attack, "pass an attack, such as freeat.Pgd(steps=10)")

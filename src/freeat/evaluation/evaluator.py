@@ -7,10 +7,10 @@ from typing import Any
 from torch import nn
 
 from freeat.attacks.pgd import Pgd
+from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import evaluate, gap
 from freeat.evaluation.overfitting import one_step_attack
-from freeat.learner import Passes
 from freeat.learner.distributed import ALONE, World
 from freeat.threat import Ball
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from freeat.attacks.verdict import Attack, Attacked, Logits
 from freeat.compute.freezing import lent
+from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.batches import Columns, home, judged_batches
 from freeat.evaluation.statistics import wilson
-from freeat.learner import Passes
 from freeat.threat import Ball
 
 BATCH = 256

@@ -8,11 +8,11 @@ from torch import nn
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import lent
+from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.batches import Columns, home, judged_batches
 from freeat.evaluation.measurement import BATCH, Measurement, labels, measurement_of
-from freeat.learner import Passes
 from freeat.threat import Ball
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import arithmetic, provenance, resolve_device
@@ -31,31 +31,6 @@ from freeat.training.callbacks import Watcher
 from freeat.training.trainer import Stopped
 
 FORMAT = 1
-
-
-class Task(Protocol):
-    """What an engine carries out: all it knows of a piece of work."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-
-    @property
-    def key(self) -> str:
-        """Its identity: tasks with the same key are the same work."""
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        """Keys of the tasks whose results it reads."""
-
-    @property
-    def threads(self) -> int: ...
-
-    def result(self) -> dict[str, Any] | None:
-        """What came out, if it is finished."""
-
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        """Do it, or go on with it; raises ``lease.Busy`` where another process is at it."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,8 @@
-"""Files written whole or not at all, with a format number that is checked when they are read."""
+"""Documents written whole or not at all, typed, with a format number that is checked when they are read.
+
+A stored document is a frozen dataclass. ``write_document`` writes it with the number of its format, and
+``read_document`` decodes and validates it: whatever is wrong with the file becomes one message with its name.
+"""
 
 import hashlib
 import json
@@ -10,9 +14,32 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from freeat.errors import InputError
+
+FORMATS: dict[str, int] = {
+    "run": 1,
+    "record": 1,
+    "result": 1,
+    "checkpoint": 1,
+    "tensors": 1,
+    "evaluation": 1,
+    "examples": 1,
+    "comparison": 1,
+    "transfer": 1,
+    "study": 1,
+    "twins": 1,
+    "reproduction": 1,
+    "published tables": 1,
+    "export": 1,
+    "tracking": 1,
+}
+"""The format of every kind of stored document: raised when its fields change, so that newer files are refused."""
+
+T = TypeVar("T")
 
 
 class NewerFormat(InputError):
@@ -85,6 +112,34 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain(value: Any) -> Any:
+    """A typed value as dictionaries, lists, text and numbers."""
+    return msgspec.to_builtins(value)
+
+
+def decoded(value: Any, kind: type[T], where: Path | str) -> T:
+    """Plain values as the typed value they describe; anything else is refused with the place it was read from."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InputError(f"{where} is damaged: {error}") from None
+
+
+def write_document(path: Path, kind: str, value: Any) -> None:
+    """Write a typed document of this kind with the number of its format, atomically."""
+    write_json(path, plain(value), format=FORMATS[kind])
+
+
+def read_document(path: Path, kind: str, as_type: type[T]) -> T:
+    """Read and validate a document of this kind."""
+    return decoded(read_json(path, format=FORMATS[kind]), as_type, path)
+
+
+def identity_of(facts: Mapping[str, Any]) -> str:
+    """The name of whatever these facts determine: a hash of their JSON with sorted keys and exact floats."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
 def write_json(path: Path, document: dict[str, Any], *, format: int) -> None:

@@ -11,9 +11,8 @@ import torch
 from torch import nn
 
 from freeat.compute.machine import resolve_device
-from freeat.errors import InputError
+from freeat.errors import InputError, need
 from freeat.evaluation.batches import home
-from freeat.extras import need
 from freeat.models import check_logits
 from freeat.runs.open import load, stored_model
 

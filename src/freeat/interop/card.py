@@ -5,8 +5,8 @@ from typing import Any
 
 import yaml
 
-from freeat.attacks.radii import radius_text
 from freeat.reports.table import percent
+from freeat.units import radius_text
 
 TAGS = ["adversarial-robustness", "adversarial-training", "image-classification", "freeat"]
 

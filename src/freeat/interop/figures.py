@@ -7,7 +7,8 @@ from freeat.errors import InputError
 from freeat.evaluation.statistics import wilson
 from freeat.files.documents import read_json
 from freeat.runs import results as cells
-from freeat.runs.folder import FORMAT, Record, RunFolder
+from freeat.runs.folder import FORMAT, RunFolder
+from freeat.training.recorder import Record
 
 SPLITS = ("train", "test", "validation")
 JUDGED_BY = ("attack", "verdict", "norm", "eps")

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from freeat.errors import InputError
-from freeat.extras import need
+from freeat.errors import InputError, need
 
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 7)

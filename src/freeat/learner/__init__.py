@@ -1,5 +1,5 @@
 """The classifier with its optimizer: gradients, distributed training, schedules, weight averaging."""
 
-from freeat.learner.learner import Learner, Loss, Passes
+from freeat.learner.learner import Learner, Loss
 
-__all__ = ["Learner", "Loss", "Passes"]
+__all__ = ["Learner", "Loss"]

@@ -10,6 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from freeat.compute.passes import Passes
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 
@@ -47,6 +48,11 @@ class World:
             value = value.clone()
             dist.all_reduce(value)
         return value
+
+    def total(self, passes: Passes, device: torch.device) -> Passes:
+        """The passes of all processes together."""
+        gradient, forward = self.sum(torch.tensor([passes.gradient, passes.forward], device=device)).tolist()
+        return Passes(gradient=gradient, forward=forward)
 
     def concatenate(self, rows: Tensor) -> Tensor:
         """The rows of all processes in the order of their ranks; their numbers may differ."""

@@ -3,34 +3,20 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from freeat.arguments import check_batch, check_model, check_optimizer
 from freeat.compute.freezing import Mode, frozen, lent
+from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
-from freeat.errors import InputError
+from freeat.errors import InputError, wrong_type
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import ALONE, World
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepCoins
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
-
-
-@dataclass
-class Passes:
-    """Images sent through the network: with their backward pass, and forward only."""
-
-    gradient: int = 0
-    forward: int = 0
-
-    def over(self, world: World, device: torch.device) -> "Passes":
-        """Those of all processes together."""
-        gradient, forward = world.sum(torch.tensor([self.gradient, self.forward], device=device)).tolist()
-        return Passes(gradient=gradient, forward=forward)
 
 
 class Learner:
@@ -197,3 +183,34 @@ def _joined(parts: list[Tensor], dim: int, empty: Tensor) -> Tensor:
     if not parts:
         return empty
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
+
+
+def check_model(model: object) -> None:
+    """A module that has something to train."""
+    if not isinstance(model, nn.Module):
+        raise wrong_type("model", model, "pass a torch.nn.Module, built and not its class or name")
+    if next(model.parameters(), None) is None:
+        raise InputError(f"model is a {type(model).__name__} without parameters: there is nothing to train")
+
+
+def check_optimizer(optimizer: object) -> None:
+    """A torch optimizer, or one that a framework has wrapped."""
+    if not hasattr(optimizer, "param_groups"):
+        remedy = "pass a torch optimizer, such as torch.optim.SGD(model.parameters(), lr=0.1)"
+        raise wrong_type("optimizer", optimizer, remedy)
+
+
+def check_batch(x: Tensor, box: tuple[float, float] | None) -> None:
+    """A batch of images as floats, with their pixels in the box; None looks at no pixel."""
+    if x.ndim < 4 or not x.is_floating_point():
+        raise InputError(
+            f"a batch of shape {tuple(x.shape)} and type {x.dtype}: give images (b, C, H, W) as floats, bytes as x/255"
+        )
+    if box is None or x.is_meta or not x.numel():
+        return
+    low, high = (float(v) for v in torch.aminmax(x.detach()))
+    if not (low >= box[0] and high <= box[1]):  # NaN fails both comparisons
+        raise InputError(
+            f"pixels between {low:g} and {high:g}, but the ball's box is [{box[0]:g}, {box[1]:g}]: scale the images "
+            "into it and put a normalization inside the model, or give the ball box=None"
+        )

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from freeat.attacks.radii import in_255ths
 from freeat.errors import InputError
 from freeat.files.documents import atomic
 from freeat.reports.style import look, styled
+from freeat.units import in_255ths
 
 ENTRY, LETTER = 0.65, 0.082
 """Inches that an entry of the legend takes: its mark with the space around it, and each letter of its name."""

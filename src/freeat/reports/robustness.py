@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from freeat.attacks.radii import radius_text
 from freeat.reports.columns import aligned
 from freeat.reports.table import percent
+from freeat.units import radius_text
 
 COLUMNS = (
     "model",

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from freeat.attacks.radii import radius_text
 from freeat.reports.table import accuracy_lines, percent
+from freeat.units import radius_text
 
 COLUMNS = (
     "run",

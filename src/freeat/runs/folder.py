@@ -16,11 +16,11 @@ from freeat.files.documents import is_unfinished, read_json, write_json
 from freeat.files.locks import LEASE
 from freeat.files.tensors import Checkpoints, load_tensors, save_tensors
 from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.training.recorder import Record
 
 FORMAT = 1
 PROBE = ".writable"
 ANOTHER_PLACE = "choose another --out"
-Record = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ from freeat.errors import InputError
 from freeat.files.locks import Lease, check_free, leased
 from freeat.learner.distributed import World, joined, leads_alone
 from freeat.runs.build import Place, assemble
-from freeat.runs.folder import Record, RunFolder
+from freeat.runs.folder import RunFolder
 from freeat.runs.initial import weights_digest
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.loop import Diverged
+from freeat.training.recorder import Record
 from freeat.training.trainer import Fit
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.evaluation.measurement import Measurement
 from freeat.files.tensors import load_tensors, save_tensors
-from freeat.learner import Passes
 
 log = logging.getLogger(__name__)
 

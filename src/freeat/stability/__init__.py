@@ -1,6 +1,6 @@
 """Algorithmic stability measured: twin runs on S and S′, and the constants the theorems speak of."""
 
-from freeat.stability.bounded import BoundedLoss, error_probability
+from freeat.objectives import BoundedLoss, error_probability
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.coupled import CoupledRuns, SeparateRuns, StackedRuns, make_runs
 from freeat.stability.engine import EngineChoice, choose_engine

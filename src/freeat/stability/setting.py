@@ -14,8 +14,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.learner import Learner
 from freeat.learner.schedules import make_schedule
 from freeat.models import build
-from freeat.objectives import OBJECTIVES, Objective
-from freeat.stability.bounded import BoundedLoss
+from freeat.objectives import OBJECTIVES, BoundedLoss, Objective
 from freeat.stability.twins import Twins, joined, outside
 from freeat.threat import Ball, make_ball
 

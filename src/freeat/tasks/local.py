@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from freeat.compute.machine import usable_cores
-from freeat.experiments.tasks import Task
 from freeat.tasks.scheduler import Outcome, Tick, attempt
+from freeat.tasks.task import Task
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from types import TracebackType
 from typing import Any
 
 from freeat.errors import InputError
-from freeat.experiments.tasks import Task
 from freeat.tasks.scheduler import Outcome, Tick, attempt
+from freeat.tasks.task import Task
 from freeat.training.callbacks import Nobody
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from freeat.errors import InputError
-from freeat.experiments.tasks import Task
 from freeat.files.locks import Busy, LeaseLost
+from freeat.tasks.task import Task
 from freeat.training.callbacks import Watcher
 from freeat.training.trainer import Stopped
 

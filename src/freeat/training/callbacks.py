@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from freeat.runs.folder import Record
+from freeat.training.recorder import Record
 
 
 class Watcher(Protocol):

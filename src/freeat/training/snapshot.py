@@ -5,8 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from freeat.compute.passes import Passes
 from freeat.errors import InputError
-from freeat.learner import Learner, Passes
+from freeat.learner import Learner
 
 Tensors = dict[str, Tensor]
 Facts = dict[str, Any]

@@ -9,16 +9,17 @@ from typing import Literal
 from torch import nn
 
 from freeat.algorithms.step import Algorithm
+from freeat.compute.passes import Passes
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Judge, Plan, make_plan, spent, work
 from freeat.evaluation.overfitting import CollapseRule
-from freeat.learner import Learner, Passes
-from freeat.runs.folder import Record, RunFolder
+from freeat.learner import Learner
 from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.loop import Meter, check_losses, check_weights, train
 from freeat.training.memory import memory_remedy, out_of_memory
+from freeat.training.recorder import Record, Recorder
 from freeat.training.snapshot import restore_snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
@@ -44,7 +45,7 @@ class Fit:
     eval_every: int | None = None
     eval_size: int | None = None
     final_size: int | None = None
-    folder: RunFolder | None = None
+    folder: Recorder | None = None
     checkpoint_every: float = 60.0
     on_collapse: OnCollapse = "warn"
     watcher: Watcher = field(default_factory=Nobody)
@@ -109,7 +110,7 @@ class Fit:
         )
 
     def _passes(self) -> Passes:
-        return self.learner.passes.over(self.learner.world, self.learner.precision.device)
+        return self.learner.world.total(self.learner.passes, self.learner.precision.device)
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
@@ -175,7 +176,7 @@ class Fit:
         if self.learner.world.leads:
             self.watcher.record(seen)
 
-    def _writable(self) -> RunFolder | None:
+    def _writable(self) -> Recorder | None:
         """The folder, where this process is the one that writes it and has not lost the right to."""
         if self.folder is None or not self.learner.world.leads:
             return None

@@ -11,8 +11,7 @@ import numpy as np
 
 from freeat.data.readers.arrays import Array
 from freeat.data.readers.npz import to_nhwc
-from freeat.errors import InputError
-from freeat.extras import need
+from freeat.errors import InputError, need
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "y")

@@ -3,7 +3,6 @@
 from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.attacks.radii import radius_text
 from freeat.data.location import data_folder
 from freeat.data.sources import SOURCES
 from freeat.errors import unknown_name
@@ -11,6 +10,7 @@ from freeat.experiments.paper.labels import ERM, FAST, FREE, VANILLA
 from freeat.experiments.paper.scales import Scale
 from freeat.experiments.tasks import Site, Training
 from freeat.runs.spec import split_words
+from freeat.units import radius_text
 
 NORMS = ("l2", "linf")
 FAST_TO_COLLAPSE = 10 / 255

@@ -7,10 +7,10 @@ from typing import Any
 
 from scipy.special import stdtrit
 
-from freeat.attacks.radii import radius_text
 from freeat.evaluation.statistics import Interval, mean_std, wilson
 from freeat.reports.html.gather import Json, Run
 from freeat.runs.spec import TrainSpec
+from freeat.units import radius_text
 
 NORMS = {"l2": "L2", "linf": "L∞"}
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from freeat.attacks.radii import radius_text
 from freeat.evaluation.chance import above_chance, chance_remark
 from freeat.reports.html.blocks import Cell, Table
 from freeat.reports.html.gather import Gathered, Json
 from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.html.texts import count, in_percent, seconds, times
 from freeat.reports.table import HEADERS, percent, spread
+from freeat.units import radius_text
 
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""

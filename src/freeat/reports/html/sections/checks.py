@@ -3,13 +3,13 @@
 import re
 from collections.abc import Sequence
 
-from freeat.attacks.radii import radius_text
 from freeat.evaluation.sanity import compare_cells
 from freeat.reports.html.blocks import Section, Verdict, Verdicts
 from freeat.reports.html.gather import Json, Probe
 from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.robustness import attack_text
 from freeat.reports.table import percent
+from freeat.units import radius_text
 
 
 def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequence[Probe]) -> Section | None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from freeat.attacks.radii import radius_text
 from freeat.errors import InputError
 from freeat.experiments.examples import load_examples
 from freeat.reports.html.blocks import Picture, Pictures, Section
 from freeat.reports.html.gather import Examples
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.pictures import chosen, views
+from freeat.units import radius_text
 
 ROWS = 8
 BUDGET = 1_500_000

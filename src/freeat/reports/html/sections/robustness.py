@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from freeat.attacks.radii import in_255ths, radius_text
 from freeat.reports.html.blocks import Axis, Cell, Curve, Lines, Matrix, Panel, Section, Series, Table
 from freeat.reports.html.gather import FROM, Gathered, Json, Run
 from freeat.reports.html.tasks import NORMS
@@ -10,6 +9,7 @@ from freeat.reports.html.texts import seconds
 from freeat.reports.html.thinning import thinned
 from freeat.reports.robustness import attack_text
 from freeat.reports.table import percent
+from freeat.units import in_255ths, radius_text
 
 MATRICES = 6
 

@@ -10,11 +10,11 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from freeat.errors import InputError, unknown_name
-from freeat.extras import need
+from freeat.errors import InputError, need, unknown_name
 from freeat.files.documents import read_json, write_json
-from freeat.runs.folder import Record, RunFolder
+from freeat.runs.folder import RunFolder
 from freeat.training.callbacks import Watcher
+from freeat.training.recorder import Record
 
 FORMAT = 1
 SPLITS = ("train", "train_augmented", "test", "validation")

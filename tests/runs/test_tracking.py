@@ -13,8 +13,8 @@ import pytest
 from freeat.cli.main import run
 from freeat.errors import InputError
 from freeat.runs.folder import RunFolder
+from freeat.runs.tracking import LOGS, Together, Tracking, scalars
 from freeat.training.loop import Diverged
-from freeat.training.tracking import LOGS, Together, Tracking, scalars
 from freeat.training.trainer import Stopped
 from small_runs import arguments, carry_out
 

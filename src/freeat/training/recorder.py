@@ -1,0 +1,37 @@
+"""What keeps a training run: its records, checkpoints and weights. A run folder implements it."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from freeat.files.tensors import Checkpoints
+
+Record = dict[str, Any]
+
+
+class Recorder(Protocol):
+    """Where the trainer appends its records, publishes weights and keeps its checkpoints."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def checkpoints(self) -> Checkpoints: ...
+
+    @property
+    def history_length(self) -> int:
+        """The history's length in bytes."""
+
+    def history(self) -> Iterator[Record]:
+        """The records in order."""
+
+    def append(self, record: Record) -> int:
+        """Add a record to the history; returns the history's length in bytes."""
+
+    def truncate(self, length: int) -> None:
+        """Cut the history to what a checkpoint knew of."""
+
+    def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+        """Store the weights under a name."""
