@@ -16,11 +16,8 @@ import pytest
 
 import miniatures
 from freeat.data import load
-from freeat.data.download import SourceFailed, download
-from freeat.data.fetch import Fetched, fetch
-from freeat.data.registries import PACKAGES, Package
-from freeat.data.source import Download, Form, Source
-from freeat.data.sources import SOURCES
+from freeat.data.fetch import PACKAGES, Fetched, Package, SourceFailed, download, fetch
+from freeat.data.sources import SOURCES, Download, Form, Source
 from freeat.errors import InputError
 
 CONTENT = bytes(range(256)) * 4000

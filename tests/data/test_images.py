@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.data import CropFlip, Images
-from freeat.data.order import seeded_order, stratified_rows
+from freeat.data.images import seeded_order, stratified_rows
 from freeat.errors import InputError
 
 

@@ -13,7 +13,7 @@ import torch
 
 import miniatures
 from freeat.data import load
-from freeat.data.readers.pickles import read_pickle
+from freeat.data.readers.cifar import read_pickle
 from freeat.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""Miniature data sets in the further formats of the published ones, beside those of ``freeat.data.miniatures``."""
+"""Miniature data sets in the further formats of the published ones, beside those of ``freeat.data.synthetic``."""
 
 import gzip
 import struct
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freeat.data.miniatures import cifar10_python, cifar100_python, svhn, tiny_imagenet
+from freeat.data.synthetic import cifar10_python, cifar100_python, svhn, tiny_imagenet
 
 __all__ = ["cifar10_python", "cifar100_python", "svhn", "tiny_imagenet"]
 

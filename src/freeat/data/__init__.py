@@ -4,7 +4,7 @@ from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
 from freeat.data.catalogue import Entry, available
 from freeat.data.dataset import DataSet, load
 from freeat.data.images import Images
-from freeat.data.location import data_folder
+from freeat.data.sources import data_folder
 
 __all__ = [
     "Augmentation",

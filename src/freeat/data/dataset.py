@@ -10,18 +10,14 @@ import torch
 from torch import Tensor
 
 from freeat.data.augmentation import Augmentation, CropFlip
+from freeat.data.catalogue import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
 from freeat.data.images import Images
-from freeat.data.location import data_folder
-from freeat.data.published import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
-from freeat.data.readers.arrays import Arrays
+from freeat.data.readers.arrays import Arrays, read_digits, read_npz
 from freeat.data.readers.arrow import is_arrow, read_arrow
-from freeat.data.readers.digits import read_digits
 from freeat.data.readers.folder import read_folder
-from freeat.data.readers.npz import read_npz
 from freeat.data.readers.pixels import MEMORY_LIMIT, PixelStore
 from freeat.data.readers.trees import open_tree
-from freeat.data.source import Source
-from freeat.data.sources import SOURCES, find_source
+from freeat.data.sources import SOURCES, Source, data_folder, find_source
 from freeat.errors import InputError, unknown_name
 
 SHOWN = 5

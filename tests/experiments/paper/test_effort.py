@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.data.miniatures import write_miniatures
+from freeat.data.synthetic import write_miniatures
 from freeat.experiments.paper.effort import Ground, Work, ground_of, judging_work, training_work, work_of
 from freeat.experiments.paper.figures import figure_2, figure_9
 from freeat.experiments.paper.scales import PAPER, SMOKE

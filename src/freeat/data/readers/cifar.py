@@ -1,14 +1,99 @@
-"""CIFAR-10 and CIFAR-100, python and binary versions, from their folder or their .tar.gz."""
+"""CIFAR-10 and CIFAR-100: the python batches as published, read without executing a pickle."""
 
+import io
+import pickle
+import tarfile
+import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from freeat.data.readers.arrays import Array, Arrays
-from freeat.data.readers.members import read_members
-from freeat.data.readers.pickles import read_pickle
 from freeat.errors import InputError
+
+LARGEST = 1 << 30
+"""No published file read whole is larger; a larger one is a mistake or a bomb."""
+
+
+def read_members(path: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """The contents of the named files of a folder, or of a tar archive in whatever folder of it."""
+    wanted = tuple(names)
+    try:
+        found = _from_folder(path, wanted) if path.is_dir() else _from_archive(path, wanted)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from None
+    for name in wanted:
+        if name not in found:
+            raise InputError(f"{path}: {name} is missing; it must hold {', '.join(wanted)}")
+    return found
+
+
+def _from_folder(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    present = [path / name for name in names if (path / name).is_file()]
+    for file in present:
+        _check_size(file, file.stat().st_size)
+    return {file.name: file.read_bytes() for file in present}
+
+
+def _from_archive(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
+    found = {}
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = member.name.rsplit("/", 1)[-1]
+            if member.isfile() and name in names:
+                _check_size(path / name, member.size)
+                stream = archive.extractfile(member)
+                assert stream is not None  # a regular file always has one
+                found[name] = stream.read()
+    return found
+
+
+def _check_size(what: Path, size: int) -> None:
+    if size > LARGEST:
+        raise InputError(f"{what}: {size} bytes; a published file has at most {LARGEST}")
+
+
+def _reconstruct(subtype: type, shape: tuple[int, ...], dtype: bytes) -> np.ndarray[Any, Any]:
+    """What old pickles call to make an empty array; its state follows."""
+    if subtype is not np.ndarray:
+        raise InputError(f"pickle asks for an array of type {subtype!r}: only plain arrays are read")
+    return np.ndarray(shape, dtype=dtype.decode())
+
+
+# Python 2 and NumPy 1 wrote these module names; they are names only, nothing is imported from a pickle.
+ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class _Restricted(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return ALLOWED[module, name]
+        except KeyError:
+            raise InputError(
+                f"pickle asks for {module}.{name}: only arrays and plain containers are read; "
+                "do not use this file, fetch the data set again"
+            ) from None
+
+
+def read_pickle(data: bytes, what: str) -> dict[str, Any]:
+    """The dictionary in a Python-2 or -3 pickle, its byte keys as text."""
+    try:
+        value = _Restricted(io.BytesIO(data), encoding="bytes").load()
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+    except Exception as error:  # a damaged pickle can raise almost anything
+        raise InputError(f"{what}: damaged pickle ({error}); fetch the data set again") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{what}: the pickle holds a {type(value).__name__}, not the dictionary expected")
+    return {key.decode() if isinstance(key, bytes) else str(key): item for key, item in value.items()}
+
 
 PIXELS = 3 * 32 * 32
 CIFAR10_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))

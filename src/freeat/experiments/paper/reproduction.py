@@ -12,9 +12,8 @@ from typing import Any
 from freeat.compute.machine import provenance, resolve_device
 from freeat.data import load
 from freeat.data.catalogue import available
-from freeat.data.location import data_folder
-from freeat.data.miniatures import write_miniatures
-from freeat.data.sources import SOURCES, find_source
+from freeat.data.sources import SOURCES, data_folder, find_source
+from freeat.data.synthetic import write_miniatures
 from freeat.errors import InputError, unknown_name
 from freeat.experiments.paper.catalogue import experiments, names_of
 from freeat.experiments.paper.clock import Stopwatch

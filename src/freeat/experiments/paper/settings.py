@@ -3,8 +3,7 @@
 from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.data.location import data_folder
-from freeat.data.sources import SOURCES
+from freeat.data.sources import SOURCES, data_folder
 from freeat.errors import unknown_name
 from freeat.experiments.paper.labels import ERM, FAST, FREE, VANILLA
 from freeat.experiments.paper.scales import Scale

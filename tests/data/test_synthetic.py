@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from freeat.data import load
-from freeat.data.miniatures import WRITERS, write_miniatures
 from freeat.data.sources import SOURCES
+from freeat.data.synthetic import WRITERS, write_miniatures
 
 
 @pytest.mark.parametrize("name", WRITERS)
