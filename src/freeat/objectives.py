@@ -16,22 +16,17 @@ from freeat.errors import InputError
 
 LossName = Literal["ce", "margin", "dlr"]
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
+Model = Callable[[Tensor], Tensor]  # f_w: images (..., b, C, H, W) to logits (..., b, classes)
 LogitLoss = Callable[[Tensor, Tensor], Tensor]  # logits (b, classes) and labels (b,) to one value each
 DLR_CLASSES = 4
-
-
-class Classifier(Protocol):
-    """f_w: images of shape (..., b, C, H, W) to logits of shape (..., b, classes)."""
-
-    def logits(self, x: Tensor) -> Tensor: ...
 
 
 class Objective(Protocol):
     """A loss h(w, δ; x, y) with its two faces."""
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor: ...
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor: ...
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]: ...
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]: ...
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
@@ -77,18 +72,18 @@ def _picked(values: Tensor, y: Tensor) -> Tensor:
     return values.gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
 
-def _attack_cross_entropy(f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda x_adv: cross_entropy(f.logits(x_adv), y)
+def _attack_cross_entropy(f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda x_adv: cross_entropy(f(x_adv), y)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
     """h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3."""
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        return cross_entropy(f.logits(x_adv), y)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        return cross_entropy(f(x_adv), y)
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
 
 
@@ -102,15 +97,15 @@ class Trades:
         if not self.lam > 0:
             raise InputError(f"TRADES coefficient λ = {self.lam:g} must be positive; the paper uses 1/6")
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        clean = f.logits(x).log_softmax(-1)
-        adversarial = f.logits(x_adv).log_softmax(-1)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        clean = f(x).log_softmax(-1)
+        adversarial = f(x_adv).log_softmax(-1)
         return -_picked(clean, y) + kl_divergence(clean, adversarial) / self.lam
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         with torch.no_grad():
-            clean = f.logits(x).log_softmax(-1)  # the same in every step of the attack
-        return lambda x_adv: kl_divergence(clean, f.logits(x_adv).log_softmax(-1))
+            clean = f(x).log_softmax(-1)  # the same in every step of the attack
+        return lambda x_adv: kl_divergence(clean, f(x_adv).log_softmax(-1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +118,12 @@ class LogitPairing:
         if not self.weight >= 0:
             raise InputError(f"ALP weight {self.weight:g} must not be negative; 0.5 is usual")
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        adversarial = f.logits(x_adv)
-        distance = (f.logits(x) - adversarial).square().mean(-1)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        adversarial = f(x_adv)
+        distance = (f(x) - adversarial).square().mean(-1)
         return cross_entropy(adversarial, y) + self.weight * distance
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
 
 
@@ -145,16 +140,16 @@ class Mart:
         if not self.weight >= 0:
             raise InputError(f"MART weight {self.weight:g} must not be negative; 5 is usual")
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        clean = f.logits(x).log_softmax(-1)
-        adversarial = f.logits(x_adv).log_softmax(-1)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        clean = f(x).log_softmax(-1)
+        adversarial = f(x_adv).log_softmax(-1)
         wrong = adversarial.scatter(-1, y.unsqueeze(-1), -torch.inf).argmax(-1, keepdim=True)
         # log(1 − p_k) as the log-sum of the other probabilities: finite however confident the net is
         others = adversarial.scatter(-1, wrong, -torch.inf).logsumexp(-1)
         boosted = -_picked(adversarial, y) - others
         return boosted + self.weight * kl_divergence(clean, adversarial) * (1 - _picked(clean, y).exp())
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
 
 
@@ -162,11 +157,11 @@ class Mart:
 class BoundedLoss:
     """h = 1 − p_y(x + δ); it grows with cross-entropy, so both have the same maximizing δ."""
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        return error_probability(f.logits(x_adv), y)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        return error_probability(f(x_adv), y)
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda x_adv: error_probability(f.logits(x_adv), y)
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return lambda x_adv: error_probability(f(x_adv), y)
 
 
 OBJECTIVES: dict[str, type[CrossEntropy | Trades | LogitPairing | Mart]] = {

@@ -145,7 +145,7 @@ def test_our_trades_gradient_is_that_of_the_public_formula() -> None:
     net = smooth_net()
     learner = Learner(net, sgd(net))
     losses = learner.weight_gradient(
-        lambda d, x, y: Trades().loss(learner, x, y, x_adv), torch.zeros_like(x), x, y
+        lambda d, x, y: Trades().loss(learner.logits, x, y, x_adv), torch.zeros_like(x), x, y
     )
     ours = [p.grad.clone() for p in net.parameters() if p.grad is not None]
     net.zero_grad()

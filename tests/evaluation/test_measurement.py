@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack, Attacked, Logits
+from freeat.attacks.verdict import Attack, Attacked
 from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.measurement import measure
 from freeat.experiments.examples import save_examples
+from freeat.objectives import Model
 from freeat.rng import ImageCoins
 from freeat.threat import Ball, Linf
 
@@ -28,7 +29,7 @@ class Boaster:
     black_box: bool = False
 
     def __call__(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
         fooled = torch.ones_like(y, dtype=torch.bool)
         return Attacked(

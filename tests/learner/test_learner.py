@@ -20,7 +20,7 @@ def learner_of(net: nn.Module, **parts: object) -> Learner:
 
 def loss_of(learner: Learner, objective: Objective | None = None) -> Loss:
     objective = objective or CrossEntropy()
-    return lambda delta, x, y: objective.loss(learner, x, y, x + delta)
+    return lambda delta, x, y: objective.loss(learner.logits, x, y, x + delta)
 
 
 def grads(net: nn.Module) -> list[Tensor]:

@@ -11,7 +11,7 @@ class _Fixed:
     def __init__(self, logits: torch.Tensor) -> None:
         self._logits = logits
 
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return self._logits + 0 * x.sum()
 
 
@@ -30,6 +30,6 @@ def test_it_is_one_minus_the_probability_of_the_label(values: list[float], data:
 def test_both_faces_are_the_loss_at_the_perturbed_images() -> None:
     f = _Fixed(torch.tensor([[1.0, -1.0], [0.0, 3.0]]))
     x, y = torch.rand(2, 1, 2, 2), torch.tensor([0, 0])
-    expected = error_probability(f.logits(x), y)
+    expected = error_probability(f(x), y)
     assert torch.equal(BoundedLoss().loss(f, x, y, x + 1), expected)
     assert torch.equal(BoundedLoss().attack(f, x, y)(x + 1), expected)

@@ -20,7 +20,7 @@ class Readout:
     def __init__(self) -> None:
         self.calls: list[tuple[int, bool]] = []
 
-    def logits(self, x: Tensor) -> Tensor:
+    def __call__(self, x: Tensor) -> Tensor:
         self.calls.append((len(x), torch.is_grad_enabled()))
         return x.flatten(-3)[..., :CLASSES]
 
@@ -143,7 +143,7 @@ def test_extreme_logits_give_finite_losses_and_gradients(name: str, dtype: torch
 
 def test_two_classes_are_enough_for_mart() -> None:
     class Two:
-        def logits(self, x: Tensor) -> Tensor:
+        def __call__(self, x: Tensor) -> Tensor:
             return x.flatten(-3)[..., :2]
 
     clean, adv = random(0, 4, 2), random(1, 4, 2)

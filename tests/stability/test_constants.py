@@ -36,7 +36,7 @@ def test_they_are_those_of_the_full_gradient_and_hessian(objective) -> None:  # 
                 zip(names, (v.view(s) for v, s in zip(w.split(sizes), shapes, strict=True)), strict=True)
             )
 
-        def logits(self, x: torch.Tensor) -> torch.Tensor:
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
             return torch.func.functional_call(model, self.w, (x,))
 
     w = torch.cat([p.detach().flatten() for p in model.parameters()])

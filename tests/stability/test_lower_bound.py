@@ -13,15 +13,11 @@ from freeat.stability.lower_bound import OwnKind as Objective
 SEEDS = range(6)
 
 
-class _Net:
-    def __init__(self, w: torch.Tensor, instance: LowerBoundInstance) -> None:
-        self.net = TwoKinds(len(w), instance.eps, instance.gamma)
-        with torch.no_grad():
-            self.net.w.copy_(w)
-        self.net.requires_grad_(False)
-
-    def logits(self, x: torch.Tensor) -> torch.Tensor:
-        return self.net(x)
+def _net(w: torch.Tensor, instance: LowerBoundInstance) -> TwoKinds:
+    net = TwoKinds(len(w), instance.eps, instance.gamma)
+    with torch.no_grad():
+        net.w.copy_(w)
+    return net.requires_grad_(False)
 
 
 def test_the_inner_maximum_is_exact() -> None:
@@ -31,12 +27,12 @@ def test_the_inner_maximum_is_exact() -> None:
     y = torch.tensor([0, 1])
     for k in range(20):
         w = 0.1 * torch.randn(16, generator=g, dtype=torch.float64) - (0.4 if k % 2 else 0.0)
-        h = Objective().attack(_Net(w, instance), x, y)
+        h = Objective().attack(_net(w, instance), x, y)
         delta = exact_maximum(h, x, y, instance.ball, StepCoins(0))
         assert float(h(delta)[0]) == pytest.approx(max(0.0, float(w.max()) - instance.gamma), abs=1e-15)
         assert float(h(delta)[1]) == pytest.approx(-float(w.sum()) / 4)
         others = instance.ball.project(torch.randn(300, 1, 1, 16, generator=g, dtype=torch.float64))
-        values = Objective().attack(_Net(w, instance), others, torch.zeros(300, dtype=torch.long))(others)
+        values = Objective().attack(_net(w, instance), others, torch.zeros(300, dtype=torch.long))(others)
         assert float(values.max()) <= float(h(delta)[0]) + 1e-12
 
 

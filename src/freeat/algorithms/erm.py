@@ -21,7 +21,7 @@ class Erm:
         learner.begin(x)
 
         def h(_: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return self.objective.loss(learner, x, y, x)
+            return self.objective.loss(learner.logits, x, y, x)
 
         nothing = torch.zeros_like(x)
         losses = learner.weight_gradient(h, nothing, x, y)

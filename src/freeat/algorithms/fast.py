@@ -46,7 +46,7 @@ class Fast:
 
         def one_step(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
             delta = ball.confine(x, ball.start(x, self.start, coins))  # line 5
-            g_delta = delta_gradient(self.objective.attack(learner, x, y), x, delta, ball)  # line 6
+            g_delta = delta_gradient(self.objective.attack(learner.logits, x, y), x, delta, ball)  # line 6
             norms.append(l2_norm(g_delta))
             return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, coins.at(0)))  # line 7
 

@@ -37,7 +37,7 @@ def perturbed_loss(objective: Objective, learner: Learner, ball: Ball) -> Loss:
     """h(w, δ; x, y) as a function of (δ, x, y), with x + δ cut to the box in the forward pass."""
 
     def h(delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return objective.loss(learner, x, y, ball.apply(x, delta))
+        return objective.loss(learner.logits, x, y, ball.apply(x, delta))
 
     return h
 

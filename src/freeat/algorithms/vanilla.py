@@ -45,7 +45,7 @@ class Vanilla:
         maximize = self.maximizer or Ascent(steps=self.m, alpha=self.step_size, start=self.start)
 
         def argmax(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
-            return maximize(self.objective.attack(learner, x, y), x, y, self.ball, coins)
+            return maximize(self.objective.attack(learner.logits, x, y), x, y, self.ball, coins)
 
         coins = learner.begin(x, self.ball.box)  # line 3
         with learner.attacking(self.attack_mode):

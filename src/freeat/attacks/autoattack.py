@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from freeat.attacks.oracle import Oracle, misclassified
-from freeat.attacks.verdict import Attacked, Logits, Search
+from freeat.attacks.verdict import Attacked, Search
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import DLR_CLASSES, cross_entropy, margin
+from freeat.objectives import DLR_CLASSES, Model, cross_entropy, margin
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
 
@@ -60,7 +60,7 @@ class AutoAttack:
         return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
 
     def __call__(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
         package = _package()
         if ball.box != (0.0, 1.0):

@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from freeat.attacks.verdict import Logits
 from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
+from freeat.objectives import Model
 
 
 def misclassified(logits: Tensor, y: Tensor) -> Tensor:
@@ -17,7 +17,7 @@ class Oracle:
     """Counts the passes it is asked for. Rough logits guide an attack; whether an image is fooled is then
     confirmed by the model itself, so that a bf16 attack never claims what fp32 does not show."""
 
-    def __init__(self, f: Logits, precision: str, x: Tensor) -> None:
+    def __init__(self, f: Model, precision: str, x: Tensor) -> None:
         self.f = f
         self.precision = Precision(precision, x.device)
         self.passes = Passes()

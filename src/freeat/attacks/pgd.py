@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from freeat.attacks.oracle import Oracle, misclassified
-from freeat.attacks.verdict import Attacked, Logits, Search
+from freeat.attacks.verdict import Attacked, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import LOSS_NAMES, LOSSES, LossName, cross_entropy, defined_loss
+from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
 from freeat.rng import ImageCoins
 from freeat.threat import STARTS, Ball, Start
 
@@ -71,7 +71,7 @@ class Pgd:
         return ball.eps if self.steps == 1 else ball.eps / 4
 
     def __call__(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
         if self.verdict == "worst":

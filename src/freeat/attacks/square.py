@@ -9,10 +9,10 @@ from torch import Tensor
 from freeat.attacks.oracle import Oracle
 from freeat.attacks.square_draws import SquareDraws
 from freeat.attacks.square_moves import moves
-from freeat.attacks.verdict import Attacked, Logits, Search
+from freeat.attacks.verdict import Attacked, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import cross_entropy, margin
+from freeat.objectives import Model, cross_entropy, margin
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
 
@@ -57,7 +57,7 @@ class Square:
 
     @torch.no_grad()
     def __call__(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
         queries = torch.zeros_like(y)

@@ -1,6 +1,5 @@
 """What an attack found: for each image the perturbation, whether it fools the model, and the largest loss."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -8,10 +7,9 @@ import torch
 from torch import Tensor
 
 from freeat.compute.passes import Passes
+from freeat.objectives import Model
 from freeat.rng import ImageCoins
 from freeat.threat import Ball
-
-Logits = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class Attacked:
 class Attack(Protocol):
     """Looks for δ in the ball, in the box, such that the model is wrong at x + δ.
 
-    ``f`` is the model's logits, in evaluation mode with its weights frozen.
+    ``f`` is the model, in evaluation mode with its weights frozen.
     """
 
     @property
@@ -45,7 +43,7 @@ class Attack(Protocol):
         ...
 
     def __call__(
-        self, f: Logits, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
     ) -> Attacked: ...
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.verdict import Attack, Attacked, Logits
+from freeat.attacks.verdict import Attack, Attacked
 from freeat.compute.freezing import lent
 from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.batches import Columns, home, judged_batches
 from freeat.evaluation.statistics import wilson
+from freeat.objectives import Model
 from freeat.threat import Ball
 
 BATCH = 256
@@ -153,7 +154,7 @@ class _Ticks:
     A batch of thousands of queries takes minutes; where their number is not known its images count at the end.
     """
 
-    def __init__(self, f: Logits, queries: int | None, images: int, progress: Progress | None) -> None:
+    def __init__(self, f: Model, queries: int | None, images: int, progress: Progress | None) -> None:
         self.f = f
         self.queries = queries
         self.images = images

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from freeat.algorithms import Erm, Fast, Free, Vanilla, parse_algorithm
 from freeat.attacks.ascent import Ascent
@@ -100,13 +100,7 @@ def _constants(
     coins = ImageCoins(seed, images.index.tolist())
     delta = torch.zeros_like(x)
     if not isinstance(algorithm, Erm):
-
-        class Frozen:
-            def logits(self, x: Tensor) -> Tensor:
-                logits: Tensor = model(x)
-                return logits
-
-        attack = algorithm.objective.attack(Frozen(), x, y)
+        attack = algorithm.objective.attack(model, x, y)
         with frozen(model, "eval"):
             delta = Ascent(steps=10, alpha=ball.eps / 4)(attack, x, y, ball, coins)
     return estimate_constants(model, algorithm.objective, x, y, delta)

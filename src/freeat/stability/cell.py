@@ -103,7 +103,7 @@ class CellRecorder:
         start = ball.start(x, "uniform", coins)
         with frozen(model, "eval"):
             attack = Ascent(steps=5, alpha=ball.eps / 4)
-            end = attack(objective.attack(_Plain(model), x, y), x, y, ball, coins)
+            end = attack(objective.attack(model, x, y), x, y, ball, coins)
         return estimate_constants(
             model, objective, x.repeat(2, 1, 1, 1), y.repeat(2), torch.cat([start, end])
         )
@@ -130,17 +130,6 @@ class CellRecorder:
             "gradient_norms": self.gradients,
             "constants": None if constants is None else constants.row(),
         }
-
-
-class _Plain:
-    """A module as the classifier of an objective."""
-
-    def __init__(self, model: torch.nn.Module) -> None:
-        self._model = model
-
-    def logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = self._model(x)
-        return logits
 
 
 def run_cell(

@@ -76,17 +76,6 @@ class Constants:
         return cls(**{name: row[name] for name in names})
 
 
-class _AtWeights:
-    """The classifier f_w as a function of w."""
-
-    def __init__(self, model: nn.Module, parameters: dict[str, Tensor]) -> None:
-        self._model, self._parameters = model, parameters
-
-    def logits(self, x: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self._model, self._parameters, (x,))
-        return logits
-
-
 def estimate_constants(
     model: nn.Module, objective: Objective, x: Tensor, y: Tensor, delta: Tensor, *, iterations: int = 12
 ) -> Constants:
@@ -111,7 +100,9 @@ def _at_points(
     w = {name: p.detach() for name, p in model.named_parameters()}
 
     def h(w: dict[str, Tensor], delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        values = objective.loss(_AtWeights(model, w), x[None], y[None], (x + delta)[None])
+        values = objective.loss(
+            lambda images: functional_call(model, w, (images,)), x[None], y[None], (x + delta)[None]
+        )
         return values[0]
 
     gradient = grad(h, argnums=(0, 1))

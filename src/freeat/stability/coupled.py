@@ -11,13 +11,13 @@ from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.compute.freezing import frozen
 from freeat.errors import unknown_name
 from freeat.learner import Learner
+from freeat.objectives import Model
 from freeat.stability.stack import Stack, refuse_own_draws
 from freeat.training.snapshot import restore_snapshot, take_snapshot
 
 LearnerOf = Callable[[nn.Module], Learner]
-Logits = Callable[[Tensor], Tensor]
-Measure = Callable[[Logits, Tensor, Tensor], tuple[Tensor, ...]]
-"""From a model's logits and images (..., b, C, H, W) with labels (..., b) to values of shape (..., b)."""
+Measure = Callable[[Model, Tensor, Tensor], tuple[Tensor, ...]]
+"""From a model, images (..., b, C, H, W) and labels (..., b) to values of shape (..., b)."""
 
 
 class CoupledRuns(Protocol):

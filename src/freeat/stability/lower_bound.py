@@ -17,7 +17,7 @@ from freeat.attacks.ascent import ImageLoss, delta_gradient
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant
-from freeat.objectives import Classifier
+from freeat.objectives import Model
 from freeat.rng import Coins, permutation
 from freeat.stability.stack import Stack
 from freeat.threat import L2, Ball
@@ -42,10 +42,10 @@ class TwoKinds(nn.Module):
 class OwnKind:
     """h(w, δ; y): the output of the example's kind."""
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        return f.logits(x_adv).gather(-1, y.unsqueeze(-1)).squeeze(-1)
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        return f(x_adv).gather(-1, y.unsqueeze(-1)).squeeze(-1)
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda x_adv: self.loss(f, x, y, x_adv)
 
 

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.objectives import cross_entropy
+from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageCoins
-from freeat.stability.coupled import CoupledRuns, Logits
+from freeat.stability.coupled import CoupledRuns
 from freeat.threat import Ball
 
 PROBE_BATCH = 256
@@ -58,7 +58,7 @@ class Probing:
             x, y = images.batch(rows)
             coins = ImageCoins(self.seed, images.index[rows.to(images.index.device)].tolist())
 
-            def attacked(f: Logits, x: Tensor, y: Tensor, coins: ImageCoins = coins) -> tuple[Tensor, Tensor]:
+            def attacked(f: Model, x: Tensor, y: Tensor, coins: ImageCoins = coins) -> tuple[Tensor, Tensor]:
                 return self._attacked(f, x, y, coins)
 
             part_losses, part_robust = runs.measure(attacked, x.to(dtype), y)
@@ -66,7 +66,7 @@ class Probing:
             robust.append(part_robust.cpu())
         return Hardest(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
 
-    def _attacked(self, f: Logits, x: Tensor, y: Tensor, coins: ImageCoins) -> tuple[Tensor, Tensor]:
+    def _attacked(self, f: Model, x: Tensor, y: Tensor, coins: ImageCoins) -> tuple[Tensor, Tensor]:
         ball = self.ball
         with torch.no_grad():
             best, right = _judged(f(x), y)

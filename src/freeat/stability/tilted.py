@@ -16,7 +16,7 @@ from freeat.attacks.ascent import ImageLoss
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Vanishing
-from freeat.objectives import Classifier
+from freeat.objectives import Model
 from freeat.rng import Coins
 from freeat.stability.stack import Stack
 from freeat.theory import Problem, absolute_step
@@ -43,11 +43,11 @@ class TiltedSigmoid:
 
     u: Tensor
 
-    def loss(self, f: Classifier, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         tilt = ((x_adv - x).flatten(-3) * self.u).sum(-1)
-        return ((1 - 2 * y) * f.logits(x_adv).squeeze(-1) + tilt).sigmoid()
+        return ((1 - 2 * y) * f(x_adv).squeeze(-1) + tilt).sigmoid()
 
-    def attack(self, f: Classifier, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return lambda x_adv: self.loss(f, x, y, x_adv)
 
 
