@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat import extras
+from freeat import errors
 from freeat.errors import InputError
 from freeat.interop import onnx_file
 from freeat.interop.onnx_file import write_onnx
@@ -60,6 +60,6 @@ def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def nothing(name: str) -> object:
         raise ModuleNotFoundError(name=name)
 
-    monkeypatch.setattr(extras.importlib, "import_module", nothing)
+    monkeypatch.setattr(errors.importlib, "import_module", nothing)
     with pytest.raises(InputError, match=r"pip install 'freeat\[onnx\]'"):
         write_onnx(build("linear", classes=3, shape=(1, 8, 8)), tmp_path / "m.onnx", (1, 8, 8))
