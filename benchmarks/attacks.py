@@ -36,7 +36,7 @@ from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import lent
 from freeat.compute.machine import arithmetic, provenance
 from freeat.data import DataSet, load
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.runs.open import Opened, open_model
 from freeat.threat import L2, Ball, make_ball
 from freeat.units import parse_radius
@@ -70,7 +70,7 @@ def ours(attack: Attack) -> Run:
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, seed: int) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
         with lent(model):
-            return ball.apply(x, attack(model, x, y, ball, ImageCoins(seed, range(len(x)))).delta)
+            return ball.apply(x, attack(model, x, y, ball, ImageRng(seed, range(len(x)))).delta)
 
     return run
 
@@ -196,7 +196,7 @@ def race(
 
     def run(contender: Contender, seed: int) -> None:
         torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002  (where ART takes its coins from)
+        np.random.seed(seed)  # noqa: NPY002  (the generator that ART draws from)
         asked = model if contender.ours else plain
         with shown_to(asked) as shown:
             began = clock()

@@ -1,7 +1,7 @@
 """Random streams: every draw is a pure function of a seed, a purpose, and a step or an image.
 
 Nothing here, and nothing built on it, reads a global generator. From that follow bit-exact resume, twin runs
-that share their coins, and draws that do not depend on the batch size, the company or the number of processes.
+that share their draws, and draws that do not depend on the batch size, the company or the number of processes.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ def permutation(n: int, seed: int, *path: str | int) -> Tensor:
 
 
 @contextmanager
-def layer_coins(device: torch.device, key: int) -> Iterator[None]:
+def layer_rng(device: torch.device, key: int) -> Iterator[None]:
     """Inside, layers that draw for themselves (dropout) draw from the stream ``key``; outside, nothing changes.
 
     Such layers read torch's global generator, so it is lent and given back.
@@ -56,7 +56,7 @@ def layer_coins(device: torch.device, key: int) -> Iterator[None]:
                 accelerator.set_rng_state(before)
 
 
-class Coins(Protocol):
+class Rng(Protocol):
     """Draws for a batch of images x of shape (..., b, C, H, W), the same for every member of a stack.
 
     ``shape`` is what is drawn for each image (default: C, H, W); the result has shape (..., b, *shape).
@@ -71,7 +71,7 @@ class Coins(Protocol):
         ...
 
     def at(self, *path: str | int) -> Self:
-        """The coins of a part of this step: an iteration of an attack, a restart."""
+        """The rng of a part of this step: an iteration of an attack, a restart."""
         ...
 
 
@@ -100,8 +100,8 @@ def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tenso
 
 
 @dataclass(frozen=True)
-class StepCoins:
-    """The coins of one training step, drawn on the device for the whole global batch.
+class StepRng:
+    """The draws of one training step, made on the device for the whole global batch.
 
     A process that holds rows ``first, …`` of a global batch of ``total`` images keeps its rows of each draw.
     """
@@ -124,7 +124,7 @@ class StepCoins:
         return replace(self, path=(*self.path, *path))
 
     def from_row(self, row: int) -> Self:
-        """The coins of the part of the batch that begins at ``row``."""
+        """The rng of the part of the batch that begins at ``row``."""
         return replace(self, first=self.first + row)
 
     def _key(self, purpose: str) -> int:
@@ -139,8 +139,8 @@ class StepCoins:
 
 
 @dataclass(frozen=True)
-class ImageCoins:
-    """The coins of an evaluation: each image has its own stream, whatever batch it comes in."""
+class ImageRng:
+    """The draws of an evaluation: each image has its own stream, whatever batch it comes in."""
 
     seed: int
     images: Sequence[int]
@@ -161,7 +161,7 @@ class ImageCoins:
         return replace(self, path=(*self.path, *path))
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The coins of some of the images: those that are still in play."""
+        """The rng of some of the images: those that are still in play."""
         return replace(self, images=[self.images[row] for row in rows])
 
     def _stream(self, purpose: str, image: int | str) -> np.random.Generator:

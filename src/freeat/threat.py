@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name, wrong_type
-from freeat.rng import Coins
+from freeat.rng import Rng
 from freeat.units import parse_radius
 
 Start = Literal["uniform", "radius", "gaussian", "zero"]
@@ -51,35 +51,35 @@ class Ball(ABC):
     def _unit_extreme(self, g: Tensor) -> Tensor: ...
 
     @abstractmethod
-    def _uniform(self, x: Tensor, coins: Coins) -> Tensor: ...
+    def _uniform(self, x: Tensor, rng: Rng) -> Tensor: ...
 
     @abstractmethod
     def check(self, shape: tuple[int, int, int]) -> None:
         """Refuse a radius that cannot be meant for images of this shape."""
 
-    def extreme(self, g: Tensor, coins: Coins) -> Tensor:
+    def extreme(self, g: Tensor, rng: Rng) -> Tensor:
         """π_Δ(g), equation (1): the extreme point of Δ nearest to g.
 
         A random one where g has no direction: for g = 0, to which all are equally near, and for a g that
         overflowed.
         """
-        return self.eps * self._direction(g, coins)
+        return self.eps * self._direction(g, rng)
 
-    def ascend(self, delta: Tensor, g: Tensor, alpha: float, coins: Coins) -> Tensor:
+    def ascend(self, delta: Tensor, g: Tensor, alpha: float, rng: Rng) -> Tensor:
         """P_Δ(δ + (α/ε) π_Δ(g)): a step of length α up the gradient g, and back to Δ."""
-        return self.project(delta + alpha * self._direction(g, coins))
+        return self.project(delta + alpha * self._direction(g, rng))
 
-    def start(self, x: Tensor, how: Start, coins: Coins) -> Tensor:
+    def start(self, x: Tensor, how: Start, rng: Rng) -> Tensor:
         """Where an attack on x begins: ``uniform`` in Δ; ``radius``, a random direction with a uniform norm;
         ``gaussian``, 0.001·N(0, 1); or ``zero``."""
         match how:
             case "uniform":
-                return self._uniform(x, coins)
+                return self._uniform(x, rng)
             case "radius":
-                z = coins.normal("start", x)
-                return z * (self.eps * coins.uniform("start-radius", x, (1, 1, 1)) / self.size(z))
+                z = rng.normal("start", x)
+                return z * (self.eps * rng.uniform("start-radius", x, (1, 1, 1)) / self.size(z))
             case "gaussian":
-                return self.project(GAUSSIAN_START * coins.normal("start", x))
+                return self.project(GAUSSIAN_START * rng.normal("start", x))
             case "zero":
                 return torch.zeros_like(x)
         raise unknown_name("start", how, STARTS)
@@ -96,14 +96,14 @@ class Ball(ABC):
         """The ball of radius factor·ε."""
         return replace(self, eps=self.eps * factor)
 
-    def _direction(self, g: Tensor, coins: Coins) -> Tensor:
+    def _direction(self, g: Tensor, rng: Rng) -> Tensor:
         # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
         largest = g.abs().amax(PIXELS, keepdim=True)
         points = (largest > 0) & largest.isfinite()
         scaled = g / largest
         # On the CPU a look is free and nearly always saves the draw; elsewhere it would wait for the device.
         if g.device.type != "cpu" or not points.all():
-            scaled = torch.where(points, scaled, coins.common("direction", g))
+            scaled = torch.where(points, scaled, rng.common("direction", g))
         return self._unit_extreme(scaled)
 
 
@@ -123,10 +123,10 @@ class L2(Ball):
     def _unit_extreme(self, g: Tensor) -> Tensor:
         return g / self.size(g)
 
-    def _uniform(self, x: Tensor, coins: Coins) -> Tensor:
-        z = coins.normal("start", x)
+    def _uniform(self, x: Tensor, rng: Rng) -> Tensor:
+        z = rng.normal("start", x)
         d = math.prod(x.shape[-3:])
-        radius = self.eps * coins.uniform("start-radius", x, (1, 1, 1)) ** (1 / d)
+        radius = self.eps * rng.uniform("start-radius", x, (1, 1, 1)) ** (1 / d)
         return self.project(z * (radius / self.size(z)))
 
     def check(self, shape: tuple[int, int, int]) -> None:
@@ -161,8 +161,8 @@ class Linf(Ball):
     def _unit_extreme(self, g: Tensor) -> Tensor:
         return g.sign()
 
-    def _uniform(self, x: Tensor, coins: Coins) -> Tensor:
-        return self.project(self.eps * (2 * coins.uniform("start", x) - 1))
+    def _uniform(self, x: Tensor, rng: Rng) -> Tensor:
+        return self.project(self.eps * (2 * rng.uniform("start", x) - 1))
 
     def check(self, shape: tuple[int, int, int]) -> None:
         """Nothing more than construction checked: the range of a pixel does not depend on the shape."""

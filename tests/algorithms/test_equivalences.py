@@ -16,7 +16,7 @@ from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, War
 from freeat.attacks.ascent import Ascent
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.threat import PIXELS, Ball, Linf
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 
@@ -66,7 +66,7 @@ def algorithm_2(loss: Callable[..., Tensor], ball: Ball, m: int, total: int) -> 
     while done < total:
         x, y = images(t, B)  # line 3
         t += 1
-        delta = ball.start(x, "uniform", StepCoins(SEED, (t,)))  # line 4
+        delta = ball.start(x, "uniform", StepRng(SEED, (t,)))  # line 4
         for _ in range(min(m, total - done)):  # line 5
             delta = delta.detach().requires_grad_()
             optimizer.zero_grad()
@@ -111,7 +111,7 @@ def test_vanilla_with_one_step_is_fast(
 
 @BOTH_NORMS
 def test_vanilla_with_one_step_is_fast_also_where_the_gradient_is_zero(ball: Ball) -> None:
-    """At δ = 0 the divergence of TRADES is flat: both leave it in the direction of the same coins."""
+    """At δ = 0 the divergence of TRADES is flat: both leave it in the direction of the same draw."""
     vanilla = Vanilla(ball=ball, m=1, alpha=ball.eps, start="zero", objective=Trades())
     assert same_bits(run(vanilla), run(Fast(ball=ball, alpha=ball.eps, start="zero", objective=Trades())))
 
@@ -122,7 +122,7 @@ def test_trades_is_pgd_on_the_divergence_and_descent_on_both_branches(ball: Ball
     optimizer = sgd(net)
     for t in range(3):
         x, y = images(t, B)
-        delta = ball.project(0.001 * StepCoins(SEED, (t + 1,)).normal("start", x))
+        delta = ball.project(0.001 * StepRng(SEED, (t + 1,)).normal("start", x))
         delta = delta.clamp(0 - x, 1 - x)
         with torch.no_grad():
             log_p = net(x).log_softmax(-1)
@@ -174,7 +174,7 @@ def test_friendly_counts_its_steps_image_by_image(ball: Ball, tau: int) -> None:
         Erm().step(Learner(net, torch.optim.SGD(net.parameters(), lr=0.1)), x, y)
     learner = Learner(net, torch.optim.SGD(net.parameters(), lr=0.0), seed=SEED)
     friendly = Friendly(ball=ball, m=steps, tau=tau, alpha=ball.eps / 2).step(learner, x, y)
-    begin = ball.confine(x, ball.start(x, "uniform", StepCoins(SEED, (1,))))
+    begin = ball.confine(x, ball.start(x, "uniform", StepRng(SEED, (1,))))
     stopped = 0
     for j in range(B):
         delta, left = begin[[j]], tau
@@ -255,7 +255,7 @@ def test_carry_begins_where_the_slot_ended(ball: Ball) -> None:
     slots = images(0, 0)[0]
     for t, b in enumerate([4, 8, 2, 8]):
         x, y = images(t, b)
-        fresh = ball.start(x, "uniform", StepCoins(SEED, (t + 1,)))
+        fresh = ball.start(x, "uniform", StepRng(SEED, (t + 1,)))
         begin = fresh.clone()
         begin[: len(slots)] = slots[:b]
         probe = begin.clone().requires_grad_()

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from freeat.attacks.ascent import Ascent, delta_gradient
 from freeat.attacks.pgd import Pgd
 from freeat.objectives import cross_entropy
-from freeat.rng import ImageCoins, StepCoins
+from freeat.rng import ImageRng, StepRng
 from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import BALLS, images, random, smooth_net
 
@@ -45,7 +45,7 @@ class TestLinearModels:
     def test_training_ascent_reaches_the_optimum(self, ball: Ball, start: Start) -> None:
         net, x, y, ball = problem(ball)
         ascent = Ascent(steps=80, alpha=ball.eps / 4, start=start)
-        delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepCoins(0))
+        delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepRng(0))
         lost = torch.where(y == 1, -1.0, 1.0) * (delta * net.w).sum((-3, -2, -1))
         torch.testing.assert_close(lost, torch.full_like(lost, optimum(ball, net.w)), rtol=1e-6, atol=0)
 
@@ -59,7 +59,7 @@ class TestLinearModels:
         direction = (net.w / net.w.square().sum()) * torch.where(y == 1, 1.0, -1.0)[:, None, None, None]
         x = margin[:, None, None, None] * direction
         pgd = Pgd(steps=80, start=start, verdict=verdict)  # type: ignore[arg-type]
-        found = pgd(net, x, y, ball, ImageCoins(0, range(B)), with_loss=True)
+        found = pgd(net, x, y, ball, ImageRng(0, range(B)), with_loss=True)
         assert found.fooled.tolist() == [True, True, False, False, True]
         assert found.loss is not None
         expected = torch.log1p((optimum(ball, net.w) - margin).exp())
@@ -73,7 +73,7 @@ def test_the_box_is_part_of_the_constraint(norm: str) -> None:
     x = random(3, B, *SHAPE).sigmoid()
     y, net, ball = torch.ones(B, dtype=torch.long), Binary(w), BALLS[norm]
     ascent = Ascent(steps=60, alpha=ball.eps / 4)
-    delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepCoins(0))
+    delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepRng(0))
     assert ((x + delta) >= -1e-15).all()
     assert ((x + delta) <= 1 + 1e-15).all()
     if norm == "linf":
@@ -104,11 +104,11 @@ def test_a_saturated_net_is_still_attacked() -> None:
     def faint(x_adv: Tensor) -> Tensor:
         return -1e-30 * (x_adv * w).sum((-3, -2, -1))
 
-    delta = Ascent(steps=30, alpha=0.2)(faint, x, y, ball, StepCoins(0))
+    delta = Ascent(steps=30, alpha=0.2)(faint, x, y, ball, StepRng(0))
     assert math.isclose(float(-(delta * w).sum()), optimum(ball, w), rel_tol=1e-6)
 
     def flat_at_zero(x_adv: Tensor) -> Tensor:
         return x_adv.square().sum((-3, -2, -1))
 
-    delta = Ascent(steps=3, alpha=0.2, start="zero")(flat_at_zero, x, y, ball, StepCoins(0))
+    delta = Ascent(steps=3, alpha=0.2, start="zero")(flat_at_zero, x, y, ball, StepRng(0))
     assert float(delta.norm()) == pytest.approx(0.5)

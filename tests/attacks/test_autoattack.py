@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.pgd import Pgd
 from freeat.errors import InputError
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 
 pytestmark = pytest.mark.peer
@@ -29,8 +29,8 @@ def test_equals_the_package_itself_and_is_no_weaker_than_pgd(
     from pyautoattack import AutoAttack as Theirs
 
     x, y = few
-    coins = ImageCoins(7, range(len(x)))
-    ours = AutoAttack(parts=("apgd-ce", "apgd-t"))(robust_net, x, y, ball, coins)
+    rng = ImageRng(7, range(len(x)))
+    ours = AutoAttack(parts=("apgd-ce", "apgd-t"))(robust_net, x, y, ball, rng)
     with torch.random.fork_rng():
         norm = "L2" if isinstance(ball, L2) else "Linf"
         adversary: Any = Theirs(
@@ -40,7 +40,7 @@ def test_equals_the_package_itself_and_is_no_weaker_than_pgd(
         _, predicted = adversary.run_standard_evaluation(x.contiguous(), y, batch_size=len(x))
     assert torch.equal(ours.fooled, predicted != y)
     assert 0 < ours.fooled.sum() < len(x)
-    pgd = Pgd(steps=20)(robust_net, x, y, ball, coins)
+    pgd = Pgd(steps=20)(robust_net, x, y, ball, rng)
     assert ours.fooled.sum() >= pgd.fooled.sum() - 1
 
 
@@ -49,7 +49,7 @@ def test_the_seed_decides_the_draws(robust_net: nn.Module, few: tuple[Tensor, Te
 
     def found(seed: int) -> Tensor:
         attack = AutoAttack(parts=("apgd-ce",))
-        return attack(robust_net, x, y, Linf(0.2), ImageCoins(seed, range(len(x)))).delta
+        return attack(robust_net, x, y, Linf(0.2), ImageRng(seed, range(len(x)))).delta
 
     first = found(3)
     assert first.any()
@@ -60,14 +60,14 @@ def test_the_seed_decides_the_draws(robust_net: nn.Module, few: tuple[Tensor, Te
 def test_the_process_is_left_as_it_was(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
     before, trace = torch.get_rng_state(), sys.gettrace()
-    AutoAttack(parts=("apgd-ce",))(robust_net, x, y, Linf(0.1), ImageCoins(0, range(len(x))))
+    AutoAttack(parts=("apgd-ce",))(robust_net, x, y, Linf(0.1), ImageRng(0, range(len(x))))
     assert torch.equal(torch.get_rng_state(), before)
     assert sys.gettrace() is trace
 
 
 def test_says_version_parts_and_seed(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
-    attacked = AutoAttack(parts=("apgd-dlr",))(robust_net, x, y, Linf(0.1), ImageCoins(5, range(len(x))))
+    attacked = AutoAttack(parts=("apgd-dlr",))(robust_net, x, y, Linf(0.1), ImageRng(5, range(len(x))))
     assert attacked.notes == ("pyautoattack 0.2.0: apgd-dlr; seed 5",)
 
 
@@ -81,7 +81,7 @@ def test_with_few_classes_the_margin_is_used_and_said(
         return robust_net(images)[:, :classes]
 
     parts = ("apgd-ce", "apgd-t", "fab-t")
-    attacked = AutoAttack(parts=parts)(first_classes, x, y, Linf(0.1), ImageCoins(0, range(len(x))))
+    attacked = AutoAttack(parts=parts)(first_classes, x, y, Linf(0.1), ImageRng(0, range(len(x))))
     assert "apgd-ce, apgd-margin" in attacked.notes[0]
     assert attacked.notes[1:] == (
         f"apgd-t, fab-t: undefined with {classes} classes; APGD on the margin loss was used instead",
@@ -97,20 +97,20 @@ def test_warnings_of_the_package_become_notes(
     def random_net(images: Tensor) -> Tensor:
         return robust_net(images + 0.05 * torch.randn(images.shape, generator=noise))
 
-    attacked = AutoAttack(parts=("apgd-ce",))(random_net, x, y, Linf(0.05), ImageCoins(0, range(len(x))))
+    attacked = AutoAttack(parts=("apgd-ce",))(random_net, x, y, Linf(0.05), ImageRng(0, range(len(x))))
     assert "AutoAttack warns: it seems to be a randomized defense!" in attacked.notes
     assert capsys.readouterr().err == ""
 
 
 def test_refusals(monkeypatch: pytest.MonkeyPatch, robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
-    coins = ImageCoins(0, range(len(x)))
+    rng = ImageRng(0, range(len(x)))
     with pytest.raises(InputError, match="did you mean 'apgd-ce'"):
         AutoAttack(parts=("apgd-c",))
     with pytest.raises(InputError, match="at least one"):
         AutoAttack(parts=())
     with pytest.raises(InputError, match="box"):
-        AutoAttack()(robust_net, x, y, Linf(0.1, None), coins)
+        AutoAttack()(robust_net, x, y, Linf(0.1, None), rng)
     monkeypatch.setitem(sys.modules, "pyautoattack", None)
     with pytest.raises(InputError, match=r"pip install 'freeat\[autoattack\]'"):
-        AutoAttack()(robust_net, x, y, Linf(0.1), coins)
+        AutoAttack()(robust_net, x, y, Linf(0.1), rng)

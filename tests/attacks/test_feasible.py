@@ -15,7 +15,7 @@ from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.objectives import LOSS_NAMES, LossName
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import random
 
@@ -61,7 +61,7 @@ class Case:
 def check(attack: Attack, case: Case) -> None:
     net, x, ball = case.net(), case.images(), case.ball
     y = net(x).argmax(-1) if case.right else torch.arange(case.n) % case.classes
-    attacked = attack(net, x, y, ball, ImageCoins(0, range(len(x))))
+    attacked = attack(net, x, y, ball, ImageRng(0, range(len(x))))
     assert attacked.delta.shape == x.shape
     assert attacked.delta.isfinite().all()
     assert (ball.size(attacked.delta) <= ball.eps * (1 + 1e-6) + 1e-7).all()

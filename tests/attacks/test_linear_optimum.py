@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.registry import parse_attack
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 from problems import random
 
@@ -62,7 +62,7 @@ def test_fooled_exactly_where_the_optimum_reaches(name: str, ball: Ball, classes
     needed = reach(net, x, y, ball)
     assert (needed < strength).sum() > 5
     assert (needed > 1).sum() > 5, "images on both sides, or the test shows nothing"
-    attacked = parse_attack(name)(net, x, y, ball, ImageCoins(0, range(N)))
+    attacked = parse_attack(name)(net, x, y, ball, ImageRng(0, range(N)))
     assert not attacked.fooled[needed > 1 + 1e-4].any(), "no attack can do what is impossible"
     assert attacked.fooled[needed < strength].all()
 
@@ -71,7 +71,7 @@ def test_fooled_exactly_where_the_optimum_reaches(name: str, ball: Ball, classes
 def test_one_step_is_optimal_for_two_classes(ball: Ball) -> None:
     """FGSM on a linear model is the optimum itself, in length and direction."""
     net, x, y = problem(2)
-    delta = parse_attack("fgsm", verdict="last")(net, x, y, ball, ImageCoins(0, range(N))).delta
+    delta = parse_attack("fgsm", verdict="last")(net, x, y, ball, ImageRng(0, range(N))).delta
     w = net[1].weight  # type: ignore[index]
     gained = (delta.flatten(1) * (w[1 - y] - w[y])).sum(-1)
     dual = (w[1 - y] - w[y]).norm(dim=-1) if isinstance(ball, L2) else (w[1 - y] - w[y]).abs().sum(-1)

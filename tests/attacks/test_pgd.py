@@ -13,7 +13,7 @@ from freeat.attacks.verdict import Attacked
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import cross_entropy
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import Ball
 from problems import BALLS, images, smooth_net
 
@@ -38,7 +38,7 @@ def attack(
     rows = list(range(B)) if rows is None else rows
     with_loss = bool(how.pop("with_loss", False))
     pgd = Pgd(**({"steps": 6} | how))  # type: ignore[arg-type]
-    return pgd(net, x[rows], y[rows], ball, ImageCoins(3, rows), with_loss=with_loss)
+    return pgd(net, x[rows], y[rows], ball, ImageRng(3, rows), with_loss=with_loss)
 
 
 @BOTH_NORMS
@@ -62,9 +62,9 @@ def test_last_judges_the_last_iterate_of_the_training_attack(
     net: nn.Module, ball: Ball, share: float
 ) -> None:
     x, y = images(100, B)
-    coins = ImageCoins(3, range(B)).at("restart", 0)
+    rng = ImageRng(3, range(B)).at("restart", 0)
     alpha = share * ball.eps
-    delta = Ascent(steps=6, alpha=alpha)(lambda z: cross_entropy(net(z), y), x, y, ball, coins)
+    delta = Ascent(steps=6, alpha=alpha)(lambda z: cross_entropy(net(z), y), x, y, ball, rng)
     for with_loss in (False, True):
         found = attack(net, ball, verdict="last", alpha=alpha, with_loss=with_loss)
         assert torch.equal(found.delta, delta)

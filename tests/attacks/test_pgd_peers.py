@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from freeat.algorithms import Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 
 DIGITS_BALLS: dict[str, Ball] = {"l2": L2(0.8), "linf": Linf(0.12)}
@@ -88,9 +88,7 @@ def test_pgd_agrees_with_other_libraries(
     net, x, y = digits
     accuracy = (
         1
-        - Pgd(steps=STEPS, verdict="last")(net, x, y, ball, ImageCoins(0, range(IMAGES)))
-        .fooled.double()
-        .mean()
+        - Pgd(steps=STEPS, verdict="last")(net, x, y, ball, ImageRng(0, range(IMAGES))).fooled.double().mean()
     )
     assert 0.2 < accuracy < 0.8, "an attack that fools all or none shows nothing"
     assert theirs(net, x, y, ball) == pytest.approx(float(accuracy), abs=0.01)

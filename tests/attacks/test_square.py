@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from freeat.attacks.square import Square
 from freeat.attacks.square_moves import _bumps, moves
 from freeat.errors import InputError
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 
 BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
@@ -36,7 +36,7 @@ def test_asks_for_scores_only_and_counts_them(
 ) -> None:
     x, y = batch
     model = Scores(robust_net)
-    attacked = Square(queries=50)(model, x, y, ball, ImageCoins(0, range(len(x))))
+    attacked = Square(queries=50)(model, x, y, ball, ImageRng(0, range(len(x))))
     assert attacked.queries is not None
     assert attacked.passes.gradient == 0
     assert attacked.passes.forward == model.asked == int(attacked.queries.sum()) + len(x)
@@ -61,15 +61,15 @@ def test_the_published_schedule() -> None:
 def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
     """With a loss asked for nothing is cut short, and more queries never give a smaller largest loss."""
     x, y = (part[:40] for part in batch)
-    coins = ImageCoins(0, range(40))
-    short = Square(queries=20)(robust_net, x, y, Linf(0.1), coins, with_loss=True)
-    long = Square(queries=120)(robust_net, x, y, Linf(0.1), coins, with_loss=True)
+    rng = ImageRng(0, range(40))
+    short = Square(queries=20)(robust_net, x, y, Linf(0.1), rng, with_loss=True)
+    long = Square(queries=120)(robust_net, x, y, Linf(0.1), rng, with_loss=True)
     assert short.loss is not None
     assert long.loss is not None
     assert (long.loss >= short.loss).all()
     assert (long.loss > short.loss).any()
     assert long.passes.forward == 40 * 121
-    assert torch.equal(Square(queries=20)(robust_net, x, y, Linf(0.1), coins).fooled, short.fooled), (
+    assert torch.equal(Square(queries=20)(robust_net, x, y, Linf(0.1), rng).fooled, short.fooled), (
         "asking for the loss does not change the verdict"
     )
 
@@ -117,7 +117,7 @@ def test_agrees_with_pyautoattack(ball: Ball, robust_net: nn.Module, batch: tupl
     x, y = batch
     ours, theirs = [], []
     for seed in range(3):
-        attacked = Square(queries=150)(robust_net, x, y, ball, ImageCoins(seed, range(len(x))))
+        attacked = Square(queries=150)(robust_net, x, y, ball, ImageRng(seed, range(len(x))))
         ours.append(1 - attacked.fooled.double().mean())
         attack = peer.SquareAttack(
             robust_net,

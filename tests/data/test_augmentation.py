@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from freeat.data import CropFlip, Images, parse_augmentation
 from freeat.errors import InputError
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from rigged import Rigged
 
 
@@ -46,9 +46,9 @@ def test_the_middle_window_unflipped_is_the_image(device: torch.device) -> None:
     assert torch.equal(CropFlip(pad=4)(x, Rigged(torch.full((3, 3), 0.5))), x)
 
 
-def test_the_same_coins_give_the_same_crops_and_others_give_others(device: torch.device) -> None:
+def test_the_same_rng_gives_the_same_crops_and_others_give_others(device: torch.device) -> None:
     x = batch(16).to(device)
-    one, again, other = (CropFlip()(x, StepCoins(seed=s)) for s in (0, 0, 1))
+    one, again, other = (CropFlip()(x, StepRng(seed=s)) for s in (0, 0, 1))
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
 
@@ -56,15 +56,15 @@ def test_the_same_coins_give_the_same_crops_and_others_give_others(device: torch
 def test_channels_last_and_the_type_are_kept() -> None:
     x = batch(8).contiguous(memory_format=torch.channels_last)
     for augment in (CropFlip(), CropFlip(flip=False), CropFlip(pad=0)):
-        out = augment(x, StepCoins(seed=0))
+        out = augment(x, StepRng(seed=0))
         assert out.is_contiguous(memory_format=torch.channels_last)
         assert out.dtype == torch.uint8
 
 
 def test_uint8_and_float_batches_are_cropped_alike() -> None:
     x, y = batch(8), torch.zeros(8, dtype=torch.int64)
-    from_bytes, _ = Images.of(x, y).batch(torch.arange(8), CropFlip(), StepCoins(seed=0))
-    from_floats, _ = Images.of(x.float() / 255, y).batch(torch.arange(8), CropFlip(), StepCoins(seed=0))
+    from_bytes, _ = Images.of(x, y).batch(torch.arange(8), CropFlip(), StepRng(seed=0))
+    from_floats, _ = Images.of(x.float() / 255, y).batch(torch.arange(8), CropFlip(), StepRng(seed=0))
     assert torch.equal(from_bytes, from_floats)
 
 
@@ -76,7 +76,7 @@ def test_a_stack_is_cropped_as_its_members() -> None:
 
 
 def test_it_runs_on_the_meta_device() -> None:
-    out = CropFlip()(batch(4).to("meta"), StepCoins(seed=0))
+    out = CropFlip()(batch(4).to("meta"), StepRng(seed=0))
     assert out.is_meta
     assert out.shape == (4, 3, 6, 5)
 

@@ -109,8 +109,8 @@ def test_the_digest_sees_pixels_and_labels_but_not_the_memory_layout() -> None:
     assert len({base.digest, Images.of(pixel, base.y).digest, Images.of(base.x, label).digest}) == 3
 
 
-def test_augmentation_without_coins_is_refused() -> None:
-    with pytest.raises(InputError, match="coins"):
+def test_augmentation_without_an_rng_is_refused() -> None:
+    with pytest.raises(InputError, match="rng"):
         images().batch(torch.arange(3), CropFlip())
 
 

@@ -9,7 +9,7 @@ from freeat.attacks.square import Square
 from freeat.data import Images
 from freeat.evaluation.measurement import measure
 from freeat.objectives import margin
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 
 BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
@@ -72,9 +72,9 @@ def test_bf16_loses_little_and_claims_nothing_false(
     name: str, ball: Ball, verdict: str, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     x, y = batch
-    coins = ImageCoins(0, range(len(x)))
-    exact = parse_attack(name, verdict=verdict)(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
-    rough = parse_attack(name, verdict=verdict, precision="bf16")(robust_net, x, y, ball, coins)  # type: ignore[arg-type]
+    rng = ImageRng(0, range(len(x)))
+    exact = parse_attack(name, verdict=verdict)(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
+    rough = parse_attack(name, verdict=verdict, precision="bf16")(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
     assert (robust_net(ball.apply(x, rough.delta)).argmax(-1) != y)[rough.fooled].all()
     assert not torch.equal(exact.delta, rough.delta), "bf16 was not used"
     assert abs(int(exact.fooled.sum()) - int(rough.fooled.sum())) <= 6  # of 200 images
@@ -105,7 +105,7 @@ def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, judged: Im
     with torch.no_grad():
         shown = coarse(ball.apply(x, measured.delta)).argmax(-1)
     assert torch.equal(measured.predicted, shown)
-    attacked = attack(coarse, x, y, ball, ImageCoins(0, judged.index.tolist()))
+    attacked = attack(coarse, x, y, ball, ImageRng(0, judged.index.tolist()))
     missed = (shown != y) & ~attacked.fooled
     assert missed.any(), "nothing was passed by: the test shows nothing"
     assert not measured.robust_correct[missed].any()
@@ -116,9 +116,9 @@ def test_square_keeps_its_streams_when_others_fall(
 ) -> None:
     """More queries go on where fewer stopped: the first queries of an image are always the same."""
     x, y = batch
-    coins, ball = ImageCoins(3, range(len(x))), Linf(0.12)
-    short = Square(queries=40)(robust_net, x, y, ball, coins)
-    long = Square(queries=400)(robust_net, x, y, ball, coins)
+    rng, ball = ImageRng(3, range(len(x))), Linf(0.12)
+    short = Square(queries=40)(robust_net, x, y, ball, rng)
+    long = Square(queries=400)(robust_net, x, y, ball, rng)
     assert short.queries is not None
     assert long.queries is not None
     assert (long.fooled | ~short.fooled).all()

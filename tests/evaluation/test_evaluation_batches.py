@@ -1,4 +1,4 @@
-"""Batches for a judge: where the model is, as wide as its numbers, with coins that follow each image."""
+"""Batches for a judge: where the model is, as wide as its numbers, with draws that follow each image."""
 
 import torch
 from torch import nn
@@ -21,13 +21,13 @@ def test_batches_hold_every_image_once_in_the_model_s_precision() -> None:
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(7))
 
 
-def test_the_coins_of_an_image_do_not_depend_on_its_batch() -> None:
+def test_the_draws_of_an_image_do_not_depend_on_its_batch() -> None:
     net = nn.Linear(4, 3)
-    whole = torch.cat([b.coins.normal("start", b.x) for b in judged_batches(net, images(), 7, seed=3)])
-    parts = torch.cat([b.coins.normal("start", b.x) for b in judged_batches(net, images(), 2, seed=3)])
+    whole = torch.cat([b.rng.normal("start", b.x) for b in judged_batches(net, images(), 7, seed=3)])
+    parts = torch.cat([b.rng.normal("start", b.x) for b in judged_batches(net, images(), 2, seed=3)])
     assert torch.equal(whole, parts)
     (some,) = judged_batches(net, images(), 7, seed=3, rows=torch.tensor([5, 1]))
-    assert torch.equal(some.coins.normal("start", some.x), whole[[5, 1]])
+    assert torch.equal(some.rng.normal("start", some.x), whole[[5, 1]])
 
 
 def test_no_rows_are_one_empty_batch() -> None:

@@ -17,7 +17,7 @@ from freeat.errors import InputError
 from freeat.evaluation.measurement import measure
 from freeat.experiments.examples import save_examples
 from freeat.objectives import Model
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import Ball, Linf
 
 
@@ -29,7 +29,7 @@ class Boaster:
     black_box: bool = False
 
     def __call__(
-        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> Attacked:
         fooled = torch.ones_like(y, dtype=torch.bool)
         return Attacked(

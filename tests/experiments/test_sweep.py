@@ -464,10 +464,10 @@ def test_an_unfooled_image_transfers_its_last_iterate(
     robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     """A failed attack must still hand on its perturbation: zero would make every transfer look harmless."""
-    from freeat.rng import ImageCoins
+    from freeat.rng import ImageRng
 
     x, y = batch
-    attacked = Pgd(steps=5, verdict="last")(robust_net, x, y, BALLS[0], ImageCoins(0, range(len(x))))
+    attacked = Pgd(steps=5, verdict="last")(robust_net, x, y, BALLS[0], ImageRng(0, range(len(x))))
     assert (BALLS[0].size(attacked.delta[~attacked.fooled]) > 0.9 * BALLS[0].eps).all()
 
 

@@ -66,17 +66,17 @@ def test_micro_batches_equal_the_whole_batch(micro: int, objective: Objective) -
     torch.testing.assert_close(found[0], found[1], rtol=1e-11, atol=1e-13)
 
 
-def test_attacks_in_parts_draw_the_coins_of_the_whole_batch() -> None:
+def test_attacks_in_parts_make_the_draws_of_the_whole_batch() -> None:
     x, y = images(0, 7)
     learner = learner_of(smooth_net(), micro_batch=3)
     sizes = []
 
-    def draws(coins: object, x: Tensor, y: Tensor) -> Tensor:
+    def draws(rng: object, x: Tensor, y: Tensor) -> Tensor:
         sizes.append((len(x), len(y)))
-        return coins.uniform("start", x)  # type: ignore[attr-defined, no-any-return]
+        return rng.uniform("start", x)  # type: ignore[attr-defined, no-any-return]
 
-    coins = learner.begin(x)
-    assert torch.equal(learner.in_parts(draws, coins, x, y), coins.uniform("start", x))
+    rng = learner.begin(x)
+    assert torch.equal(learner.in_parts(draws, rng, x, y), rng.uniform("start", x))
     assert sizes == [(3, 3), (3, 3), (1, 1)]
 
 
@@ -90,8 +90,8 @@ def test_rows_of_a_global_batch_add_up_to_it() -> None:
     expected, found = grads(net), [torch.zeros_like(p) for p in net.parameters()]
     for rows in (slice(0, 2), slice(2, 2), slice(2, 7)):
         learner.expect(7, rows.start)
-        coins = learner.begin(x[rows])
-        assert (coins.total, coins.first) == (7, rows.start)
+        rng = learner.begin(x[rows])
+        assert (rng.total, rng.first) == (7, rows.start)
         losses, g_delta = learner.both_gradients(loss_of(learner), delta[rows], x[rows], y[rows])
         assert losses.shape == y[rows].shape
         torch.testing.assert_close(g_delta, whole[rows], rtol=1e-12, atol=1e-14)

@@ -16,15 +16,15 @@ from freeat.algorithms import Free, Friendly, Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
 from freeat.objectives import Trades
-from freeat.rng import Coins, ImageCoins, StepCoins, permutation, stream_key
+from freeat.rng import ImageRng, Rng, StepRng, permutation, stream_key
 from problems import BALLS, images, smooth_net
 
 SHAPES = [None, (1, 1, 1), (), (2,), (2, 3), (4, 3, 2)]
-Draw = Callable[[Coins, Tensor], Tensor]
+Draw = Callable[[Rng, Tensor], Tensor]
 
 
 def drawing(law: str, shape: tuple[int, ...] | None) -> Draw:
-    return lambda coins, x: getattr(coins, law)("start", x, shape)
+    return lambda rng, x: getattr(rng, law)("start", x, shape)
 
 
 DRAWS = {f"{law}-{shape}": drawing(law, shape) for law in ("uniform", "normal") for shape in SHAPES}
@@ -49,23 +49,23 @@ def global_generators_untouched() -> Iterator[None]:
 @settings(max_examples=25, deadline=None)
 def test_a_process_draws_its_rows_of_the_global_batch(draw: Draw, total: int, cut: tuple[int, int]) -> None:
     first, last = sorted(min(c, total) for c in cut)
-    whole = draw(StepCoins(7, (3,), total, 0), blank(total))
+    whole = draw(StepRng(7, (3,), total, 0), blank(total))
     assert whole.shape[0] == total
-    mine = draw(StepCoins(7, (3,), total, first), blank(last - first))
+    mine = draw(StepRng(7, (3,), total, first), blank(last - first))
     assert torch.equal(mine, whole[first:last])
-    assert torch.equal(draw(StepCoins(7, (3,), total, 0).from_row(first), blank(last - first)), mine)
-    assert torch.equal(draw(StepCoins(7, (3,)), blank(total)), whole), "alone, the batch is the global batch"
+    assert torch.equal(draw(StepRng(7, (3,), total, 0).from_row(first), blank(last - first)), mine)
+    assert torch.equal(draw(StepRng(7, (3,)), blank(total)), whole), "alone, the batch is the global batch"
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 @given(company=st.lists(st.integers(0, 50), min_size=1, max_size=8, unique=True))
 @settings(max_examples=25, deadline=None)
 def test_an_image_draws_the_same_in_any_company(draw: Draw, company: list[int]) -> None:
-    together = draw(ImageCoins(7, company), blank(len(company)))
+    together = draw(ImageRng(7, company), blank(len(company)))
     for row, image in enumerate(company):
-        assert torch.equal(together[row], draw(ImageCoins(7, [image]), blank(1))[0])
+        assert torch.equal(together[row], draw(ImageRng(7, [image]), blank(1))[0])
     odd = list(range(len(company)))[1::2]
-    assert torch.equal(together[odd], draw(ImageCoins(7, company).select(odd), blank(len(odd))))
+    assert torch.equal(together[odd], draw(ImageRng(7, company).select(odd), blank(len(odd))))
 
 
 @pytest.mark.parametrize(
@@ -74,69 +74,69 @@ def test_an_image_draws_the_same_in_any_company(draw: Draw, company: list[int]) 
 def test_an_image_is_its_number_however_the_number_is_stored(
     images_as: Callable[[list[int]], object],
 ) -> None:
-    drawn = ImageCoins(7, images_as([4, 9])).normal("start", blank(2))  # type: ignore[arg-type]
-    assert torch.equal(drawn, ImageCoins(7, [4, 9]).normal("start", blank(2)))
+    drawn = ImageRng(7, images_as([4, 9])).normal("start", blank(2))  # type: ignore[arg-type]
+    assert torch.equal(drawn, ImageRng(7, [4, 9]).normal("start", blank(2)))
     assert stream_key(np.int64(3), "start", np.int32(4)) == stream_key(3, "start", 4)
 
 
-BOTH: dict[str, Coins] = {"step": StepCoins(7, (3,)), "image": ImageCoins(7, range(4), (3,))}
+BOTH: dict[str, Rng] = {"step": StepRng(7, (3,)), "image": ImageRng(7, range(4), (3,))}
 
 
-@pytest.mark.parametrize("coins", BOTH.values(), ids=BOTH)
-class TestEveryKindOfCoins:
-    def test_order_of_calls_does_not_matter(self, coins: Coins) -> None:
+@pytest.mark.parametrize("rng", BOTH.values(), ids=BOTH)
+class TestEveryKindOfRng:
+    def test_order_of_calls_does_not_matter(self, rng: Rng) -> None:
         x = blank(4)
-        one, other, common = coins.normal("a", x), coins.uniform("b", x), coins.common("c", x)
-        assert torch.equal(coins.common("c", x), common)
-        assert torch.equal(coins.uniform("b", x), other)
-        assert torch.equal(coins.normal("a", x), one)
+        one, other, common = rng.normal("a", x), rng.uniform("b", x), rng.common("c", x)
+        assert torch.equal(rng.common("c", x), common)
+        assert torch.equal(rng.uniform("b", x), other)
+        assert torch.equal(rng.normal("a", x), one)
 
-    def test_seeds_purposes_and_paths_differ(self, coins: Coins) -> None:
-        x, seed8 = blank(4), type(coins)(8, *(vars(coins)[f] for f in list(vars(coins))[1:]))  # type: ignore[call-arg]
+    def test_seeds_purposes_and_paths_differ(self, rng: Rng) -> None:
+        x, seed8 = blank(4), type(rng)(8, *(vars(rng)[f] for f in list(vars(rng))[1:]))  # type: ignore[call-arg]
         drawn = [
             c.normal(purpose, x)
-            for c in (coins, seed8, coins.at(0), coins.at(1), coins.at(1, 0), coins.at("restart", 1))
+            for c in (rng, seed8, rng.at(0), rng.at(1), rng.at(1, 0), rng.at("restart", 1))
             for purpose in ("start", "omega")
         ]
         for i, one in enumerate(drawn):
             assert not any(torch.equal(one, other) for other in drawn[:i])
 
-    def test_a_stack_shares_its_coins(self, coins: Coins) -> None:
-        stacked = coins.normal("a", blank(4, 2, 3))
+    def test_a_stack_shares_its_draws(self, rng: Rng) -> None:
+        stacked = rng.normal("a", blank(4, 2, 3))
         assert stacked.shape == (2, 3, 4, 3, 4, 5)
-        assert coins.normal("a", blank(4, 2, 3), (6, 7)).shape == (2, 3, 4, 6, 7)
-        assert torch.equal(stacked, coins.normal("a", blank(4)).expand_as(stacked))
+        assert rng.normal("a", blank(4, 2, 3), (6, 7)).shape == (2, 3, 4, 6, 7)
+        assert torch.equal(stacked, rng.normal("a", blank(4)).expand_as(stacked))
 
-    def test_common_draw_is_one_for_all_images_and_batches(self, coins: Coins) -> None:
+    def test_common_draw_is_one_for_all_images_and_batches(self, rng: Rng) -> None:
         x = blank(4)
-        assert coins.common("a", x).shape == (3, 4, 5)
-        assert torch.equal(coins.common("a", x), coins.common("a", blank(2, 6)))
+        assert rng.common("a", x).shape == (3, 4, 5)
+        assert torch.equal(rng.common("a", x), rng.common("a", blank(2, 6)))
 
-    def test_dtype_and_device_follow_the_images(self, coins: Coins, device: torch.device) -> None:
-        real = coins.uniform("a", blank(4).to(device))
+    def test_dtype_and_device_follow_the_images(self, rng: Rng, device: torch.device) -> None:
+        real = rng.uniform("a", blank(4).to(device))
         assert real.device.type == device.type
         assert real.dtype == torch.float32
-        assert coins.uniform("a", blank(4).to(torch.uint8)).dtype == torch.float32
-        assert coins.normal("a", blank(4, dtype=torch.float64)).dtype == torch.float64
+        assert rng.uniform("a", blank(4).to(torch.uint8)).dtype == torch.float32
+        assert rng.normal("a", blank(4, dtype=torch.float64)).dtype == torch.float64
         for drawn in (
-            coins.uniform("a", blank(4, device="meta")),
-            coins.common("a", blank(4, device="meta")),
+            rng.uniform("a", blank(4, device="meta")),
+            rng.common("a", blank(4, device="meta")),
         ):
             assert drawn.device.type == "meta"
 
-    def test_laws(self, coins: Coins) -> None:
+    def test_laws(self, rng: Rng) -> None:
         x = torch.zeros(4, 3, 32, 32)
-        assert stats.kstest(coins.uniform("a", x).flatten().numpy(), "uniform").pvalue > 1e-3
-        assert stats.kstest(coins.normal("a", x).flatten().numpy(), "norm").pvalue > 1e-3
-        rows = coins.normal("a", x).flatten(1).numpy()
+        assert stats.kstest(rng.uniform("a", x).flatten().numpy(), "uniform").pvalue > 1e-3
+        assert stats.kstest(rng.normal("a", x).flatten().numpy(), "norm").pvalue > 1e-3
+        rows = rng.normal("a", x).flatten(1).numpy()
         assert np.abs(np.corrcoef(rows) - np.eye(4)).max() < 5 / np.sqrt(rows.shape[1])
 
-    def test_global_generators_are_untouched(self, coins: Coins) -> None:
+    def test_global_generators_are_untouched(self, rng: Rng) -> None:
         with global_generators_untouched():
-            before = coins.normal("a", blank(4))
-            coins.common("a", blank(4))
+            before = rng.normal("a", blank(4))
+            rng.common("a", blank(4))
         torch.manual_seed(1234)
-        assert torch.equal(coins.normal("a", blank(4)), before)
+        assert torch.equal(rng.normal("a", blank(4)), before)
 
 
 def test_permutations_are_functions_of_their_key() -> None:
@@ -155,4 +155,4 @@ def test_training_and_attacks_leave_the_global_generators_alone() -> None:
         Vanilla(ball=ball, m=2, start="gaussian", objective=Trades()).step(learner, x, y)
         Free(ball=ball, m=2, start="radius").step(learner, x, y)
         Friendly(ball=ball, m=2, omega=0.1).step(learner, x, y)
-        Pgd(steps=2, restarts=2)(net, x, y, ball, ImageCoins(0, range(6)))
+        Pgd(steps=2, restarts=2)(net, x, y, ball, ImageRng(0, range(6)))

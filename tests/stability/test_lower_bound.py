@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from freeat.errors import InputError
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.stability.lower_bound import LowerBoundInstance, TwoKinds, exact_maximum, growth_exponent
 from freeat.stability.lower_bound import OwnKind as Objective
 
@@ -28,7 +28,7 @@ def test_the_inner_maximum_is_exact() -> None:
     for k in range(20):
         w = 0.1 * torch.randn(16, generator=g, dtype=torch.float64) - (0.4 if k % 2 else 0.0)
         h = Objective().attack(_net(w, instance), x, y)
-        delta = exact_maximum(h, x, y, instance.ball, StepCoins(0))
+        delta = exact_maximum(h, x, y, instance.ball, StepRng(0))
         assert float(h(delta)[0]) == pytest.approx(max(0.0, float(w.max()) - instance.gamma), abs=1e-15)
         assert float(h(delta)[1]) == pytest.approx(-float(w.sum()) / 4)
         others = instance.ball.project(torch.randn(300, 1, 1, 16, generator=g, dtype=torch.float64))
@@ -55,7 +55,7 @@ def test_vanilla_follows_the_closed_form_for_every_seed(n: int, T: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["fast", "free"])
-def test_fast_and_free_run_on_the_same_instance_with_the_same_coins(name: str) -> None:
+def test_fast_and_free_run_on_the_same_instance_with_the_same_draws(name: str) -> None:
     instance = LowerBoundInstance(n=20, T=80, d=320)
     vanilla, other = (instance.distances(which, SEEDS) for which in ("vanilla", name))
     batches = 80 if name == "fast" else 20

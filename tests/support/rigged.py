@@ -1,10 +1,10 @@
-"""Coins whose outcome a test decides."""
+"""Random streams whose draws a test decides."""
 
 from torch import Tensor
 
 
 class Rigged:
-    """Coins that always show ``u``, one row per image."""
+    """Draws that are always ``u``, one row per image."""
 
     def __init__(self, u: Tensor) -> None:
         self.u = u

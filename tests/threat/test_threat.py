@@ -11,11 +11,11 @@ from scipy import stats
 from torch import Tensor
 
 from freeat.errors import InputError
-from freeat.rng import Coins, ImageCoins, StepCoins
+from freeat.rng import ImageRng, Rng, StepRng
 from freeat.threat import L2, STARTS, Ball, Linf, make_ball
 from problems import images, random
 
-COINS = StepCoins(3, (1,))
+RNG = StepRng(3, (1,))
 DTYPES = {torch.float32: 1e-5, torch.float64: 1e-12}
 PICTURES = [(1, 1, 1), (2, 3, 4)]
 
@@ -48,7 +48,7 @@ def length(v: Tensor) -> Tensor:
 
 def competitors(ball: Ball, v: Tensor, dtype: torch.dtype) -> list[Tensor]:
     """Other points of Δ: random ones inside, on the boundary, and near the point in question."""
-    inside = [ball.start(v, "radius", StepCoins(seed)) for seed in range(6)]
+    inside = [ball.start(v, "radius", StepRng(seed)) for seed in range(6)]
     near = [ball.project(v + 0.1 * ball.eps * random(s, *v.shape, dtype=dtype)) for s in range(6)]
     return [*inside, *near, torch.zeros_like(v)]
 
@@ -97,7 +97,7 @@ def test_extreme_point_has_norm_eps_and_is_the_best_of_the_ball(
 ) -> None:
     g = batched(data.draw(pictures(dtype)))
     tol = DTYPES[dtype]
-    pi = ball.extreme(g, COINS)
+    pi = ball.extreme(g, RNG)
     torch.testing.assert_close(ball.size(pi), torch.full_like(ball.size(pi), ball.eps), rtol=tol, atol=0)
     for c in competitors(ball, g, dtype):
         assert (dot(g, pi) >= dot(g, c) - tol * ball.eps * length(g)).all()
@@ -116,30 +116,30 @@ def test_extreme_point_of_degenerate_gradients(
 ) -> None:
     ball = make_ball(norm, 0.5)
     g = random(0, 3, 2, 3, 4, dtype=dtype)
-    healthy = ball.extreme(g, COINS)
+    healthy = ball.extreme(g, RNG)
     g[1] = bad if whole else g[1].index_fill(-1, torch.tensor([2]), bad)
-    pi = ball.extreme(g, COINS)
+    pi = ball.extreme(g, RNG)
     torch.testing.assert_close(ball.size(pi), torch.full((3, 1, 1, 1), 0.5, dtype=dtype))
     assert torch.equal(pi[[0, 2]], healthy[[0, 2]]), "another image's gradient changed this one's"
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_zero_gradient_takes_the_coins_direction(norm: str) -> None:
+def test_zero_gradient_takes_a_random_direction(norm: str) -> None:
     ball = make_ball(norm, 0.5)
     g = torch.zeros(2, 2, 3, 4)
-    one, again = ball.extreme(g, COINS), ball.extreme(g, COINS)
+    one, again = ball.extreme(g, RNG), ball.extreme(g, RNG)
     assert torch.equal(one, again)
-    assert not torch.equal(one, ball.extreme(g, COINS.at(1)))
+    assert not torch.equal(one, ball.extreme(g, RNG.at(1)))
 
 
 @given(data=st.data(), ball=balls, alpha=st.sampled_from([1e-3, 0.1, 2.0]))
 @settings(max_examples=60, deadline=None)
 def test_ascent_stays_in_the_ball_and_moves_by_alpha(data: st.DataObject, ball: Ball, alpha: float) -> None:
     g = batched(data.draw(pictures(torch.float64)))
-    delta = ball.start(g, "uniform", StepCoins(1))
-    up = ball.ascend(delta, g, alpha, COINS)
+    delta = ball.start(g, "uniform", StepRng(1))
+    up = ball.ascend(delta, g, alpha, RNG)
     assert (ball.size(up) <= ball.eps * (1 + 1e-12)).all()
-    unit = make_ball(ball.norm, 1.0).extreme(g, COINS)
+    unit = make_ball(ball.norm, 1.0).extreme(g, RNG)
     torch.testing.assert_close(up, ball.project(delta + alpha * unit), rtol=1e-12, atol=1e-15)
 
 
@@ -148,49 +148,49 @@ def test_ascent_stays_in_the_ball_and_moves_by_alpha(data: st.DataObject, ball: 
 def test_radius_zero_allows_nothing_but_zero(norm: str, start: str) -> None:
     ball = make_ball(norm, 0)
     x, _ = images(0, 4)
-    delta = ball.start(x, start, COINS)  # type: ignore[arg-type]
+    delta = ball.start(x, start, RNG)  # type: ignore[arg-type]
     assert (delta == 0).all()
     for g in (random(1, *x.shape), torch.zeros_like(x)):
-        assert (ball.ascend(delta, g, 0.3, COINS) == 0).all()
-        assert (ball.extreme(g, COINS) == 0).all()
+        assert (ball.ascend(delta, g, 0.3, RNG) == 0).all()
+        assert (ball.extreme(g, RNG) == 0).all()
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("start", STARTS)
-def test_a_stack_shares_its_coins_and_is_treated_member_by_member(norm: str, start: str) -> None:
+def test_a_stack_shares_its_draws_and_is_treated_member_by_member(norm: str, start: str) -> None:
     ball = make_ball(norm, 0.4)
     x, _ = images(0, 4, stack=(3,))
-    begin = ball.start(x, start, COINS)  # type: ignore[arg-type]
+    begin = ball.start(x, start, RNG)  # type: ignore[arg-type]
     g = random(5, *x.shape)
     g[1, 2] = 0
-    up = ball.ascend(begin, g, 0.3, COINS)
+    up = ball.ascend(begin, g, 0.3, RNG)
     for k in range(3):
-        alone = ball.start(x[k], start, COINS)  # type: ignore[arg-type]
+        alone = ball.start(x[k], start, RNG)  # type: ignore[arg-type]
         assert torch.equal(begin[k], alone)
-        assert torch.equal(up[k], ball.ascend(alone, g[k], 0.3, COINS))
+        assert torch.equal(up[k], ball.ascend(alone, g[k], 0.3, RNG))
 
 
-def radii(ball: Ball, start: str, coins: Coins, x: Tensor) -> np.ndarray:
-    delta = ball.start(x, start, coins)  # type: ignore[arg-type]
+def radii(ball: Ball, start: str, rng: Rng, x: Tensor) -> np.ndarray:
+    delta = ball.start(x, start, rng)  # type: ignore[arg-type]
     return (ball.size(delta) / ball.eps).flatten().numpy()
 
 
 N = 4000
-LARGE_COINS = {"step": StepCoins(11, (1,)), "image": ImageCoins(11, range(N))}
+LARGE_RNGS = {"step": StepRng(11, (1,)), "image": ImageRng(11, range(N))}
 
 
-@pytest.mark.parametrize("coins", LARGE_COINS.values(), ids=LARGE_COINS)
+@pytest.mark.parametrize("rng", LARGE_RNGS.values(), ids=LARGE_RNGS)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 2, 2), (3, 6, 5)])
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_uniform_start_has_the_law_of_a_uniform_point(
-    norm: str, shape: tuple[int, int, int], dtype: torch.dtype, coins: Coins
+    norm: str, shape: tuple[int, int, int], dtype: torch.dtype, rng: Rng
 ) -> None:
     """P(‖δ‖ ≤ rε) = r^d in every norm; and a coordinate has the marginal law of a uniform point."""
     ball, d = make_ball(norm, 0.5), math.prod(shape)
     x = torch.zeros(N, *shape, dtype=dtype)
-    assert stats.kstest(radii(ball, "uniform", coins, x) ** d, "uniform").pvalue > 1e-3
-    coordinates = (ball.start(x, "uniform", coins).flatten(1) / ball.eps).numpy()
+    assert stats.kstest(radii(ball, "uniform", rng, x) ** d, "uniform").pvalue > 1e-3
+    coordinates = (ball.start(x, "uniform", rng).flatten(1) / ball.eps).numpy()
     half = 1 if norm == "linf" else (d + 1) / 2
     law = stats.beta(half, half, loc=-1, scale=2)
     for i in (0, d // 2, d - 1):
@@ -199,24 +199,24 @@ def test_uniform_start_has_the_law_of_a_uniform_point(
     assert np.abs(correlation).max() < 5 / math.sqrt(N)
 
 
-@pytest.mark.parametrize("coins", LARGE_COINS.values(), ids=LARGE_COINS)
+@pytest.mark.parametrize("rng", LARGE_RNGS.values(), ids=LARGE_RNGS)
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_radius_start_has_a_uniform_norm_in_a_symmetric_direction(norm: str, coins: Coins) -> None:
+def test_radius_start_has_a_uniform_norm_in_a_symmetric_direction(norm: str, rng: Rng) -> None:
     ball, x = make_ball(norm, 0.5), torch.zeros(N, 1, 4, 4)
-    r = radii(ball, "radius", coins, x)
+    r = radii(ball, "radius", rng, x)
     assert r.max() <= 1 + 1e-6
     assert stats.kstest(r, "uniform").pvalue > 1e-3
-    mean = ball.start(x, "radius", coins).mean(0)
+    mean = ball.start(x, "radius", rng).mean(0)
     assert mean.abs().max() < 5 * ball.eps / math.sqrt(3 * N)
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_gaussian_start_is_small_and_in_the_ball(norm: str) -> None:
     x = torch.zeros(N, 1, 4, 4, dtype=torch.float64)
-    wide = make_ball(norm, 1.0).start(x, "gaussian", COINS)
+    wide = make_ball(norm, 1.0).start(x, "gaussian", RNG)
     assert stats.kstest(wide[:, 0, 1, 2].numpy() / 0.001, "norm").pvalue > 1e-3
     tight = make_ball(norm, 5e-4)
-    assert (tight.size(tight.start(x, "gaussian", COINS)) <= 5e-4 * (1 + 1e-12)).all()
+    assert (tight.size(tight.start(x, "gaussian", RNG)) <= 5e-4 * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
@@ -274,4 +274,4 @@ def test_unknown_names_suggest_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'linf'"):
         make_ball("linff", 0.1)
     with pytest.raises(InputError, match="did you mean 'uniform'"):
-        L2(0.1).start(torch.zeros(1, 1, 1, 1), "unifrom", COINS)  # type: ignore[arg-type]
+        L2(0.1).start(torch.zeros(1, 1, 1, 1), "unifrom", RNG)  # type: ignore[arg-type]

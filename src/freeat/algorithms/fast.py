@@ -10,7 +10,7 @@ from freeat.attacks.ascent import delta_gradient
 from freeat.compute.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.threat import Ball, Linf, Start, check_ball, l2_norm
 
 
@@ -40,18 +40,18 @@ class Fast:
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         ball = self.ball
-        coins = learner.begin(x, ball.box)  # line 3
+        rng = learner.begin(x, ball.box)  # line 3
         norms = [l2_norm(x[..., :0, :, :, :])]
         h = perturbed_loss(self.objective, learner, ball)
 
-        def one_step(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
-            delta = ball.confine(x, ball.start(x, self.start, coins))  # line 5
+        def one_step(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+            delta = ball.confine(x, ball.start(x, self.start, rng))  # line 5
             g_delta = delta_gradient(self.objective.attack(learner.logits, x, y), x, delta, ball)  # line 6
             norms.append(l2_norm(g_delta))
-            return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, coins.at(0)))  # line 7
+            return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, rng.at(0)))  # line 7
 
         with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(one_step, coins, x, y)  # line 4
+            delta = learner.in_parts(one_step, rng, x, y)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 8
         learner.descend()
         return StepRecord(losses=losses, delta=delta, g_norms=torch.cat(norms, -1)[None])

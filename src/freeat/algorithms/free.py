@@ -43,8 +43,8 @@ class Free:
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)
         norms = []
-        coins = learner.begin(x, self.ball.box)  # line 3
-        delta = self.ball.start(x, self.start, coins)  # line 4
+        rng = learner.begin(x, self.ball.box)  # line 3
+        delta = self.ball.start(x, self.start, rng)  # line 4
         kept = learner.carried if self.carry else None
         if kept is not None:
             # written in place: norms are summed in the order of delta's layout, which a resumed run must share
@@ -52,7 +52,7 @@ class Free:
         for i in range(min(self.m, learner.updates_left)):  # line 5, cut exactly at T
             losses, g_delta = learner.both_gradients(h, delta, x, y)  # lines 6-7: one pass, both gradients
             learner.descend()  # line 8
-            delta = self.ball.ascend(delta, g_delta, self.step_size, coins.at(i))  # line 9
+            delta = self.ball.ascend(delta, g_delta, self.step_size, rng.at(i))  # line 9
             norms.append(l2_norm(g_delta))
         if self.carry:
             learner.carried = (

@@ -10,7 +10,7 @@ from freeat.compute.freezing import Mode
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.threat import PIXELS, Ball, Start, check_ball
 
 
@@ -51,19 +51,19 @@ class Friendly:
         h = perturbed_loss(self.objective, learner, self.ball)
         tau = min(int(learner.progress * (self.tau + 1)), self.tau) if self.dynamic else self.tau
 
-        def friendly_attack(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
-            return self._attack(learner, x, y, tau, coins)
+        def friendly_attack(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+            return self._attack(learner, x, y, tau, rng)
 
-        coins = learner.begin(x, self.ball.box)
+        rng = learner.begin(x, self.ball.box)
         with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(friendly_attack, coins, x, y)
+            delta = learner.in_parts(friendly_attack, rng, x, y)
         losses = learner.weight_gradient(h, delta, x, y)
         learner.descend()
         return StepRecord(losses=losses, delta=delta)
 
-    def _attack(self, learner: Learner, x: Tensor, y: Tensor, tau: int, coins: StepCoins) -> Tensor:
+    def _attack(self, learner: Learner, x: Tensor, y: Tensor, tau: int, rng: StepRng) -> Tensor:
         ball = self.ball
-        delta = ball.confine(x, ball.start(x, self.start, coins))
+        delta = ball.confine(x, ball.start(x, self.start, rng))
         steps_left = torch.full_like(y, tau)
         for k in range(self.m):
             delta = delta.detach().requires_grad_()
@@ -74,9 +74,9 @@ class Friendly:
             wrong = logits.argmax(-1) != y
             going = ~wrong | (steps_left > 0)
             steps_left = steps_left - wrong.to(steps_left.dtype)
-            onward = ball.ascend(delta, g_delta, self.step_size, coins.at(k))
+            onward = ball.ascend(delta, g_delta, self.step_size, rng.at(k))
             if self.omega:
-                onward = ball.project(onward + self.omega * coins.at(k).normal("omega", x))
+                onward = ball.project(onward + self.omega * rng.at(k).normal("omega", x))
             mask = going.view(*going.shape, *(1 for _ in PIXELS))
             delta = torch.where(mask, ball.confine(x, onward), delta)
         return delta

@@ -9,7 +9,7 @@ from freeat.attacks.ascent import Ascent, Maximizer
 from freeat.compute.freezing import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.threat import Ball, Start, check_ball
 
 
@@ -44,12 +44,12 @@ class Vanilla:
         h = perturbed_loss(self.objective, learner, self.ball)
         maximize = self.maximizer or Ascent(steps=self.m, alpha=self.step_size, start=self.start)
 
-        def argmax(coins: StepCoins, x: Tensor, y: Tensor) -> Tensor:
-            return maximize(self.objective.attack(learner.logits, x, y), x, y, self.ball, coins)
+        def argmax(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+            return maximize(self.objective.attack(learner.logits, x, y), x, y, self.ball, rng)
 
-        coins = learner.begin(x, self.ball.box)  # line 3
+        rng = learner.begin(x, self.ball.box)  # line 3
         with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(argmax, coins, x, y)  # line 4
+            delta = learner.in_parts(argmax, rng, x, y)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 5
         learner.descend()
         return StepRecord(losses=losses, delta=delta)

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from freeat.rng import Coins
+from freeat.rng import Rng
 from freeat.threat import Ball, Start
 
 ImageLoss = Callable[[Tensor], Tensor]  # perturbed images to one value each
@@ -16,7 +16,7 @@ ImageLoss = Callable[[Tensor], Tensor]  # perturbed images to one value each
 class Maximizer(Protocol):
     """argmax_{δ ∈ Δ} of a loss, exactly or nearly: line 4 of Algorithm 1."""
 
-    def __call__(self, loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, coins: Coins) -> Tensor: ...
+    def __call__(self, loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor: ...
 
 
 def delta_gradient(loss: ImageLoss, x: Tensor, delta: Tensor, ball: Ball) -> Tensor:
@@ -35,9 +35,9 @@ class Ascent:
     alpha: float
     start: Start = "uniform"
 
-    def __call__(self, loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, coins: Coins) -> Tensor:
-        delta = ball.confine(x, ball.start(x, self.start, coins))
+    def __call__(self, loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
+        delta = ball.confine(x, ball.start(x, self.start, rng))
         for k in range(self.steps):
             g_delta = delta_gradient(loss, x, delta, ball)
-            delta = ball.confine(x, ball.ascend(delta, g_delta, self.alpha, coins.at(k)))
+            delta = ball.confine(x, ball.ascend(delta, g_delta, self.alpha, rng.at(k)))
         return delta

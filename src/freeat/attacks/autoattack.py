@@ -15,7 +15,7 @@ from freeat.attacks.oracle import Oracle, misclassified
 from freeat.attacks.verdict import Attacked, Search
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import DLR_CLASSES, Model, cross_entropy, margin
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import Ball
 
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")
@@ -60,7 +60,7 @@ class AutoAttack:
         return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
 
     def __call__(
-        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> Attacked:
         package = _package()
         if ball.box != (0.0, 1.0):
@@ -75,12 +75,12 @@ class AutoAttack:
         )
         parts, notes = _defined(self.parts, clean.shape[-1])
         if ball.eps > 0:  # the package divides by ε
-            x_adv, said = _run(package, parts, oracle, x, y, ball, coins.seed, clean.shape[-1])
+            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, clean.shape[-1])
             delta = ball.confine(x, ball.project(x_adv - x))
             logits = oracle.exact_logits(ball.apply(x, delta))
             search.see(everyone, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
             notes += said
-        notes = (f"{self.package}: {', '.join(parts)}; seed {coins.seed}", *notes)
+        notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
 

@@ -12,7 +12,7 @@ from freeat.attacks.verdict import Attacked, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import STARTS, Ball, Start
 
 Verdict = Literal["last", "worst"]
@@ -71,7 +71,7 @@ class Pgd:
         return ball.eps if self.steps == 1 else ball.eps / 4
 
     def __call__(
-        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> Attacked:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
         if self.verdict == "worst":
@@ -79,7 +79,7 @@ class Pgd:
             self._judge(oracle, everyone, x, y, torch.zeros_like(x), ball, search)
         cuts = self.verdict == "worst" and not with_loss
         for r in range(self.restarts):
-            self._climb(oracle, x, y, ball, coins.at("restart", r), search, cuts=cuts)
+            self._climb(oracle, x, y, ball, rng.at("restart", r), search, cuts=cuts)
         notes = (*defined_loss(self.loss, oracle.classes)[1], *(() if oracle.differentiable else (BLIND,)))
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
@@ -89,7 +89,7 @@ class Pgd:
         x: Tensor,
         y: Tensor,
         ball: Ball,
-        coins: ImageCoins,
+        rng: ImageRng,
         search: Search,
         *,
         cuts: bool,
@@ -97,13 +97,13 @@ class Pgd:
         rows = torch.arange(len(x), device=x.device)
         if cuts:
             rows = rows[~search.fooled]
-            x, y, coins = x[rows], y[rows], coins.select(rows.tolist())
-        delta = ball.confine(x, ball.start(x, self.start, coins))
+            x, y, rng = x[rows], y[rows], rng.select(rows.tolist())
+        delta = ball.confine(x, ball.start(x, self.start, rng))
         for k in range(self.steps):
             if not len(rows):
                 return
             g_delta = self._ascent(oracle, rows, x, y, delta, ball, search)
-            delta = ball.confine(x, ball.ascend(delta, g_delta, self.step_size(ball), coins.at(k)))
+            delta = ball.confine(x, ball.ascend(delta, g_delta, self.step_size(ball), rng.at(k)))
             if cuts:
                 still = (~search.fooled[rows]).nonzero().squeeze(-1)
                 rows, x, y, delta = rows[still], x[still], y[still], delta[still]

@@ -13,7 +13,7 @@ from freeat.attacks.verdict import Attacked, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import Ball
 
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
@@ -57,7 +57,7 @@ class Square:
 
     @torch.no_grad()
     def __call__(
-        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> Attacked:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
         queries = torch.zeros_like(y)
@@ -67,7 +67,7 @@ class Square:
         if not with_loss:
             rows = rows[~search.fooled]
         if len(rows):
-            self._search(oracle, x, y, ball, coins, search, rows, queries, cuts=not with_loss)
+            self._search(oracle, x, y, ball, rng, search, rows, queries, cuts=not with_loss)
         notes = () if oracle.exact else (ROUGH.format(oracle.precision.name),)
         return search.result(oracle.passes, with_loss=with_loss, queries=queries, notes=notes)
 
@@ -77,7 +77,7 @@ class Square:
         x: Tensor,
         y: Tensor,
         ball: Ball,
-        coins: ImageCoins,
+        rng: ImageRng,
         search: Search,
         rows: Tensor,
         queries: Tensor,
@@ -88,7 +88,7 @@ class Square:
         _, c, h, w = x.shape
         move = moves(ball, (c, h, w))
         x, y = x[rows], y[rows]
-        draws = SquareDraws(coins.select(rows.tolist()), move.per_query, x)
+        draws = SquareDraws(rng.select(rows.tolist()), move.per_query, x)
         best = torch.zeros_like(x)
         height = torch.full_like(x[:, 0, 0, 0], -torch.inf)
         for t in range(self.queries):

@@ -1,7 +1,7 @@
-"""The coins of the Square attack: one stream per image, drawn in blocks of many queries at once.
+"""The draws of the Square attack: one stream per image, drawn in blocks of many queries at once.
 
 A stream per image and query would cost more than a small network's forward pass. Each image instead keeps one
-generator for the whole attack, and takes the same number of coins from it for every query, whether or not the
+generator for the whole attack, and takes the same number of draws from it for every query, whether or not the
 query uses them all: what query t of image i draws depends on nothing else.
 """
 
@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freeat.rng import ImageCoins, stream_key
+from freeat.rng import ImageRng, stream_key
 
 BLOCK = 256
 
 
 class SquareDraws:
-    """Uniform coins in [0, 1) for query after query of a set of images that may shrink."""
+    """Uniform draws in [0, 1) for query after query of a set of images that may shrink."""
 
-    def __init__(self, coins: ImageCoins, per_query: int, like: Tensor) -> None:
+    def __init__(self, rng: ImageRng, per_query: int, like: Tensor) -> None:
         self._streams = [
-            np.random.Generator(np.random.Philox(key=stream_key(coins.seed, "square", image, *coins.path)))
-            for image in coins.images
+            np.random.Generator(np.random.Philox(key=stream_key(rng.seed, "square", image, *rng.path)))
+            for image in rng.images
         ]
         self._per_query = per_query
         self._like = like
@@ -30,11 +30,11 @@ class SquareDraws:
         self._next = 0
 
     def once(self, shape: tuple[int, ...]) -> Tensor:
-        """Coins of ``shape`` for each image, for the start: (n, *shape)."""
+        """Draws of ``shape`` for each image, for the start: (n, *shape)."""
         return self._tensor(np.stack([stream.random(shape, np.float32) for stream in self._streams]))
 
     def query(self) -> Tensor:
-        """The coins of the next query: (n, per_query)."""
+        """The draws of the next query: (n, per_query)."""
         if self._next == len(self._block):
             shape = (BLOCK, self._per_query)
             drawn = np.stack([stream.random(shape, np.float32) for stream in self._streams], axis=1)

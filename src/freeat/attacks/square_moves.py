@@ -23,11 +23,11 @@ class Moves(Protocol):
 
     per_query: int
 
-    def first(self, coins: Tensor) -> Tensor: ...
+    def first(self, draws: Tensor) -> Tensor: ...
 
     def first_shape(self) -> tuple[int, ...]: ...
 
-    def propose(self, delta: Tensor, p: float, coins: Tensor) -> Tensor: ...
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor: ...
 
 
 def moves(ball: Ball, shape: tuple[int, int, int]) -> Moves:
@@ -39,13 +39,13 @@ def moves(ball: Ball, shape: tuple[int, int, int]) -> Moves:
     raise InputError(f"the Square attack knows the L2 and Linf balls, not {type(ball).__name__}")
 
 
-def _signs(coins: Tensor) -> Tensor:
-    return torch.where(coins < 0.5, -1.0, 1.0).to(coins.dtype)
+def _signs(draws: Tensor) -> Tensor:
+    return torch.where(draws < 0.5, -1.0, 1.0).to(draws.dtype)
 
 
-def _place(coins: Tensor, side: int, s: int) -> Tensor:
+def _place(draws: Tensor, side: int, s: int) -> Tensor:
     """First row (or column) of a window of side s: uniform over the places where it fits."""
-    return (coins * (side - s + 1)).long().clamp_max(side - s)
+    return (draws * (side - s + 1)).long().clamp_max(side - s)
 
 
 class LinfMoves:
@@ -59,19 +59,19 @@ class LinfMoves:
     def first_shape(self) -> tuple[int, ...]:
         return self.shape[0], 1, self.shape[2]
 
-    def first(self, coins: Tensor) -> Tensor:
-        return (self.eps * _signs(coins)).expand(-1, *self.shape)
+    def first(self, draws: Tensor) -> Tensor:
+        return (self.eps * _signs(draws)).expand(-1, *self.shape)
 
-    def propose(self, delta: Tensor, p: float, coins: Tensor) -> Tensor:
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor:
         _, h, w = self.shape
         s = min(max(round(math.sqrt(p * h * w)), 1), h, w)
-        inside = _window(coins[:, 0], h, s).unsqueeze(2) & _window(coins[:, 1], w, s).unsqueeze(1)
-        return torch.where(inside.unsqueeze(1), self.eps * _signs(coins[:, 2:])[:, :, None, None], delta)
+        inside = _window(draws[:, 0], h, s).unsqueeze(2) & _window(draws[:, 1], w, s).unsqueeze(1)
+        return torch.where(inside.unsqueeze(1), self.eps * _signs(draws[:, 2:])[:, :, None, None], delta)
 
 
-def _window(coins: Tensor, side: int, s: int) -> Tensor:
+def _window(draws: Tensor, side: int, s: int) -> Tensor:
     """Which of the ``side`` rows (or columns) are in each image's window: (n, side)."""
-    offset = torch.arange(side, device=coins.device) - _place(coins, side, s).unsqueeze(1)
+    offset = torch.arange(side, device=draws.device) - _place(draws, side, s).unsqueeze(1)
     return (offset >= 0) & (offset < s)
 
 
@@ -91,34 +91,34 @@ class L2Moves:
     def _tile(self) -> int:
         return max(min(self.shape[1:]) // 5, 1)
 
-    def first(self, coins: Tensor) -> Tensor:
+    def first(self, draws: Tensor) -> Tensor:
         c, h, w = self.shape
         s = self._tile
         rows, columns = h // s, w // s
-        bumps = _bumps(s).to(coins)[(coins[:, :, 0] < 0.5).long()].unsqueeze(2)
-        tiles = bumps * _signs(coins[:, :, 1:])[..., None, None]  # (n, rows·columns, c, s, s)
+        bumps = _bumps(s).to(draws)[(draws[:, :, 0] < 0.5).long()].unsqueeze(2)
+        tiles = bumps * _signs(draws[:, :, 1:])[..., None, None]  # (n, rows·columns, c, s, s)
         grid = (
             tiles.view(-1, rows, columns, c, s, s)
             .permute(0, 3, 1, 4, 2, 5)
             .reshape(-1, c, rows * s, columns * s)
         )
-        delta = grid.new_zeros((len(coins), c, h, w))
+        delta = grid.new_zeros((len(draws), c, h, w))
         top, left = (h - rows * s) // 2, (w - columns * s) // 2
         delta[:, :, top : top + rows * s, left : left + columns * s] = grid
         return self._on_sphere(delta)
 
-    def propose(self, delta: Tensor, p: float, coins: Tensor) -> Tensor:
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor:
         c, h, w = self.shape
         s = max(round(math.sqrt(p * h * w)), 3)
         s = min(s + 1 - s % 2, h, w)
-        here, bump = self._bump(s, coins[:, 0], coins[:, 1], coins[:, 4])
-        there = _window(coins[:, 2], h, s).unsqueeze(2) & _window(coins[:, 3], w, s).unsqueeze(1)
+        here, bump = self._bump(s, draws[:, 0], draws[:, 1], draws[:, 4])
+        there = _window(draws[:, 2], h, s).unsqueeze(2) & _window(draws[:, 3], w, s).unsqueeze(1)
         here, there = here.unsqueeze(1), there.unsqueeze(1)
         size = torch.linalg.vector_norm(delta, dim=(1, 2, 3), keepdim=True)
         mass = torch.where(here | there, delta, 0).square().sum((2, 3), keepdim=True)
         budget = ((self.eps**2 - size.square()).clamp_min(0) / c + mass).sqrt()
         old = torch.where(here, delta, 0)
-        new = bump.unsqueeze(1) * _signs(coins[:, 5:])[:, :, None, None] + old / (_channel_norm(old) + TINY)
+        new = bump.unsqueeze(1) * _signs(draws[:, 5:])[:, :, None, None] + old / (_channel_norm(old) + TINY)
         new = new * (budget / (_channel_norm(new) + TINY))
         return self._on_sphere(torch.where(here, new, torch.where(there, 0, delta)))
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freeat.compute.passes import Passes
 from freeat.objectives import Model
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.threat import Ball
 
 
@@ -43,7 +43,7 @@ class Attack(Protocol):
         ...
 
     def __call__(
-        self, f: Model, x: Tensor, y: Tensor, ball: Ball, coins: ImageCoins, *, with_loss: bool = False
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> Attacked: ...
 
 

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
-from freeat.rng import Coins
+from freeat.rng import Rng
 
 
 class Augmentation(Protocol):
     """A random map of images (..., C, H, W) to images of the same shape and dtype."""
 
-    def __call__(self, x: Tensor, coins: Coins) -> Tensor: ...
+    def __call__(self, x: Tensor, rng: Rng) -> Tensor: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,9 +28,9 @@ class CropFlip:
         if self.pad < 0:
             raise InputError(f"augmentation pad {self.pad}: must be 0 or more pixels; 0 crops nothing")
 
-    def __call__(self, x: Tensor, coins: Coins) -> Tensor:
+    def __call__(self, x: Tensor, rng: Rng) -> Tensor:
         """Crop and flip; exact on uint8, and channels_last stays channels_last."""
-        u = coins.uniform("augment", x, (3,)).reshape(-1, 3)
+        u = rng.uniform("augment", x, (3,)).reshape(-1, 3)
         out = x.flatten(0, -4) if x.ndim > 4 else x
         if self.pad:
             out = self._crop(out, u[:, 0], u[:, 1])

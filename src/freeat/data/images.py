@@ -11,7 +11,7 @@ from torch import Tensor
 
 from freeat.data.augmentation import Augmentation
 from freeat.errors import InputError
-from freeat.rng import Coins, stream_key
+from freeat.rng import Rng, stream_key
 
 
 def seeded_order(numbers: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:
@@ -120,7 +120,7 @@ class Images:
         return self.take(torch.from_numpy(np.flatnonzero(kept))), self.take(torch.from_numpy(rows))
 
     def neighbour(self, i: int, x: Tensor, y: int) -> "Images":
-        """S': example i replaced by (x, y). It keeps i's number, so that both runs share their coins."""
+        """S': example i replaced by (x, y). It keeps i's number, so that both runs share their draws."""
         if not 0 <= i < len(self):
             raise InputError(f"neighbour at {i}: must be the row of an image, 0 to {len(self) - 1}")
         if x.shape != self.x.shape[1:] or x.dtype != self.x.dtype:
@@ -133,15 +133,15 @@ class Images:
         return replace(self, x=images, y=labels)
 
     def batch(
-        self, rows: Tensor, augment: Augmentation | None = None, coins: Coins | None = None
+        self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
         """(x, y) at ``rows`` of shape (…, b): x float32 in [0, 1], (…, b, C, H, W), channels_last."""
         rows = rows.to(self.x.device)
         x = self.x.permute(0, 2, 3, 1)[rows].movedim(-1, -3)
         if augment is not None:
-            if coins is None:
-                raise InputError("augmentation without coins: pass the random stream it draws from")
-            x = augment(x, coins)
+            if rng is None:
+                raise InputError("augmentation without an rng: pass the random stream it draws from")
+            x = augment(x, rng)
         if x.dtype == torch.uint8:
             x = x.to(torch.float32).div_(255)
         return x, self.y[rows]

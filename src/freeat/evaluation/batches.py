@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from freeat.data import Augmentation, Images
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class JudgedBatch:
-    """Some images where the model is and as wide as its numbers; the coins follow each image, not the batch."""
+    """Some images where the model is and as wide as its numbers; the draws follow each image, not the batch."""
 
     rows: Tensor
     x: Tensor
     y: Tensor
-    coins: ImageCoins
+    rng: ImageRng
 
 
 def judged_batches(
@@ -32,9 +32,9 @@ def judged_batches(
     """The images (or those at ``rows``) in turn; where there are none, one empty batch."""
     device, dtype = home(model)
     for part in torch.split(torch.arange(len(images)) if rows is None else rows, size):
-        coins = ImageCoins(seed, images.index[part.to(images.index.device)].tolist())
-        x, y = images.batch(part, augment, coins)
-        yield JudgedBatch(rows=part, x=x.to(device, dtype), y=y.to(device), coins=coins)
+        rng = ImageRng(seed, images.index[part.to(images.index.device)].tolist())
+        x, y = images.batch(part, augment, rng)
+        yield JudgedBatch(rows=part, x=x.to(device, dtype), y=y.to(device), rng=rng)
 
 
 class Columns:

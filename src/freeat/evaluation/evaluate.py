@@ -96,7 +96,7 @@ def evaluate(
         for batch in judged_batches(model, images, batch_size, seed=seed, rows=mine, augment=augment):
             with torch.no_grad():
                 clean = model(batch.x)
-            attacked = attack(model, batch.x, batch.y, ball, batch.coins, with_loss=True)
+            attacked = attack(model, batch.x, batch.y, ball, batch.rng, with_loss=True)
             assert attacked.loss is not None
             passes.forward += len(batch.y) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient

@@ -19,7 +19,7 @@ from freeat.evaluation.batches import home
 from freeat.evaluation.evaluate import gap
 from freeat.evaluation.measurement import BATCH, Measurement, Progress, joined, measure
 from freeat.models import check_logits
-from freeat.rng import layer_coins, stream_key
+from freeat.rng import layer_rng, stream_key
 from freeat.threat import Ball
 
 
@@ -155,7 +155,7 @@ def _undisturbed(device: torch.device, seed: int, sample: Sample) -> Iterator[No
     before = own.get_state() if own is not None else None
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
-        with layer_coins(device, stream_key(seed, "loader")):
+        with layer_rng(device, stream_key(seed, "loader")):
             yield
     finally:
         random.setstate(python)

@@ -126,7 +126,7 @@ def measure(
             x, y = batch.x, batch.y
             clean = labels(model, x, torch.zeros_like(x), ball)
             ticks = _Ticks(model, getattr(attack, "queries", None), len(x), progress)
-            attacked = attack(ticks, x, y, ball, batch.coins) if ball.eps > 0 else _untouched(x, attack)
+            attacked = attack(ticks, x, y, ball, batch.rng) if ball.eps > 0 else _untouched(x, attack)
             predicted = labels(model, x, attacked.delta, ball) if ball.eps > 0 else clean
             passes.forward += len(x) * (2 if ball.eps > 0 else 1) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient

@@ -29,7 +29,7 @@ def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
     only_weak, only_strong = len({*weak} - {*strong}), len({*strong} - {*weak})
     if only_weak <= only_strong:
         return False
-    tail = betainc(only_weak, only_strong + 1, 0.5)  # of so many fair coins, at least only_weak heads
+    tail = betainc(only_weak, only_strong + 1, 0.5)  # of n fair coin tosses, at least only_weak heads
     return float(tail) < LEVEL
 
 

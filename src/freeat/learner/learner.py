@@ -14,7 +14,7 @@ from freeat.errors import InputError, wrong_type
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import ALONE, World
 from freeat.learner.schedules import Clock, Schedule
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
 
@@ -87,8 +87,8 @@ class Learner:
         device = self.precision.device
         return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
-    def begin(self, x: Tensor, box: tuple[float, float] | None = None) -> StepCoins:
-        """Begin with the batch x, whose pixels lie in ``box``: count it, and return the coins of its step."""
+    def begin(self, x: Tensor, box: tuple[float, float] | None = None) -> StepRng:
+        """Begin with the batch x, whose pixels lie in ``box``: count it, and return the rng of its step."""
         if self.updates_left <= 0:
             raise InputError(
                 f"the budget of {self.total_updates} weight updates is spent: no step is left to take"
@@ -105,7 +105,7 @@ class Learner:
         self.batches += 1
         self._expected, self._global_batch = None, total
         self._forget_gradients()
-        return StepCoins(self.seed, (self.batches,), total, first)
+        return StepRng(self.seed, (self.batches,), total, first)
 
     def logits(self, x: Tensor) -> Tensor:
         """f_w(x), in fp32 or wider."""
@@ -130,11 +130,11 @@ class Learner:
         return self._backward(h, delta, x, y, wants_delta=True)
 
     def in_parts(
-        self, attack: Callable[[StepCoins, Tensor, Tensor], Tensor], coins: StepCoins, x: Tensor, y: Tensor
+        self, attack: Callable[[StepRng, Tensor, Tensor], Tensor], rng: StepRng, x: Tensor, y: Tensor
     ) -> Tensor:
         """The perturbations of the whole batch, attacked one micro-batch at a time."""
         parts = [
-            attack(coins.from_row(rows.start), x[..., rows, :, :, :], y[..., rows])
+            attack(rng.from_row(rows.start), x[..., rows, :, :, :], y[..., rows])
             for rows in self._micro_batches(x)
         ]
         return _joined(parts, -4, torch.zeros_like(x))

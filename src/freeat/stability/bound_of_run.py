@@ -14,7 +14,7 @@ from freeat.compute.freezing import frozen
 from freeat.data import Images, parse_augmentation
 from freeat.errors import InputError
 from freeat.learner.schedules import Clock, make_schedule
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.runs.build import make_judge, training_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.judgement import open_run
@@ -97,12 +97,12 @@ def _constants(
 ) -> Constants:
     images = train.subset(min(points, len(train)), seed)
     x, y = images.batch(torch.arange(len(images)))
-    coins = ImageCoins(seed, images.index.tolist())
+    rng = ImageRng(seed, images.index.tolist())
     delta = torch.zeros_like(x)
     if not isinstance(algorithm, Erm):
         attack = algorithm.objective.attack(model, x, y)
         with frozen(model, "eval"):
-            delta = Ascent(steps=10, alpha=ball.eps / 4)(attack, x, y, ball, coins)
+            delta = Ascent(steps=10, alpha=ball.eps / 4)(attack, x, y, ball, rng)
     return estimate_constants(model, algorithm.objective, x, y, delta)
 
 

@@ -14,7 +14,7 @@ from freeat.attacks.ascent import Ascent
 from freeat.compute.freezing import frozen
 from freeat.data import DataSet
 from freeat.evaluation.gradient_norms import GradientNorms
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.coupled import CoupledRuns, make_runs
 from freeat.stability.probes import Probing
@@ -97,13 +97,13 @@ class CellRecorder:
         model, ball, objective = runs.member(0), self.setting.ball, self.setting.objective(self.name)
         images = self.train.subset(min(self.setting.constant_points, len(self.train)))
         x, y = images.batch(torch.arange(len(images)))
-        coins = ImageCoins(self.seed, images.index.tolist())
+        rng = ImageRng(self.seed, images.index.tolist())
         if isinstance(self.algorithm, Erm):
             return estimate_constants(model, objective, x, y, torch.zeros_like(x))
-        start = ball.start(x, "uniform", coins)
+        start = ball.start(x, "uniform", rng)
         with frozen(model, "eval"):
             attack = Ascent(steps=5, alpha=ball.eps / 4)
-            end = attack(objective.attack(model, x, y), x, y, ball, coins)
+            end = attack(objective.attack(model, x, y), x, y, ball, rng)
         return estimate_constants(
             model, objective, x.repeat(2, 1, 1, 1), y.repeat(2), torch.cat([start, end])
         )

@@ -2,7 +2,7 @@
 
 Examples of two kinds: h(w, δ; 0) = ε⁻² Σ_i δ_i² (w_i − γ) and h(w, δ; 1) = −⟨1, w⟩/√d. S holds kind 0 only, S′ one
 example of kind 1. h is linear in w, and its maximum over the L2 ball is known, so `Vanilla` runs with the exact
-inner maximizer; `Fast` and `Free` run on the same instance with the same coins.
+inner maximizer; `Fast` and `Free` run on the same instance with the same draws.
 """
 
 import math
@@ -18,7 +18,7 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant
 from freeat.objectives import Model
-from freeat.rng import Coins, permutation
+from freeat.rng import Rng, permutation
 from freeat.stability.stack import Stack
 from freeat.threat import L2, Ball
 
@@ -49,7 +49,7 @@ class OwnKind:
         return lambda x_adv: self.loss(f, x, y, x_adv)
 
 
-def exact_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, coins: Coins) -> Tensor:
+def exact_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
     """argmax_{‖δ‖ ≤ ε} h: ε e_i with i = argmax w where max_i w_i > γ, else 0.
 
     For kind 0 the gradient at δ = (1, …, 1) is 2ε⁻²(w − γ): it shows the sign and the place of the largest w_i. For

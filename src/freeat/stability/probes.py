@@ -8,7 +8,7 @@ from torch import Tensor
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.objectives import Model, cross_entropy
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.stability.coupled import CoupledRuns
 from freeat.threat import Ball
 
@@ -56,22 +56,22 @@ class Probing:
         losses, robust = [], []
         for rows in torch.split(torch.arange(len(images)), PROBE_BATCH):
             x, y = images.batch(rows)
-            coins = ImageCoins(self.seed, images.index[rows.to(images.index.device)].tolist())
+            rng = ImageRng(self.seed, images.index[rows.to(images.index.device)].tolist())
 
-            def attacked(f: Model, x: Tensor, y: Tensor, coins: ImageCoins = coins) -> tuple[Tensor, Tensor]:
-                return self._attacked(f, x, y, coins)
+            def attacked(f: Model, x: Tensor, y: Tensor, rng: ImageRng = rng) -> tuple[Tensor, Tensor]:
+                return self._attacked(f, x, y, rng)
 
             part_losses, part_robust = runs.measure(attacked, x.to(dtype), y)
             losses.append(part_losses.cpu())
             robust.append(part_robust.cpu())
         return Hardest(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
 
-    def _attacked(self, f: Model, x: Tensor, y: Tensor, coins: ImageCoins) -> tuple[Tensor, Tensor]:
+    def _attacked(self, f: Model, x: Tensor, y: Tensor, rng: ImageRng) -> tuple[Tensor, Tensor]:
         ball = self.ball
         with torch.no_grad():
             best, right = _judged(f(x), y)
         for r in range(self.restarts):
-            own = coins.at("restart", r)
+            own = rng.at("restart", r)
             delta = ball.confine(x, ball.start(x, "uniform", own))
             for k in range(self.steps + 1):
                 delta = delta.detach().requires_grad_(k < self.steps)

@@ -17,7 +17,7 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Vanishing
 from freeat.objectives import Model
-from freeat.rng import Coins
+from freeat.rng import Rng
 from freeat.stability.stack import Stack
 from freeat.theory import Problem, absolute_step
 from freeat.threat import L2, Ball
@@ -51,12 +51,12 @@ class TiltedSigmoid:
         return lambda x_adv: self.loss(f, x, y, x_adv)
 
 
-def exact_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, coins: Coins) -> Tensor:
+def exact_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
     """argmax_{δ ∈ Δ} h: h grows with an affine function of δ, so it is the extreme point along its gradient."""
     start = torch.zeros_like(x).requires_grad_()
     with torch.enable_grad():
         total = loss(x + start).sum()
-    return ball.extreme(torch.autograd.grad(total, start)[0], coins)
+    return ball.extreme(torch.autograd.grad(total, start)[0], rng)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -13,7 +13,7 @@ from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
 from freeat.data.images import seeded_order
 from freeat.errors import InputError
-from freeat.rng import StepCoins
+from freeat.rng import StepRng
 from freeat.stability.coupled import CoupledRuns
 from freeat.threat import l2_norm
 
@@ -118,8 +118,8 @@ def train_twins(
         t = runs.base.batches + 1
         rows = twins.rows(batches(t))
         differs |= (rows != rows[0]).any(1)
-        coins = StepCoins(runs.base.seed, (t,), rows.shape[1], 0)
-        x, y = twins.both.batch(rows, augment, coins)
+        rng = StepRng(runs.base.seed, (t,), rows.shape[1], 0)
+        x, y = twins.both.batch(rows, augment, rng)
         yield runs.step(algorithm, x.to(dtype), y, differs)
 
 

@@ -14,7 +14,7 @@ from freeat.data.batches import Batches
 from freeat.evaluation.gradient_norms import GradientNorms
 from freeat.learner import Learner
 from freeat.learner.distributed import ALONE, World
-from freeat.rng import StepCoins, layer_coins, stream_key
+from freeat.rng import StepRng, layer_rng, stream_key
 
 
 def train(
@@ -30,10 +30,10 @@ def train(
         t = learner.batches + 1
         rows = batches(t)
         mine = learner.world.share(len(rows))
-        coins = StepCoins(learner.seed, (t,), len(rows), mine.start)
-        x, y = learner.place(*images.batch(rows[mine], augment, coins))
+        rng = StepRng(learner.seed, (t,), len(rows), mine.start)
+        x, y = learner.place(*images.batch(rows[mine], augment, rng))
         learner.expect(len(rows), mine.start)
-        with layer_coins(x.device, stream_key(learner.seed, "layers", t, learner.world.rank)):
+        with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.world.rank)):
             record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
         learner.world.average_buffers(learner.model)

@@ -23,7 +23,7 @@ from freeat.errors import InputError
 from freeat.experiments.paper.effort import Ground, Work
 from freeat.experiments.tasks import Site
 from freeat.learner import Learner
-from freeat.rng import ImageCoins
+from freeat.rng import ImageRng
 from freeat.runs.spec import TrainSpec
 from freeat.threat import Ball, make_ball
 
@@ -119,7 +119,7 @@ class _Bench:
         attack = Pgd(steps=STEPS, verdict="last")
         self.model.eval()
         return self._timed(
-            lambda x, y: attack(self.model, x, y, self.ball, ImageCoins(0, list(range(len(x))))), b
+            lambda x, y: attack(self.model, x, y, self.ball, ImageRng(0, list(range(len(x))))), b
         )
 
     def forward(self, b: int) -> float:
