@@ -9,7 +9,7 @@ import torch
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
-from freeat.reports.runs import difference_lines
+from freeat.reports.text import difference_lines
 from freeat.runs.inventory import StoredRun, look_at
 from freeat.runs.open import open_model
 from freeat.training.trainer import Stopped

@@ -188,7 +188,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
 
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
-    from freeat.reports.columns import aligned
+    from freeat.reports.text import aligned
 
     columns = list(rows[0])
     cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]

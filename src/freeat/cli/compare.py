@@ -74,8 +74,8 @@ def compare(
     )
     from freeat.experiments.presets import PRESETS
     from freeat.files.documents import to_json, write_text
-    from freeat.reports.curves import draw_curves
-    from freeat.reports.table import comparison_markdown, comparison_table, remarks
+    from freeat.reports.plots import draw_curves
+    from freeat.reports.text import comparison_markdown, comparison_table, remarks
     from freeat.training.trainer import Stopped
 
     if preset is not None and preset not in PRESETS:

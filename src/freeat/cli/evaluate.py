@@ -35,7 +35,7 @@ def evaluate(
     The result is stored in the run's folder, by the weights and the attack: asking again costs nothing.
     """
     from freeat.files.documents import to_json
-    from freeat.reports.table import accuracy_lines, run_remarks
+    from freeat.reports.text import accuracy_lines, run_remarks
     from freeat.runs.folder import RunFolder
     from freeat.runs.judgement import judge_run
 

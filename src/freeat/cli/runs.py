@@ -39,7 +39,7 @@ def runs(context: click.Context, /, store: Path | None, as_json: bool, **wanted:
     context.obj = store
     if context.invoked_subcommand is not None:
         return
-    from freeat.reports.runs import runs_lines
+    from freeat.reports.text import runs_lines
     from freeat.runs.inventory import matching, runs_in
 
     rows = [run.row() for run in matching(runs_in(store or Path()), **wanted)]
@@ -59,7 +59,7 @@ def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
 @click.pass_context
 def show(context: click.Context, run: str, store: Path | None, as_json: bool) -> None:
     """Show one run: its settings, data, machine and result. The beginning of its name is enough."""
-    from freeat.reports.runs import run_lines
+    from freeat.reports.text import run_lines
 
     found = _find(context, store, run)
     document: dict[str, Any] = found.row()
@@ -134,7 +134,7 @@ def diff(
     """
     from freeat.cli.judging_progress import CampaignProgress
     from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
-    from freeat.reports.runs import difference_lines
+    from freeat.reports.text import difference_lines
 
     one, other = _find(context, store, first), _find(context, store, second)
     document: dict[str, Any] = {"first": one.key, "second": other.key}

@@ -99,7 +99,7 @@ def _name(spec: TrainSpec) -> str:
 def _told(folder: Path, algorithm: str, result: dict[str, Any], *, as_json: bool) -> str:
     """The result as a document or as lines, with what must be known of it."""
     from freeat.files.documents import to_json
-    from freeat.reports.table import accuracy_lines, run_remarks
+    from freeat.reports.text import accuracy_lines, run_remarks
 
     notes = run_remarks(algorithm, result)
     if as_json:

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from freeat.reports.table import percent
+from freeat.reports.text import percent
 from freeat.units import radius_text
 
 TAGS = ["adversarial-robustness", "adversarial-training", "image-classification", "freeat"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from freeat.reports.columns import aligned
+from freeat.reports.text import aligned
 from freeat.theory.problem import MEANINGS
 
 Document = dict[str, Any]

@@ -2,10 +2,8 @@
 
 import math
 from pathlib import Path
-from typing import Any
 
-from freeat.files.documents import atomic
-from freeat.reports.style import look, styled
+from freeat.reports.plots import look, save_figure, styled
 from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_scale, sweep
 from freeat.theory.recursion import USED
 
@@ -40,15 +38,6 @@ def comparison_sizes(n: int) -> list[int]:
     return [max(1, round(n * factor)) for factor in (1, 3.16, 10, 31.6, 100, 1000)]
 
 
-def _save(figure: Any, path: Path) -> Path:
-    import matplotlib.pyplot as plt
-
-    with atomic(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lstrip("."))
-    plt.close(figure)
-    return path
-
-
 def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
     import matplotlib.pyplot as plt
 
@@ -70,7 +59,7 @@ def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Pat
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(USED))
     title = "Bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)"
     figure.suptitle(f"{title}; above the dashed 1 vacuous; vertical: the values asked for", fontsize="medium")
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
@@ -86,7 +75,7 @@ def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
         panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(place)["color"])
     panel.set(xscale="log", yscale="log", xlabel="n, with T = O(n)", ylabel="bound over Vanilla's")
     panel.legend()
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
@@ -103,4 +92,4 @@ def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     panel.set(yscale="log", xlabel="free steps m", ylabel="Theorem 4's bound over that at m = 1")
     if panel.get_legend_handles_labels()[0]:
         panel.legend()
-    return _save(figure, path)
+    return save_figure(figure, path)

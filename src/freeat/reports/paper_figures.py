@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from freeat.files.documents import atomic
 from freeat.reports.paper_names import label_name, panel_name
-from freeat.reports.style import HOLLOW, look, styled
+from freeat.reports.plots import HOLLOW, look, save_figure, styled
 
 Figure = Mapping[str, Any]
 Panel = Mapping[str, Any]
@@ -35,19 +34,10 @@ def draw_figure(figure: Figure, folder: Path) -> list[Path]:
     """The figure as ``NAME.png`` and ``NAME.pdf``; none where nothing of it was measured."""
     if not figure["panels"]:
         return []
-    import matplotlib.pyplot as plt
-
     with styled():
         drawn = DRAWN[figure["kind"]](figure)
         drawn.suptitle(f"{figure['name'].replace('-', ' ').capitalize()}: {figure['title']}", fontsize=10.5)
-        paths = [folder / f"{figure['name']}.{ending}" for ending in ENDINGS]
-        for path in paths:
-            # Dates would make every PDF another file.
-            metadata = {"CreationDate": None} if path.suffix == ".pdf" else None
-            with atomic(path) as temporary:
-                drawn.savefig(temporary, format=path.suffix.lstrip("."), metadata=metadata)
-        plt.close(drawn)
-    return paths
+        return [save_figure(drawn, folder / f"{figure['name']}.{ending}") for ending in ENDINGS]
 
 
 def _look(label: str) -> dict[str, Any]:

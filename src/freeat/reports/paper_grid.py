@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from freeat.reports.paper_names import COLUMNS, data_name, label_name, norm_name
-from freeat.reports.table import spread
+from freeat.reports.text import spread
 
 Row = Mapping[str, Any]
 NOTHING = "–"

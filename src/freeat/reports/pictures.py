@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 
 from freeat.errors import InputError
-from freeat.files.documents import atomic
-from freeat.reports.style import styled
+from freeat.reports.plots import save_figure, styled
 
 ROWS = 8
 
@@ -28,9 +27,7 @@ def draw_examples(path: Path, examples: dict[str, Any], *, rows: int = ROWS, tit
             _draw_row(line, examples, i)
         if title:
             figure.suptitle(title, fontsize=10.5)
-        with atomic(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.lstrip(".") or "png")
-        plt.close(figure)
+        save_figure(figure, path)
 
 
 def chosen(examples: dict[str, Any], rows: int) -> list[int]:

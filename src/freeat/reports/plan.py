@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from freeat.reports.table import NARROWEST
+from freeat.reports.text import NARROWEST
 
 
 def duration(seconds: float) -> str:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.errors import InputError
-from freeat.files.documents import atomic
-from freeat.reports.style import look, styled
+from freeat.reports.plots import look, save_figure, styled
 from freeat.units import in_255ths
 
 ENTRY, LETTER = 0.65, 0.082
@@ -44,9 +43,7 @@ def draw_radii(path: Path, cells: Sequence[dict[str, Any]], *, title: str = "") 
         handles, labels = axes[0][0].get_legend_handles_labels()
         columns = max(1, min(len(labels), int((width - 0.4) / entry)))
         figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-        with atomic(path) as temporary:
-            figure.savefig(temporary, format=path.suffix.lstrip(".") or "png")
-        plt.close(figure)
+        save_figure(figure, path)
 
 
 def _line(cells: Sequence[dict[str, Any]], **wanted: str) -> list[dict[str, Any]]:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from freeat.reports.columns import aligned
-from freeat.reports.table import percent
+from freeat.reports.text import aligned, percent
 from freeat.units import radius_text
 
 COLUMNS = (

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from freeat.files.documents import atomic
-from freeat.reports.columns import aligned
-from freeat.reports.style import look, styled
+from freeat.reports.plots import draw_band, look, save_figure, styled
+from freeat.reports.text import aligned
 
 Cell = dict[str, Any]
 Row = dict[str, Any]
@@ -37,24 +36,6 @@ def draw_study(
     return paths
 
 
-def _save(figure: Any, path: Path) -> Path:
-    import matplotlib.pyplot as plt
-
-    with atomic(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lstrip("."))
-    plt.close(figure)
-    return path
-
-
-def _band(panel: Any, x: Any, values: Any, name: str, place: int) -> None:
-    """The mean over seeds with the band from the lowest to the highest."""
-    panel.plot(x, values.mean(0), label=name, markevery=max(1, len(x) // 8), **look(place))
-    if len(values) > 1:
-        panel.fill_between(
-            x, values.min(0), values.max(0), color=look(place)["color"], alpha=0.15, linewidth=0
-        )
-
-
 def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, title: str) -> Path:
     import matplotlib.pyplot as plt
 
@@ -65,7 +46,7 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
         x = [row["update"] for row in cells[0]["distances"]]
         for panel, key in zip(axes, ("d_w", "d_delta"), strict=True):
             values = np.array([[np.mean(row[key]) for row in cell["distances"]] for cell in cells])
-            _band(panel, x, values, name, place)
+            draw_band(panel, x, values, name, look(place))
         if name in curves:
             updates, limits = curves[name]
             seen = np.minimum(limits[1:], 2 * top)  # a vacuous bound leaves the picture, and may be infinite
@@ -83,7 +64,7 @@ def _draw_distances(path: Path, by_name: dict[str, list[Cell]], curves: Curves, 
         axes[0].set_ylim(low, min(high, top))
     axes[0].legend()
     figure.suptitle(title)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_differences(path: Path, by_name: dict[str, list[Cell]], title: str) -> Path:
@@ -94,13 +75,13 @@ def _draw_differences(path: Path, by_name: dict[str, list[Cell]], title: str) ->
         x = [probe["update"] for probe in cells[0]["probes"]]
         for panel, key in zip(axes, ("largest_difference", "mean_difference"), strict=True):
             values = np.array([[probe[key] for probe in cell["probes"]] for cell in cells])
-            _band(panel, x, values, name, place)
+            draw_band(panel, x, values, name, look(place))
     axes[0].set(xlabel="weight updates", title="largest over probes and neighbours")
     axes[1].set(xlabel="weight updates", title="mean over probes and neighbours")
     axes[0].set_ylabel("|difference of max_δ (1 − p_y)|")
     axes[0].legend()
     figure.suptitle(title)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_gradients(path: Path, by_name: dict[str, list[Cell]], title: str) -> Path:
@@ -130,7 +111,7 @@ def _draw_gradients(path: Path, by_name: dict[str, list[Cell]], title: str) -> P
     axes[0][0].set_ylabel("‖∇_δ h‖ of each image; white: running minimum")
     figure.colorbar(mesh, ax=axes[0].tolist(), label="images since the record before")
     figure.suptitle(title)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def _draw_exponents(path: Path, exponents: Sequence[Row], title: str) -> Path:
@@ -151,7 +132,7 @@ def _draw_exponents(path: Path, exponents: Sequence[Row], title: str) -> Path:
         panel.set(xscale="log", yscale="log", xlabel="n (T fixed)", title=text)
         panel.legend()
     figure.suptitle(title)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 COLUMNS = (

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 import freeat
 from freeat.errors import InputError
 from freeat.reports.html.blocks import Density, Document, Explorer, Lines
-from freeat.reports.style import OKABE_ITO
+from freeat.reports.plots import OKABE_ITO
 
 LIMIT = 5_000_000
 """Bytes a page may have."""

@@ -4,7 +4,7 @@ from typing import Any
 
 from freeat.reports.html.blocks import Cell
 from freeat.reports.html.tasks import Estimate
-from freeat.reports.table import percent, spread
+from freeat.reports.text import percent, spread
 
 
 def in_percent(estimate: Estimate) -> Cell:

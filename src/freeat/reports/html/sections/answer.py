@@ -7,7 +7,7 @@ from freeat.reports.html.blocks import Cell, Table
 from freeat.reports.html.gather import Gathered, Json
 from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.html.texts import count, in_percent, seconds, times
-from freeat.reports.table import HEADERS, percent, spread
+from freeat.reports.text import ACCURACIES, percent, spread
 from freeat.units import radius_text
 
 NEAR = 0.05
@@ -149,7 +149,7 @@ def _comparison_table(name: str, document: Json) -> Table:
     rows = [
         [
             row["algorithm"],
-            *(spread(**row[key]) for key in HEADERS),
+            *(spread(**row[key]) for key in ACCURACIES),
             count(row["gradient_passes"]),
             seconds(row["seconds"]),
         ]
@@ -157,7 +157,7 @@ def _comparison_table(name: str, document: Json) -> Table:
     ]
     return Table(
         caption=f"{name}. In %, mean ± standard deviation over the seeds.",
-        columns=("algorithm", *HEADERS.values(), "gradient passes", "time"),
+        columns=("algorithm", *ACCURACIES.values(), "gradient passes", "time"),
         rows=rows,
     )
 

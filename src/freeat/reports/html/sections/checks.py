@@ -8,7 +8,7 @@ from freeat.reports.html.blocks import Section, Verdict, Verdicts
 from freeat.reports.html.gather import Json, Probe
 from freeat.reports.html.tasks import NORMS, Group, Task
 from freeat.reports.robustness import attack_text
-from freeat.reports.table import percent
+from freeat.reports.text import percent
 from freeat.units import radius_text
 
 

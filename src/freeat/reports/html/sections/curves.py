@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from freeat.reports.curves import AXES, aligned, comparable
 from freeat.reports.html.blocks import Axis, Block, Curve, Lines, Panel, Section, Series, Table
 from freeat.reports.html.tasks import Group, Task
 from freeat.reports.html.thinning import thinned
+from freeat.reports.plots import AXES, comparable, errors, larger_last
 
 PANELS = (
     Panel(title="robust training error", unit="%"),
@@ -50,14 +50,14 @@ def _series(group: Group) -> Series | None:
     if not histories:
         return None
     curves = _curves([comparable(history) for history in histories], apart=False)
-    ends = [history[-1:] for history in histories if len(comparable(history)) < len(history)]
+    ends = larger_last(histories)
     return Series(name=group.label, curves=[*curves, *(_curves(ends, apart=True) if ends else [])])
 
 
 def _curves(histories: list[list[dict[str, Any]]], *, apart: bool) -> list[Curve]:
     keep = thinned(min(map(len, histories)))
-    x = {axis: aligned(histories, key)[0][keep].tolist() for axis, (key, _) in AXES.items()}
-    _, panels = aligned(histories, "update")
+    x = {axis: errors(histories, key)[0][keep].tolist() for axis, (key, _) in AXES.items()}
+    _, panels = errors(histories, "update")
     several = len(histories) > 1
     return [
         Curve(

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-from freeat.reports.curves import AXES
 from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
 from freeat.reports.html.gather import Json
 from freeat.reports.html.sections.curves import PANELS
@@ -11,6 +10,7 @@ from freeat.reports.html.sections.sizes import N_AXIS, positive
 from freeat.reports.html.tasks import NORMS
 from freeat.reports.html.texts import with_interval
 from freeat.reports.paper_figures import judged_alike
+from freeat.reports.plots import AXES
 
 
 def figures_section(documents: Documents) -> Section | None:

@@ -7,7 +7,7 @@ from freeat.reports.claims import VERDICTS, statistic_text
 from freeat.reports.html.blocks import Block, Cell, Claim, Section, Table, Tally, Verdict
 from freeat.reports.html.gather import Json
 from freeat.reports.html.tasks import NORMS
-from freeat.reports.table import spread
+from freeat.reports.text import spread
 
 Documents = Sequence[tuple[str, Json]]
 PASSED = {"confirmed": True, "refuted": False}

@@ -8,7 +8,7 @@ from freeat.reports.html.tasks import NORMS
 from freeat.reports.html.texts import seconds
 from freeat.reports.html.thinning import thinned
 from freeat.reports.robustness import attack_text
-from freeat.reports.table import percent
+from freeat.reports.text import percent
 from freeat.units import in_255ths, radius_text
 
 MATRICES = 6

@@ -11,7 +11,7 @@ from freeat.reports.html.gather import Json, Study
 from freeat.reports.html.sections.sizes import positive
 from freeat.reports.html.texts import with_interval
 from freeat.reports.stability import ROOM
-from freeat.reports.table import percent
+from freeat.reports.text import percent
 from freeat.stability.setting import Setting
 from freeat.stability.summary import bound_curve, constants_of
 

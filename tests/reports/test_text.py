@@ -1,10 +1,16 @@
-"""Accuracies and gaps as text."""
+"""Runs and comparisons as text."""
 
 from typing import Any
 
 import pytest
 
-from freeat.reports.table import accuracy_lines, comparison_markdown, comparison_table, remarks
+from freeat.reports.text import accuracy_lines, aligned, comparison_markdown, comparison_table, remarks
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    rows = [("name", "n"), ("a", "1000")]
+    assert aligned(rows) == ["name  n", "a     1000"]
+    assert aligned(rows, numbers=True) == ["name     n", "   a  1000"]
 
 
 def row(name: str, **changes: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Learning curves: the right numbers in the right panels, and a file written whole."""
+"""Plots: a look for every series; learning curves with the right numbers in the right panels."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,12 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from freeat.reports.curves import AXES, aligned, comparable, draw_curves
+from freeat.reports.plots import AXES, LINES, OKABE_ITO, comparable, draw_curves, errors, look
+
+
+def test_no_two_series_look_the_same() -> None:
+    looks = [tuple(look(place).values()) for place in range(len(OKABE_ITO) * len(LINES))]
+    assert len(set(looks)) == len(looks)
 
 
 def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
@@ -28,13 +33,13 @@ def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
 
 
 def test_seeds_are_aligned_at_the_points_all_have() -> None:
-    x, (train, test, gap) = aligned([history(0.0), history(0.01, points=3)], "update")
+    x, (train, test, gap) = errors([history(0.0), history(0.01, points=3)], "update")
     assert x.tolist() == [10, 20, 30]
     assert train.shape == (2, 3)
     np.testing.assert_allclose(train[0], [40, 30, 20])
     np.testing.assert_allclose(test[1], [54, 49, 44])
     np.testing.assert_allclose(gap, test - train)
-    assert aligned([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
+    assert errors([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
 
 
 def test_a_last_record_on_more_images_is_no_point_of_the_curve() -> None:

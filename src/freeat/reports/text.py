@@ -1,0 +1,205 @@
+"""Runs and comparisons as text, and the parts of which tables of text are made."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from freeat.evaluation.chance import above_chance, chance_remark
+from freeat.units import radius_text
+
+NARROWEST = 100
+"""Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
+NOTHING = "–"
+"""What stands in a table where there is no value."""
+RUN_COLUMNS = (
+    "run",
+    "data",
+    "model",
+    "norm",
+    "ε",
+    "algorithm",
+    "seed",
+    "status",
+    "robust train",
+    "test",
+    "gap",
+    "size",
+)
+ACCURACIES = {
+    "robust_train": "robust train",
+    "robust_test": "robust test",
+    "robust_gap": "robust gap",
+    "clean_test": "clean test",
+    "clean_gap": "clean gap",
+}
+"""The accuracies of a comparison with their headings."""
+
+
+def percent(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
+
+
+def spread(mean: float, std: float | None) -> str:
+    """Mean ± standard deviation over the seeds, in percent; one seed has no spread."""
+    return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"
+
+
+def percent_interval(low: float, high: float) -> str:
+    """An interval in percent."""
+    return f"[{percent(low)}, {percent(high)}]"
+
+
+def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
+    """One line per row, every column as wide as its widest cell; ``numbers`` are put to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            word.rjust(width) if numbers else word.ljust(width)
+            for word, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def runs_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line per run under a heading, in columns."""
+    total = sum(row["bytes"] for row in rows)
+    return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{len(rows)} runs, {_size(total)}"]
+
+
+def _run_row(row: dict[str, Any]) -> tuple[str, ...]:
+    status = row["status"]
+    if status in ("running", "stopped"):
+        status = f"{status} {row['update']}/{row['updates']}"
+    return (
+        row["run"],
+        *(str(row.get(name, NOTHING)) for name in ("data", "model", "norm")),
+        radius_text(row["eps"]) if "eps" in row else NOTHING,
+        *(str(row.get(name, NOTHING)) for name in ("algorithm", "seed")),
+        status,
+        *(
+            percent(row[name]) if name in row else NOTHING
+            for name in ("robust_train", "robust_test", "robust_gap")
+        ),
+        _size(row["bytes"]),
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def run_lines(document: dict[str, Any]) -> list[str]:
+    """What a run is, how far it is and what came out."""
+    lines = [f"{document['run']}: {document['status']}, update {document['update']} of {document['updates']}"]
+    if "trouble" in document:
+        return [lines[0], f"  {document['trouble']}"]
+    lines += [f"  {name} = {value}" for name, value in document["spec"].items()]
+    lines += [f"  {name} = {value}" for name, value in document["evaluation"].items()]
+    chosen = ", ".join(f"{name} {value}" for name, value in document["chosen"].items())
+    data = document["data"]
+    lines.append(f"  on {data['name']}: {data['train']} training and {data['test']} test images")
+    lines.append(f"  chosen here: {chosen}; commit {document['commit'] or 'unknown'}")
+    if document["result"] is not None:
+        lines += accuracy_lines(document["algorithm"], document["result"])
+    return [*lines, f"folder: {document['folder']} ({_size(document['bytes'])})"]
+
+
+def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
+    """What a finished run achieved: train, test and gap, robust and clean."""
+    rows = [("robust", "robust_accuracy", "gap"), ("clean", "clean_accuracy", "clean_gap")]
+    lines = [
+        f"{algorithm} after {result['update']} updates, judged by {result['attack']} at ε = {result['eps']:.4g}:"
+    ]
+    for word, key, gap in rows:
+        lines.append(
+            f"  {word:<6} train {percent(result['train'][key])} %   test {percent(result['test'][key])} %   "
+            f"gap {percent(result[gap]['value'])} {percent_interval(result[gap]['low'], result[gap]['high'])}"
+        )
+    train, test = result["train"], result["test"]
+    lines.append(
+        f"  on {train['n']} of {train['population']} training and {test['n']} of {test['population']} test images"
+    )
+    return lines
+
+
+def run_remarks(algorithm: str, result: dict[str, Any]) -> list[str]:
+    """What a reader of one run's accuracies must know."""
+    guessing = [] if above_chance(result) else [chance_remark(algorithm)]
+    return [*guessing, *result["notes"]]
+
+
+def difference_lines(document: dict[str, Any]) -> list[str]:
+    """The settings in which two runs differ, and the paired interval of their accuracies."""
+    first, second = document["first"], document["second"]
+    lines = [f"first:  {first}", f"second: {second}"]
+    lines += [f"  {row['setting']}: {row['first']} | {row['second']}" for row in document["settings"]]
+    if not document["settings"]:
+        lines.append("  no setting differs")
+    judged = document["judged"]
+    if "reason" in judged:
+        return [*lines, f"not judged side by side: {judged['reason']}"]
+    lines.append(
+        f"on the same {judged['n']} of {judged['population']} test images, {judged['attack']} "
+        f"({judged['verdict']}), {judged['norm']} ε = {radius_text(judged['eps'])}:"
+    )
+    for word in ("robust", "clean"):
+        if (found := judged[word]) is not None:
+            lines.append(
+                f"  {word:<6} {percent(found['first'])} % | {percent(found['second'])} %   "
+                f"difference {percent(found['difference'])} points "
+                f"{percent_interval(found['low'], found['high'])}   "
+                f"right alone: {found['only_first']} | {found['only_second']}"
+            )
+    return [*lines, *(f"WARNING: {sentence}" for sentence in judged["warnings"])]
+
+
+def remarks(summary: dict[str, Any]) -> list[str]:
+    """What a reader of the table must know."""
+    lines = [chance_remark(row["algorithm"]) for row in summary["algorithms"] if not row["above_chance"]]
+    lines += [
+        f"{row['algorithm']} collapsed in {row['collapsed']} of {len(row['seeds'])} runs."
+        for row in summary["algorithms"]
+        if row["collapsed"]
+    ]
+    lines += [f"{failure['run']} failed: {failure['reason']}" for failure in summary["failures"]]
+    return [*lines, *summary["notes"]]
+
+
+def _comparison_rows(summary: dict[str, Any]) -> list[list[str]]:
+    """Train, test, gap and cost per algorithm, under headings."""
+    rows = [
+        [
+            row["algorithm"],
+            *(spread(**row[key]) for key in ACCURACIES),
+            f"{row['gradient_passes']:,}",
+            f"{row['seconds']:.1f}",
+        ]
+        for row in summary["algorithms"]
+    ]
+    return [["algorithm", *ACCURACIES.values(), "passes", "seconds"], *rows]
+
+
+def comparison_table(summary: dict[str, Any]) -> None:
+    """Print train / test / gap per algorithm to the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    title = "accuracy in %, mean ± standard deviation over the seeds"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    head, *rows = _comparison_rows(summary)
+    for place, name in enumerate(head):
+        table.add_column(name.replace(" ", "\n"), justify="right" if place else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(soft_wrap=True)
+    console.width = max(console.width, NARROWEST)
+    console.print(table)
+    for line in remarks(summary):
+        console.print(line, markup=False, highlight=False)
+
+
+def comparison_markdown(summary: dict[str, Any]) -> str:
+    """The same table in Markdown."""
+    head, *rows = (f"| {' | '.join(row)} |" for row in _comparison_rows(summary))
+    rule = "|---" + "|---:" * (head.count("|") - 2) + "|"
+    return "\n".join([head, rule, *rows, "", *(f"- {line}" for line in remarks(summary))]) + "\n"
