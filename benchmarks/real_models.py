@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import provenance
 from freeat.data import DataSet, load
-from freeat.evaluation.measurement import BATCH
+from freeat.evaluation.evaluate import BATCH
 from freeat.evaluation.statistics import wilson
 from freeat.experiments.sweep import attack_models
 from freeat.experiments.sweep_plan import Plan

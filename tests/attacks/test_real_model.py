@@ -7,7 +7,7 @@ import torch
 
 from freeat.attacks.pgd import Pgd
 from freeat.data import load
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import evaluate
 from freeat.runs.open import open_model
 from freeat.threat import Linf
 
@@ -20,6 +20,6 @@ def test_a_published_model_by_reference() -> None:
     data = load("cifar10")
     opened = open_model(f"pyautoattack.examples.resnet:ResNet18@{weights}", data, trust_code=True)
     images = data.test.take(torch.arange(24))
-    summary = measure(opened.model, images, Pgd(steps=10), Linf(8 / 255), classes=10).summary()
-    assert summary["clean_accuracy"] >= 22 / 24
-    assert summary["robust_accuracy"] == 0
+    summary = evaluate(opened.model, images, Pgd(steps=10), Linf(8 / 255), classes=10).summary()
+    assert summary.clean_accuracy >= 22 / 24
+    assert summary.robust_accuracy == 0

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
 from freeat.data import Images
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import evaluate
 from freeat.objectives import margin
 from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
@@ -36,14 +36,14 @@ def test_same_verdict_in_any_batch_in_float64(
 ) -> None:
     images = judged.take(torch.arange(64))
     attack = parse_attack(name, verdict=verdict)  # type: ignore[arg-type]
-    whole = measure(double_net, images, attack, ball, classes=10, batch_size=64)
+    whole = evaluate(double_net, images, attack, ball, classes=10, batch_size=64, keep_delta=True)
     assert 0 < whole.robust_correct.sum() < 64
     for size in (1, 7):
-        other = measure(double_net, images, attack, ball, classes=10, batch_size=size)
+        other = evaluate(double_net, images, attack, ball, classes=10, batch_size=size, keep_delta=True)
         assert torch.equal(whole.robust_correct, other.robust_correct)
         torch.testing.assert_close(whole.delta, other.delta, rtol=0, atol=1e-9)
     shuffled = torch.randperm(64, generator=torch.Generator().manual_seed(0))[:40]
-    other = measure(double_net, images.take(shuffled), attack, ball, classes=10, batch_size=11)
+    other = evaluate(double_net, images.take(shuffled), attack, ball, classes=10, batch_size=11)
     assert torch.equal(whole.robust_correct[shuffled], other.robust_correct)
 
 
@@ -53,7 +53,7 @@ def test_in_fp32_a_verdict_differs_only_near_the_boundary(
     name: str, ball: Ball, robust_net: nn.Module, judged: Images, batch: tuple[Tensor, Tensor]
 ) -> None:
     results = [
-        measure(robust_net, judged, parse_attack(name), ball, classes=10, batch_size=size)
+        evaluate(robust_net, judged, parse_attack(name), ball, classes=10, batch_size=size, keep_delta=True)
         for size in (200, 7)
     ]
     differs = results[0].robust_correct != results[1].robust_correct
@@ -99,7 +99,7 @@ class Coarse(nn.Module):
 def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, judged: Images) -> None:
     coarse, ball = Coarse(robust_net).eval(), Linf(0.4)
     attack = parse_attack("square-30", precision="bf16")
-    measured = measure(coarse, judged, attack, ball, classes=10)
+    measured = evaluate(coarse, judged, attack, ball, classes=10, keep_delta=True)
     x, y = judged.batch(torch.arange(len(judged)))
     assert measured.delta is not None
     with torch.no_grad():

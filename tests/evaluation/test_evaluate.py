@@ -9,7 +9,8 @@ from torch import nn
 from freeat.attacks.pgd import Pgd
 from freeat.compute.passes import Passes
 from freeat.data import CropFlip, Images, load
-from freeat.evaluation.evaluate import Outcome, evaluate
+from freeat.evaluation.evaluate import ClassSummary, Evaluation, evaluate
+from freeat.evaluation.statistics import wilson
 from freeat.threat import L2
 from problems import same_bits, weights
 
@@ -41,22 +42,27 @@ def net() -> nn.Module:
     return net
 
 
-def columns(outcome: Outcome) -> list[torch.Tensor]:
+def columns(outcome: Evaluation) -> list[torch.Tensor]:
+    assert outcome.clean_loss is not None
+    assert outcome.robust_loss is not None
     return [outcome.clean_correct, outcome.clean_loss, outcome.robust_correct, outcome.robust_loss]
 
 
 def test_the_numbers_are_those_of_a_plain_loop(net: nn.Module, digits: Images) -> None:
-    outcome = evaluate(net, digits, ATTACK, BALL, classes=10)
+    outcome = evaluate(net, digits, ATTACK, BALL, classes=10, with_loss=True)
     x, y = digits.batch(torch.arange(len(digits)))
     net.eval()
     with torch.no_grad():
         logits = net(x)
     net.train()
     summary = outcome.summary()
-    assert summary["clean_accuracy"] == pytest.approx(float((logits.argmax(1) == y).double().mean()))
-    assert summary["clean_loss"] == pytest.approx(float(nn.functional.cross_entropy(logits, y)), rel=1e-5)
-    assert summary["robust_accuracy"] < summary["clean_accuracy"]
-    assert summary["robust_loss"] > summary["clean_loss"]
+    assert summary.clean_accuracy == pytest.approx(float((logits.argmax(1) == y).double().mean()))
+    assert summary.clean_loss == pytest.approx(float(nn.functional.cross_entropy(logits, y)), rel=1e-5)
+    assert summary.robust_accuracy < summary.clean_accuracy
+    assert summary.robust_loss is not None
+    assert summary.robust_loss > summary.clean_loss
+    assert outcome.robust_loss is not None
+    assert outcome.clean_loss is not None
     assert not (outcome.robust_correct & ~outcome.clean_correct).any()
     assert bool((outcome.robust_loss >= outcome.clean_loss - 1e-6).all())
 
@@ -67,7 +73,16 @@ def test_draws_follow_the_image_not_the_batch(
 ) -> None:
     def judged(images: Images, batch_size: int) -> list[torch.Tensor]:
         return columns(
-            evaluate(net, images, ATTACK, BALL, classes=10, augment=augment, batch_size=batch_size)
+            evaluate(
+                net,
+                images,
+                ATTACK,
+                BALL,
+                classes=10,
+                augment=augment,
+                batch_size=batch_size,
+                with_loss=True,
+            )
         )
 
     whole, parts = judged(digits, 256), judged(digits, 16)
@@ -79,7 +94,11 @@ def test_draws_follow_the_image_not_the_batch(
 
 
 def test_another_seed_gives_other_draws(net: nn.Module, digits: Images) -> None:
-    one, two = (evaluate(net, digits, ATTACK, BALL, classes=10, seed=s).robust_loss for s in (0, 1))
+    one, two = (
+        evaluate(net, digits, ATTACK, BALL, classes=10, seed=s, with_loss=True).robust_loss for s in (0, 1)
+    )
+    assert one is not None
+    assert two is not None
     assert not torch.equal(one, two)
 
 
@@ -103,7 +122,8 @@ def test_passes_are_those_the_network_saw(net: nn.Module, digits: Images) -> Non
         seen += len(output)
 
     handle = net.register_forward_hook(count)
-    passes = evaluate(net, digits, Pgd(steps=4, restarts=2), BALL, classes=10, batch_size=32).passes
+    attack = Pgd(steps=4, restarts=2)
+    passes = evaluate(net, digits, attack, BALL, classes=10, batch_size=32, with_loss=True).passes
     handle.remove()
     assert passes.gradient == 4 * 2 * len(digits)
     assert passes.gradient + passes.forward == seen
@@ -111,7 +131,7 @@ def test_passes_are_those_the_network_saw(net: nn.Module, digits: Images) -> Non
 
 def test_a_summary_by_class() -> None:
     flags = torch.tensor
-    outcome = Outcome(
+    outcome = Evaluation(
         index=torch.arange(6),
         y=flags([0, 0, 0, 0, 2, 2]),
         clean_correct=flags([True, True, True, True, True, False]),
@@ -121,13 +141,21 @@ def test_a_summary_by_class() -> None:
         classes=4,
         population=50,
         passes=Passes(gradient=3, forward=2),
+        seconds=1.0,
     )
     summary = outcome.summary()
-    assert summary["robust_accuracy"] == pytest.approx(4 / 6)
-    assert summary["balanced_robust_accuracy"] == pytest.approx((3 / 4 + 1 / 2) / 2)
-    assert summary["worst_class_robust_accuracy"] == 0.5
-    assert [row["class"] for row in summary["per_class"]] == [0, 2]
-    assert summary["per_class"][1] == {"class": 2, "n": 2, "clean_accuracy": 0.5, "robust_accuracy": 0.5}
-    assert (summary["n"], summary["population"]) == (6, 50)
-    assert summary["robust_loss"] == 3.5
-    assert replace(outcome, population=6).summary()["population"] == 6
+    assert summary.robust_accuracy == pytest.approx(4 / 6)
+    assert summary.balanced_robust_accuracy == pytest.approx((3 / 4 + 1 / 2) / 2)
+    assert summary.worst_class_robust_accuracy == 0.5
+    assert [row.label for row in summary.per_class] == [0, 2]
+    assert summary.per_class[1] == ClassSummary(
+        label=2,
+        n=2,
+        clean_accuracy=0.5,
+        clean_interval=wilson(1, 2),
+        robust_accuracy=0.5,
+        robust_interval=wilson(1, 2),
+    )
+    assert (summary.n, summary.population) == (6, 50)
+    assert summary.robust_loss == 3.5
+    assert replace(outcome, population=6).summary().population == 6

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from freeat.data import Images
-from freeat.evaluation.batches import Columns, home, judged_batches
+from freeat.evaluation.evaluate import Columns, device_and_dtype, image_batches
 
 
 def images(n: int = 7) -> Images:
@@ -14,7 +14,7 @@ def images(n: int = 7) -> Images:
 
 def test_batches_hold_every_image_once_in_the_model_s_precision() -> None:
     net = nn.Linear(4, 3).double()
-    batches = list(judged_batches(net, images(), 3))
+    batches = list(image_batches(net, images(), 3))
     assert [len(batch.x) for batch in batches] == [3, 3, 1]
     assert {batch.x.dtype for batch in batches} == {torch.float64}
     assert torch.cat([batch.y for batch in batches]).tolist() == images().y.tolist()
@@ -23,15 +23,15 @@ def test_batches_hold_every_image_once_in_the_model_s_precision() -> None:
 
 def test_the_draws_of_an_image_do_not_depend_on_its_batch() -> None:
     net = nn.Linear(4, 3)
-    whole = torch.cat([b.rng.normal("start", b.x) for b in judged_batches(net, images(), 7, seed=3)])
-    parts = torch.cat([b.rng.normal("start", b.x) for b in judged_batches(net, images(), 2, seed=3)])
+    whole = torch.cat([b.rng.normal("start", b.x) for b in image_batches(net, images(), 7, seed=3)])
+    parts = torch.cat([b.rng.normal("start", b.x) for b in image_batches(net, images(), 2, seed=3)])
     assert torch.equal(whole, parts)
-    (some,) = judged_batches(net, images(), 7, seed=3, rows=torch.tensor([5, 1]))
+    (some,) = image_batches(net, images(), 7, seed=3, rows=torch.tensor([5, 1]))
     assert torch.equal(some.rng.normal("start", some.x), whole[[5, 1]])
 
 
 def test_no_rows_are_one_empty_batch() -> None:
-    (batch,) = judged_batches(nn.Linear(4, 3), images(), 3, rows=torch.arange(0))
+    (batch,) = image_batches(nn.Linear(4, 3), images(), 3, rows=torch.arange(0))
     assert batch.x.shape == (0, 1, 2, 2)
 
 
@@ -45,5 +45,5 @@ def test_columns_join_what_was_found() -> None:
 
 
 def test_a_model_without_weights_lives_on_the_cpu() -> None:
-    assert home(nn.Flatten()) == (torch.device("cpu"), torch.float32)
-    assert home(nn.BatchNorm2d(2, affine=False).double())[1] == torch.float64
+    assert device_and_dtype(nn.Flatten()) == (torch.device("cpu"), torch.float32)
+    assert device_and_dtype(nn.BatchNorm2d(2, affine=False).double())[1] == torch.float64

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
 
 import freeat
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import evaluate
 from freeat.evaluation.statistics import wilson
+from freeat.files.documents import plain
 
 DATA = freeat.load_data("digits")
 TRAIN, TEST = DATA.train.subset(90), DATA.test.subset(70)
@@ -42,18 +43,16 @@ def loader(images: freeat.Images, **settings: Any) -> DataLoader[Any]:
 
 def test_accuracies_and_gap_are_those_of_the_evaluation(model: nn.Module) -> None:
     found = freeat.robust_gap(model, TRAIN, TEST, BALL, attack=ATTACK)
-    expected = measure(model, TEST, ATTACK, BALL, classes=10).summary()
-    assert found.test["robust_accuracy"] == expected["robust_accuracy"]
-    assert found.test["clean_accuracy"] == expected["clean_accuracy"]
-    assert found.train["robust_accuracy"] > found.test["robust_accuracy"]
-    difference = found.train["robust_accuracy"] - found.test["robust_accuracy"]
-    assert found.gap["value"] == pytest.approx(difference)
-    low, high = wilson(found.test["robust_accuracy"] * 70, 70)
-    assert found.gap["low"] == pytest.approx(
-        found.train["robust_accuracy"] - high
-    )  # all training images were seen
-    assert found.gap["high"] == pytest.approx(found.train["robust_accuracy"] - low)
-    assert found.summary()["clean_gap"] == found.clean_gap
+    expected = evaluate(model, TEST, ATTACK, BALL, classes=10).summary()
+    assert found.test.robust_accuracy == expected.robust_accuracy
+    assert found.test.clean_accuracy == expected.clean_accuracy
+    assert found.train.robust_accuracy > found.test.robust_accuracy
+    difference = found.train.robust_accuracy - found.test.robust_accuracy
+    assert found.gap.value == pytest.approx(difference)
+    low, high = wilson(found.test.robust_accuracy * 70, 70)
+    assert found.gap.low == pytest.approx(found.train.robust_accuracy - high)  # all training images were seen
+    assert found.gap.high == pytest.approx(found.train.robust_accuracy - low)
+    assert plain(found)["train"]["n"] == 90
 
 
 SAMPLES = {
@@ -75,29 +74,29 @@ def test_every_kind_of_sample_gives_the_same(model: nn.Module, kind: str) -> Non
     theirs = freeat.robust_gap(model, SAMPLES[kind](TRAIN), SAMPLES[kind](TEST), BALL, attack=ATTACK)
     for split in ("train", "test"):
         one, other = getattr(ours, split), getattr(theirs, split)
-        assert other["n"] == other["population"] == one["n"]
-        assert other["clean_accuracy"] == pytest.approx(one["clean_accuracy"], abs=0.02)
-        assert other["robust_accuracy"] == pytest.approx(one["robust_accuracy"], abs=0.05)
+        assert other.n == other.population == one.n
+        assert other.clean_accuracy == pytest.approx(one.clean_accuracy, abs=0.02)
+        assert other.robust_accuracy == pytest.approx(one.robust_accuracy, abs=0.05)
         if kind != "bytes":
-            assert other["fooled"] == one["fooled"]
+            assert other.fooled == one.fooled
 
 
 def test_a_data_set_stands_for_its_splits(model: nn.Module) -> None:
     found = freeat.robust_gap(model, DATA, DATA, BALL, attack="fgsm", size=50)
-    assert (found.train["n"], found.train["population"]) == (50, 1200)
-    assert (found.test["n"], found.test["population"]) == (50, 597)
+    assert (found.train.n, found.train.population) == (50, 1200)
+    assert (found.test.n, found.test.population) == (50, 597)
 
 
 def test_a_part_of_the_training_images_widens_the_interval(model: nn.Module) -> None:
     whole = freeat.robust_gap(model, TRAIN, TEST, BALL, attack=ATTACK).gap
     part = freeat.robust_gap(model, loader(TRAIN), TEST, BALL, attack=ATTACK, size=70).gap
-    assert part["high"] - part["low"] > whole["high"] - whole["low"]
+    assert part.high - part.low > whole.high - whole.low
 
 
 def test_a_loaders_images_are_those_of_its_sampler(model: nn.Module) -> None:
     some = loader(TRAIN, sampler=SubsetRandomSampler(range(40)))
     found = freeat.robust_gap(model, some, TEST, BALL, attack="fgsm", size=20)
-    assert (found.train["n"], found.train["population"]) == (20, 40)
+    assert (found.train.n, found.train.population) == (20, 40)
 
 
 def test_nothing_else_notices(model: nn.Module) -> None:
@@ -124,7 +123,7 @@ def test_nothing_else_notices(model: nn.Module) -> None:
 
 def test_it_reads_like_a_sentence(model: nn.Module) -> None:
     told = str(freeat.robust_gap(model, TRAIN, TEST, BALL, attack="pgd-2"))
-    assert "judged by pgd-2, l2 ε = 0.3" in told
+    assert "evaluated by pgd-2, l2 ε = 0.3" in told
     assert "on 90 of 90 training and 70 of 70 test images" in told
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from freeat.attacks.pgd import BLIND, Pgd
 from freeat.data import Images
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import evaluate
 from freeat.evaluation.probe import probe
 from freeat.evaluation.sanity import LEVEL, Check, compare_cells, outdone
 from freeat.threat import L2, Ball, Linf
@@ -246,8 +246,8 @@ def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, jud
     assert "gradients" in failed(checks)
     (found,) = [check.sentence for check in checks if check.name == "gradients"]
     assert "64 have a zero gradient" in found
-    measured = measure(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    measured = evaluate(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
     assert measured.notes == (BLIND,)
-    honest = measure(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    honest = evaluate(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
     assert honest.notes == ()
     assert measured.robust_correct.sum() > honest.robust_correct.sum()

@@ -2,7 +2,6 @@
 
 import math
 import statistics
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial
 
-from freeat.evaluation.evaluate import gap
+from freeat.compute.passes import Passes
+from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import difference, mean_std, paired, sampled, wilson
 
 Z = 1.959963984540054
@@ -83,8 +83,20 @@ def test_one_value_has_no_spread() -> None:
     assert mean_std([0.25]) == (0.25, None)
 
 
-def _measured(correct: int, n: int, population: int) -> dict[str, Any]:
-    return {"robust_accuracy": correct / n, "n": n, "population": population}
+def _measured(correct: int, n: int, population: int) -> Summary:
+    return Summary(
+        n=n,
+        population=population,
+        classes=2,
+        clean_accuracy=1.0,
+        clean_interval=(1.0, 1.0),
+        robust_accuracy=correct / n,
+        robust_interval=wilson(correct, n),
+        balanced_robust_accuracy=correct / n,
+        worst_class_robust_accuracy=correct / n,
+        per_class=(),
+        passes=Passes(),
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,14 +115,14 @@ def test_the_gap_covers_the_truth(n_train: int, seen: int, n_test: int, p: float
         gap(_measured(int(a), seen, n_train), _measured(int(b), n_test, n_test))
         for a, b in zip(on_train, on_test, strict=True)
     ]
-    covered = sum(row["low"] <= truth <= row["high"] for row in intervals) / rounds
+    covered = sum(row.low <= truth <= row.high for row in intervals) / rounds
     assert 0.93 < covered < 0.985
-    assert all(row["low"] <= row["value"] <= row["high"] for row in intervals)
+    assert all(row.low <= row.value <= row.high for row in intervals)
 
 
 def test_a_training_set_seen_whole_adds_no_width() -> None:
     low, high = wilson(70, 100)
     whole = gap(_measured(50, 50, 50), _measured(70, 100, 100))
-    assert whole == pytest.approx({"value": 0.3, "low": 1 - high, "high": 1 - low})
+    assert (whole.value, whole.low, whole.high) == pytest.approx((0.3, 1 - high, 1 - low))
     part = gap(_measured(45, 50, 1000), _measured(70, 100, 100))
-    assert part["high"] - part["low"] > whole["high"] - whole["low"]
+    assert part.high - part.low > whole.high - whole.low

@@ -17,7 +17,7 @@ from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.errors import InputError
-from freeat.evaluation.measurement import joined, measure
+from freeat.evaluation.evaluate import evaluate, joined
 from freeat.evaluation.statistics import wilson
 from freeat.experiments import checking
 from freeat.experiments import sweep_plan as plans
@@ -82,7 +82,7 @@ def test_a_campaign_measures_every_cell_and_stores_it(
         for ball in BALLS
     }
     first = cells[0]
-    direct = measure(
+    direct = evaluate(
         robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
     )
     hits = int(direct.robust_correct.sum())
@@ -103,7 +103,7 @@ def test_it_goes_on_where_it_stopped(
 ) -> None:
     model = opened(robust_net, "net")
     whole = attack_models([model], plan, folder=tmp_path)
-    again = Counter(monkeypatch, plans, "measure")
+    again = Counter(monkeypatch, plans, "evaluate")
     probes = Counter(monkeypatch, checking, "probe")
     assert attack_models([model], plan, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
@@ -119,7 +119,7 @@ def test_other_weights_images_attacks_and_seeds_are_other_cells(
 ) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
     attack_models([opened(robust_net, "net")], small, folder=tmp_path)
-    again = Counter(monkeypatch, plans, "measure")
+    again = Counter(monkeypatch, plans, "evaluate")
     changed = [
         Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
         Plan(data=plan.data, attacks=(Pgd(steps=2, verdict="last"),), balls=BALLS[:1], n=20),
@@ -174,7 +174,7 @@ def test_a_cell_goes_on_in_the_middle(
     long = Plan(data=plan.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=16)
     model = opened(robust_net, "net")
     monkeypatch.setattr(plans, "EVERY", 0.0)
-    calls = Counter(monkeypatch, plans, "measure")
+    calls = Counter(monkeypatch, plans, "evaluate")
     (whole,) = attack_models([model], long, folder=tmp_path / "whole", examples=examples)["cells"]
     assert calls.calls == 4
 
@@ -212,7 +212,7 @@ def test_a_damaged_part_is_measured_again(
     parts = Unfinished(tmp_path / "parts")
     whole = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
     (tmp_path / "parts" / "part-00001.safetensors").write_bytes(b"torn")
-    again = Counter(monkeypatch, plans, "measure")
+    again = Counter(monkeypatch, plans, "evaluate")
     other = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
     assert again.calls == 2
     assert other.delta is not None
@@ -227,7 +227,7 @@ def test_an_interrupted_attack_keeps_its_batches(
     model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
     long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
     (trial,) = long.trials(model)
-    real, calls = plans.measure, []
+    real, calls = plans.evaluate, []
 
     def interrupted(*args: Any, **settings: Any) -> Any:
         calls.append(1)
@@ -235,7 +235,7 @@ def test_an_interrupted_attack_keeps_its_batches(
             raise KeyboardInterrupt
         return real(*args, **settings)
 
-    monkeypatch.setattr(plans, "measure", interrupted)
+    monkeypatch.setattr(plans, "evaluate", interrupted)
     with pytest.raises(KeyboardInterrupt):
         long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts)
     assert [len(part.y) for part in parts.parts(trial.images.index)] == [30]
@@ -320,7 +320,7 @@ def test_a_matrix_makes_each_perturbation_once(
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
     small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS, n=80)
-    made = Counter(monkeypatch, plans, "measure")
+    made = Counter(monkeypatch, plans, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
     cells = {(cell["source"], cell["model"], cell["eps"]): cell for cell in report["cells"]}
@@ -331,7 +331,7 @@ def test_a_matrix_makes_each_perturbation_once(
         assert cell["own"] == (cell["source"] == cell["model"])
         assert cell["black_box"] != cell["own"]
     images = small.images("test", models[0])[0]
-    own = measure(robust_net, images, small.attacks[0], BALLS[1], classes=10)
+    own = evaluate(robust_net, images, small.attacks[0], BALLS[1], classes=10, keep_delta=True)
     assert cells["a", "a", BALLS[1].eps]["fooled"] == own.index[~own.robust_correct].tolist()
     x, y = images.batch(torch.arange(80))
     crossed = other_net(BALLS[1].apply(x, own.delta)).argmax(-1) == y
@@ -446,7 +446,7 @@ def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
 
 def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, judged: Images) -> None:
     counts: list[int] = []
-    measure(robust_net, judged, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
+    evaluate(robust_net, judged, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
     assert len(counts) >= 10
     assert max(counts) <= len(judged) // 10
     assert sum(counts) == len(judged)

@@ -1,71 +1,220 @@
-"""Clean and robust risk of a model on a sample, and the robust generalization gap."""
+"""Clean and robust accuracy of a model on images: the one evaluator, and what it returns."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.verdict import Attack
+from freeat.attacks.verdict import Attack, Attacked
 from freeat.compute.freezing import lent
 from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
-from freeat.errors import wrong_type
-from freeat.evaluation.batches import Columns, home, judged_batches
-from freeat.evaluation.statistics import difference, sampled, wilson
+from freeat.errors import InputError, wrong_type
+from freeat.evaluation.statistics import Interval, difference, sampled, wilson
 from freeat.learner.distributed import ALONE, World
-from freeat.objectives import cross_entropy
+from freeat.objectives import Model, cross_entropy
+from freeat.rng import ImageRng
 from freeat.threat import Ball, check_ball
 
-EVALUATION_BATCH = 256
+BATCH = 256
+Progress = Callable[[int], None]  # receives how many more images are done
+Measure = Literal["robust_accuracy", "clean_accuracy"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a model did on each image of a sample of ``population`` images; tensors on the CPU."""
+class ClassSummary:
+    """Accuracies on the images of one class, with their 95 % intervals."""
+
+    label: int
+    n: int
+    clean_accuracy: float
+    clean_interval: Interval
+    robust_accuracy: float
+    robust_interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """Accuracies and mean losses on ``n`` of ``population`` images, whole and per class, and what they cost.
+
+    Intervals are Wilson's, at 95 %. The losses are there if they were asked for; the robust one is the mean over
+    images of the largest cross-entropy that the attack saw.
+    """
+
+    n: int
+    population: int
+    classes: int
+    clean_accuracy: float
+    clean_interval: Interval
+    robust_accuracy: float
+    robust_interval: Interval
+    balanced_robust_accuracy: float
+    worst_class_robust_accuracy: float
+    per_class: tuple[ClassSummary, ...]
+    passes: Passes
+    clean_loss: float | None = None
+    robust_loss: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Queries:
+    """Queries of a black-box attack, over the images it asked about; those wrong when clean need none."""
+
+    total: int
+    mean: float
+    median: float
+    most: int
+    per_image: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcomes(Summary):
+    """A summary with the outcome of every image.
+
+    ``misclassified`` and ``fooled`` list the images that are wrong when clean and under the attack, the latter
+    whether or not they were right before. ``turned_wrong`` counts those that the attack alone made wrong.
+    """
+
+    misclassified: tuple[int, ...]
+    fooled: tuple[int, ...]
+    wrong_when_clean: int
+    wrong_under_attack: int
+    turned_wrong: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    queries: Queries | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A difference of accuracies with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Evaluation:
+    """What a model did on each image of a sample of ``population`` images; tensors on the CPU.
+
+    ``predicted`` is the label given to x + δ, where that was decided here and not by the attack. Losses and δ are
+    there if they were asked for, ``queries`` for black-box attacks.
+    """
 
     index: Tensor
     y: Tensor
     clean_correct: Tensor
-    clean_loss: Tensor
     robust_correct: Tensor
-    robust_loss: Tensor
+    clean_loss: Tensor | None = None
+    robust_loss: Tensor | None = None
+    predicted: Tensor | None = None
+    delta: Tensor | None = None
+    queries: Tensor | None = None
+    passes: Passes
+    seconds: float
+    notes: tuple[str, ...] = ()
     classes: int
     population: int
-    passes: Passes
 
-    def summary(self) -> dict[str, Any]:
-        """Accuracies and losses, whole and per class, as plain numbers."""
-        per_class = [self._class_accuracies(k) for k in range(self.classes) if bool((self.y == k).any())]
-        robust = [row["robust_accuracy"] for row in per_class]
-        n = len(self.y)
-        return {
-            "n": n,
-            "population": self.population,
-            "classes": self.classes,
-            "clean_accuracy": _mean(self.clean_correct),
-            "clean_loss": _mean(self.clean_loss),
-            "robust_accuracy": _mean(self.robust_correct),
-            "robust_loss": _mean(self.robust_loss),
-            "robust_interval": list(wilson(int(self.robust_correct.sum()), n)),
-            "balanced_robust_accuracy": sum(robust) / len(robust),
-            "worst_class_robust_accuracy": min(robust),
-            "per_class": per_class,
-            "passes": asdict(self.passes),
-        }
+    @property
+    def perturbations(self) -> Tensor:
+        """δ of every image, where they were kept."""
+        if self.delta is None:
+            raise InputError("the evaluation kept no perturbations: evaluate with keep_delta=True")
+        return self.delta
 
-    def _class_accuracies(self, k: int) -> dict[str, float]:
-        of_class = self.y == k
-        return {
-            "class": k,
-            "n": int(of_class.sum()),
-            "clean_accuracy": _mean(self.clean_correct[of_class]),
-            "robust_accuracy": _mean(self.robust_correct[of_class]),
-        }
+    @property
+    def labels(self) -> Tensor:
+        """The label given to every x + δ, where that was decided by the evaluation itself."""
+        if self.predicted is None:
+            raise InputError("the evaluation took the attack's word: evaluate with recheck=True")
+        return self.predicted
+
+    def summary(self) -> Summary:
+        """Accuracies and losses, whole and per class."""
+        per_class = tuple(
+            ClassSummary(
+                label=k,
+                n=int(of_class.sum()),
+                clean_accuracy=_share(self.clean_correct[of_class]),
+                clean_interval=_interval(self.clean_correct[of_class]),
+                robust_accuracy=_share(self.robust_correct[of_class]),
+                robust_interval=_interval(self.robust_correct[of_class]),
+            )
+            for k in range(self.classes)
+            if bool((of_class := self.y == k).any())
+        )
+        robust = [one.robust_accuracy for one in per_class]
+        return Summary(
+            n=len(self.y),
+            population=self.population,
+            classes=self.classes,
+            clean_accuracy=_share(self.clean_correct),
+            clean_interval=_interval(self.clean_correct),
+            robust_accuracy=_share(self.robust_correct),
+            robust_interval=_interval(self.robust_correct),
+            balanced_robust_accuracy=sum(robust) / len(robust),
+            worst_class_robust_accuracy=min(robust),
+            per_class=per_class,
+            passes=self.passes,
+            clean_loss=_mean(self.clean_loss),
+            robust_loss=_mean(self.robust_loss),
+        )
+
+    def outcomes(self) -> Outcomes:
+        """The summary with the outcome of every image."""
+        return Outcomes(
+            **vars(self.summary()),
+            misclassified=tuple(self.index[~self.clean_correct].tolist()),
+            fooled=tuple(self.index[~self.robust_correct].tolist()),
+            wrong_when_clean=int((~self.clean_correct).sum()),
+            wrong_under_attack=int((~self.robust_correct).sum()),
+            turned_wrong=int((self.clean_correct & ~self.robust_correct).sum()),
+            seconds=self.seconds,
+            notes=self.notes,
+            queries=None if self.queries is None else _spread(self.queries),
+        )
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean())
+def _share(correct: Tensor) -> float:
+    return int(correct.sum()) / len(correct)
+
+
+def _interval(correct: Tensor) -> Interval:
+    return wilson(int(correct.sum()), len(correct))
+
+
+def _mean(losses: Tensor | None) -> float | None:
+    return None if losses is None else float(losses.double().mean())
+
+
+def _spread(queries: Tensor) -> Queries:
+    asked = queries[queries > 0].double()
+    found = bool(len(asked))
+    return Queries(
+        total=int(asked.sum()),
+        mean=float(asked.mean()) if found else 0.0,
+        median=float(asked.median()) if found else 0.0,
+        most=int(asked.max()) if found else 0,
+        per_image=tuple(queries.tolist()),
+    )
+
+
+def gap(train: Summary, test: Summary, measure: Measure = "robust_accuracy") -> Gap:
+    """Training minus test accuracy with a 95 % interval.
+
+    A training set evaluated whole has no sampling error, a sample of it has that of a finite population; test
+    images stand for the unseen. The spread over seeds is not in it: that takes several runs.
+    """
+    p, q = getattr(train, measure), getattr(test, measure)
+    of_p = sampled(p * train.n, train.n, train.population)
+    of_q = wilson(q * test.n, test.n)
+    low, high = difference(p, of_p, q, of_q)
+    return Gap(value=p - q, low=low, high=high)
 
 
 def evaluate(
@@ -78,59 +227,205 @@ def evaluate(
     seed: int = 0,
     population: int | None = None,
     augment: Augmentation | None = None,
-    batch_size: int = EVALUATION_BATCH,
+    batch_size: int = BATCH,
+    with_loss: bool = False,
+    keep_delta: bool = False,
+    recheck: bool = True,
+    progress: Progress | None = None,
     world: World = ALONE,
-) -> Outcome:
-    """The model's clean and robust risk on the images, in fp32; the draws follow each image, not the batch.
+) -> Evaluation:
+    """The model's answers to the images, clean and attacked, in frozen evaluation mode.
 
-    ``population``: how many images these were sampled from (default: they are all). ``augment``: judge a random
-    view of each image instead of the image itself, the same view at every evaluation.
+    Every draw follows the image, not its batch.
+
+    Args:
+        classes: the number of classes of the data.
+        population: how many images these were sampled from; by default they are all.
+        augment: evaluate a random view of each image instead of the image itself, the same view every time.
+        with_loss: also the clean cross-entropy and the largest one that the attack saw; no image is then cut short.
+        keep_delta: keep the perturbations.
+        recheck: decide in fp32 on the stored x + δ, at one more forward pass. What the attack claims does not count
+            then, nor what it does not claim. False takes the attack's word, for one that decides in fp32 itself.
+        progress: receives the number of images done, as they are done.
+
+    In a ball of radius 0 there is nothing to attack: the clean answer counts, unless losses are asked for.
     """
     check_attack(attack)
     check_ball(ball)
     if not isinstance(images, Images):
         raise wrong_type("images", images, "pass a split of a data set, such as data.test")
-    mine = torch.arange(len(images))[world.share(len(images))]
+    own = torch.arange(len(images))[world.share(len(images))]
+    attacks = ball.eps > 0 or with_loss
     found, passes = Columns(), Passes()
+    notes: dict[str, None] = {}
+    began = time.perf_counter()
     with lent(model):
-        for batch in judged_batches(model, images, batch_size, seed=seed, rows=mine, augment=augment):
-            with torch.no_grad():
-                clean = model(batch.x)
-            attacked = attack(model, batch.x, batch.y, ball, batch.rng, with_loss=True)
-            assert attacked.loss is not None
-            passes.forward += len(batch.y) + attacked.passes.forward
+        for batch in image_batches(model, images, batch_size, seed=seed, rows=own, augment=augment):
+            x, y = batch.x, batch.y
+            clean = logits_of(model, x)
+            counted = _Counted(model, getattr(attack, "queries", None), len(x), progress)
+            if attacks:
+                attacked = attack(counted, x, y, ball, batch.rng, with_loss=with_loss)
+            else:
+                attacked = _untouched(x, clean.argmax(-1) != y, attack)
+            passes.forward += len(x) + attacked.passes.forward
             passes.gradient += attacked.passes.gradient
-            found.add(
-                clean_correct=clean.argmax(-1) == batch.y,
-                clean_loss=cross_entropy(clean, batch.y),
-                robust_correct=~attacked.fooled,
-                robust_loss=attacked.loss,
-            )
-    columns = {name: world.concatenate(values) for name, values in found.joined().items()}
-    return Outcome(
+            notes |= dict.fromkeys(attacked.notes)
+            robust_correct = ~attacked.fooled
+            if recheck:
+                predicted = clean.argmax(-1)
+                if attacks:
+                    predicted = logits_of(model, ball.apply(x, attacked.delta)).argmax(-1)
+                    passes.forward += len(x)
+                robust_correct = predicted == y
+                found.add(predicted=predicted)
+            found.add(clean_correct=clean.argmax(-1) == y, robust_correct=robust_correct)
+            if with_loss:
+                assert attacked.loss is not None
+                found.add(clean_loss=cross_entropy(clean, y), robust_loss=attacked.loss)
+            if keep_delta:
+                found.add(delta=attacked.delta)
+            if attacked.queries is not None:
+                found.add(queries=attacked.queries)
+            counted.end()
+    return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        clean_correct=columns["clean_correct"],
-        clean_loss=columns["clean_loss"],
-        robust_correct=columns["robust_correct"],
-        robust_loss=columns["robust_loss"],
+        **{name: world.concatenate(values) for name, values in found.joined().items()},
+        passes=world.total(passes, device_and_dtype(model)[0]),
+        seconds=time.perf_counter() - began,
+        notes=tuple(notes),
         classes=classes,
         population=population or len(images),
-        passes=world.total(passes, home(model)[0]),
     )
 
 
-def gap(train: dict[str, Any], test: dict[str, Any], measure: str = "robust_accuracy") -> dict[str, Any]:
-    """Training minus test accuracy with a 95 % interval.
+def _untouched(x: Tensor, wrong: Tensor, attack: Attack) -> Attacked:
+    """The result of no attack."""
+    nothing = torch.zeros(len(x), dtype=torch.int64)
+    queries = nothing if attack.black_box else None
+    return Attacked(delta=torch.zeros_like(x), fooled=wrong, loss=None, passes=Passes(), queries=queries)
 
-    A training set evaluated whole has no sampling error, a sample of it has that of a finite population; test
-    images stand for the unseen. The spread over seeds is not in it: that takes several runs.
+
+@torch.no_grad()
+def logits_of(model: nn.Module, x: Tensor) -> Tensor:
+    """The logits of the model, without a gradient."""
+    logits: Tensor = model(x)
+    return logits
+
+
+def joined(parts: Sequence[Evaluation], *, population: int | None = None) -> Evaluation:
+    """Evaluations of the parts of one sample as one; without a population they are all there is."""
+    columns = {
+        name: torch.cat([getattr(part, name) for part in parts])
+        for name in TENSORS
+        if getattr(parts[0], name) is not None
+    }
+    return replace(
+        parts[0],
+        **columns,  # type: ignore[arg-type]
+        passes=Passes(
+            gradient=sum(part.passes.gradient for part in parts),
+            forward=sum(part.passes.forward for part in parts),
+        ),
+        seconds=sum(part.seconds for part in parts),
+        notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        population=population or sum(len(part.y) for part in parts),
+    )
+
+
+TENSORS = (
+    "index",
+    "y",
+    "clean_correct",
+    "robust_correct",
+    "clean_loss",
+    "robust_loss",
+    "predicted",
+    "delta",
+    "queries",
+)
+"""The fields of an evaluation that have one entry per image."""
+
+
+class _Counted:
+    """The model while an attack asks it about a batch; images are counted as their queries are worked off.
+
+    A batch of thousands of queries takes minutes. Where their number is not known, its images count at the end.
     """
-    p, q = train[measure], test[measure]
-    of_p = sampled(p * train["n"], train["n"], train["population"])
-    of_q = wilson(q * test["n"], test["n"])
-    low, high = difference(p, of_p, q, of_q)
-    return {"value": p - q, "low": low, "high": high}
+
+    def __init__(self, f: Model, queries: int | None, images: int, progress: Progress | None) -> None:
+        self.f = f
+        self.queries = queries
+        self.images = images
+        self.progress = progress
+        self.asked = self.counted = 0
+
+    def __call__(self, x: Tensor) -> Tensor:
+        self.asked += 1
+        if self.queries is not None:
+            self._count(min(self.images * self.asked // self.queries, self.images))
+        return self.f(x)
+
+    def end(self) -> None:
+        """All images are done, however few queries they took."""
+        self._count(self.images)
+
+    def _count(self, done: int) -> None:
+        if self.progress is not None and done > self.counted:
+            self.progress(done - self.counted)
+            self.counted = done
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageBatch:
+    """Some images on the model's device and in its dtype; the draws follow each image, not the batch."""
+
+    rows: Tensor
+    x: Tensor
+    y: Tensor
+    rng: ImageRng
+
+
+def image_batches(
+    model: nn.Module,
+    images: Images,
+    size: int,
+    *,
+    seed: int = 0,
+    rows: Tensor | None = None,
+    augment: Augmentation | None = None,
+) -> Iterator[ImageBatch]:
+    """The images (or those at ``rows``) in turn; where there are none, one empty batch."""
+    device, dtype = device_and_dtype(model)
+    for part in torch.split(torch.arange(len(images)) if rows is None else rows, size):
+        rng = ImageRng(seed, images.index[part.to(images.index.device)].tolist())
+        x, y = images.batch(part, augment, rng)
+        yield ImageBatch(rows=part, x=x.to(device, dtype), y=y.to(device), rng=rng)
+
+
+class Columns:
+    """What was found of each image, by name; kept on the CPU."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, list[Tensor]] = {}
+
+    def add(self, **found: Tensor) -> None:
+        """What was found of the next batch."""
+        for name, values in found.items():
+            self._parts.setdefault(name, []).append(values.cpu())
+
+    def joined(self) -> dict[str, Tensor]:
+        """Every column whole."""
+        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+
+
+def device_and_dtype(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Where the model's weights are, and their floating-point type; a model without any: the CPU, float32."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.is_floating_point():
+            return tensor.device, tensor.dtype
+    return torch.device("cpu"), torch.float32
 
 
 def check_attack(attack: object) -> None:

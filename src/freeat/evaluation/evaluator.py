@@ -9,8 +9,9 @@ from torch import nn
 from freeat.attacks.pgd import Pgd
 from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
-from freeat.evaluation.evaluate import evaluate, gap
+from freeat.evaluation.evaluate import Summary, evaluate, gap
 from freeat.evaluation.overfitting import one_step_attack
+from freeat.files.documents import plain
 from freeat.learner.distributed import ALONE, World
 from freeat.threat import Ball
 
@@ -75,6 +76,7 @@ class Judge:
             "norm": self.ball.norm,
             "eps": self.ball.eps,
         }
+        found: dict[str, Summary] = {}
         for name, images, whole, augment in self.splits(size):
             outcome = evaluate(
                 model,
@@ -85,11 +87,14 @@ class Judge:
                 seed=self.seed,
                 population=len(whole),
                 augment=augment,
+                with_loss=True,
+                recheck=False,
                 world=self.world,
             )
-            record[name] = outcome.summary()
-        record["gap"] = gap(record["train"], record["test"])
-        record["clean_gap"] = gap(record["train"], record["test"], "clean_accuracy")
+            found[name] = outcome.summary()
+            record[name] = plain(found[name])
+        record["gap"] = plain(gap(found["train"], found["test"]))
+        record["clean_gap"] = plain(gap(found["train"], found["test"], "clean_accuracy"))
         return record
 
     def one_step(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
@@ -97,9 +102,17 @@ class Judge:
         some = self.train if size is None or size >= len(self.train) else self.train.subset(size)
         single = one_step_attack(self.ball)
         outcome = evaluate(
-            model, some, single, self.ball, classes=self.classes, seed=self.seed, world=self.world
+            model,
+            some,
+            single,
+            self.ball,
+            classes=self.classes,
+            seed=self.seed,
+            with_loss=True,
+            recheck=False,
+            world=self.world,
         )
-        summary = outcome.summary()
+        summary = plain(outcome.summary())
         return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}
 
     def work_per_image(self, *, models: int = 1) -> float:

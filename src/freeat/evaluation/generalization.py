@@ -3,8 +3,7 @@
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +14,17 @@ from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.data.samples import Sample, blocks, sample_size
 from freeat.errors import InputError
-from freeat.evaluation.batches import home
-from freeat.evaluation.evaluate import gap
-from freeat.evaluation.measurement import BATCH, Measurement, Progress, joined, measure
+from freeat.evaluation.evaluate import (
+    BATCH,
+    Evaluation,
+    Gap,
+    Outcomes,
+    Progress,
+    device_and_dtype,
+    evaluate,
+    gap,
+    joined,
+)
 from freeat.models import check_logits
 from freeat.rng import layer_rng, stream_key
 from freeat.threat import Ball
@@ -27,38 +34,36 @@ from freeat.threat import Ball
 class RobustGap:
     """How a model did on training and on test images, clean and attacked, and how far the two part.
 
-    ``train`` and ``test`` hold accuracies with 95 % intervals, whole and per class, as plain numbers.
+    ``train`` and ``test`` hold accuracies with 95 % intervals, whole and per class, and the outcome of every image.
     """
 
-    train: dict[str, Any]
-    test: dict[str, Any]
+    train: Outcomes
+    test: Outcomes
     attack: str
     norm: str
     eps: float
 
     @property
-    def gap(self) -> dict[str, float]:
+    def gap(self) -> Gap:
         """Robust training minus robust test accuracy: ``value``, and ``low`` and ``high`` of its 95 % interval."""
         return gap(self.train, self.test)
 
     @property
-    def clean_gap(self) -> dict[str, float]:
+    def clean_gap(self) -> Gap:
         """The same of clean accuracy."""
         return gap(self.train, self.test, "clean_accuracy")
 
-    def summary(self) -> dict[str, Any]:
-        """Everything as one plain document."""
-        return {**asdict(self), "gap": self.gap, "clean_gap": self.clean_gap}
-
     def __str__(self) -> str:
-        lines = [f"judged by {self.attack}, {self.norm} ε = {self.eps:.4g}"]
-        for word, difference in (("robust", self.gap), ("clean", self.clean_gap)):
-            key = f"{word}_accuracy"
+        lines = [f"evaluated by {self.attack}, {self.norm} ε = {self.eps:.4g}"]
+        for word, train, test, found in (
+            ("robust", self.train.robust_accuracy, self.test.robust_accuracy, self.gap),
+            ("clean", self.train.clean_accuracy, self.test.clean_accuracy, self.clean_gap),
+        ):
             lines.append(
-                f"{word:<6}  train {self.train[key]:.1%}   test {self.test[key]:.1%}   "
-                f"gap {difference['value']:+.1%} [{difference['low']:+.1%}, {difference['high']:+.1%}]"
+                f"{word:<6}  train {train:.1%}   test {test:.1%}   "
+                f"gap {found.value:+.1%} [{found.low:+.1%}, {found.high:+.1%}]"
             )
-        sizes = (f"{part['n']} of {part['population']}" for part in (self.train, self.test))
+        sizes = (f"{part.n} of {part.population}" for part in (self.train, self.test))
         return "\n".join([*lines, "on {} training and {} test images".format(*sizes)])
 
 
@@ -78,8 +83,8 @@ def robust_gap(
 
     The model maps images (b, C, H, W) in [0, 1] to logits, on any device and in any mode; a normalization
     belongs into the model. A sample is a loader of (x, y), a pair of tensors, a PyTorch data set, an `Images`,
-    or a `DataSet`, which stands for its split. With ``size``, that many images of each are judged, and the interval
-    says so. The model's modes and every global random state are afterwards as they were.
+    or a `DataSet`, which stands for its split. With ``size``, that many images of each are evaluated, and the
+    interval says so. The model's modes and every global random state are afterwards as they were.
     """
     attack = parse_attack(attack) if isinstance(attack, str) else attack
     samples = {
@@ -87,18 +92,18 @@ def robust_gap(
         "test": test.test if isinstance(test, DataSet) else test,
     }
     if size is not None and size < 1:
-        raise InputError(f"size {size}: judge at least 1 image of each sample")
-    judged = {}
+        raise InputError(f"size {size}: evaluate at least 1 image of each sample")
+    found = {}
     for split, sample in samples.items():
-        with _undisturbed(home(model)[0], seed, sample):
+        with _undisturbed(device_and_dtype(model)[0], seed, sample):
             try:
-                judged[split] = _judge(model, sample, ball, attack, size, seed, batch_size, progress)
+                found[split] = _evaluated(model, sample, ball, attack, size, seed, batch_size, progress)
             except InputError as error:
                 raise InputError(f"{split}: {error}") from None
-    return RobustGap(**judged, attack=attack.name, norm=ball.norm, eps=ball.eps)
+    return RobustGap(**found, attack=attack.name, norm=ball.norm, eps=ball.eps)
 
 
-def _judge(
+def _evaluated(
     model: nn.Module,
     sample: Sample,
     ball: Ball,
@@ -107,20 +112,20 @@ def _judge(
     seed: int,
     batch_size: int,
     progress: Progress | None,
-) -> dict[str, Any]:
+) -> Outcomes:
     population = sample_size(sample)
     if size is not None and population is None:
         raise InputError(
             f"size {size} of a loader that does not say how many images it has: leave size out, or give a loader "
             "over a data set with a length"
         )
-    parts: list[Measurement] = []
+    parts: list[Evaluation] = []
     classes = 0
     for images in blocks(sample, size):
         classes = classes or _classes(model, images, ball)
         _check_labels(images, classes)
         parts.append(
-            measure(
+            evaluate(
                 model,
                 images,
                 attack,
@@ -129,16 +134,15 @@ def _judge(
                 seed=seed,
                 batch_size=batch_size,
                 progress=progress,
-                keep_delta=False,
             )
         )
-    return joined(parts, population=population if size is not None else None).summary()
+    return joined(parts, population=population if size is not None else None).outcomes()
 
 
 def _classes(model: nn.Module, images: Images, ball: Ball) -> int:
     """The number of classes the model tells apart; refuses images and a ball that do not fit it."""
     ball.check(images.shape)
-    return check_logits(model, images.shape, None, home(model)[0])
+    return check_logits(model, images.shape, None, device_and_dtype(model)[0])
 
 
 def _check_labels(images: Images, classes: int) -> None:

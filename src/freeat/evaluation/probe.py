@@ -9,8 +9,7 @@ from freeat.attacks.square import Square
 from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import frozen
 from freeat.data import Images
-from freeat.evaluation.batches import home
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import device_and_dtype, evaluate
 from freeat.evaluation.sanity import MASKED, Check, outdone
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, Ball
@@ -27,7 +26,7 @@ def probe(
     """
     images = images.take(torch.arange(min(IMAGES, len(images))))
     was_training = any(module.training for module in model.modules())
-    device, dtype = home(model)
+    device, dtype = device_and_dtype(model)
     x, y = images.to(device).batch(torch.arange(len(images)))
     with frozen(model, "eval"):
         checks = [
@@ -37,10 +36,8 @@ def probe(
         ]
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
-        measured = measure(
-            model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size, keep_delta=False
-        )
-        return measured.index[~measured.robust_correct].tolist()
+        found = evaluate(model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size)
+        return found.index[~found.robust_correct].tolist()
 
     huge = _huge(ball, images.shape)
     few = fooled(Pgd(steps=5, verdict="last"), ball)

@@ -2,7 +2,6 @@
 
 import time
 
-import torch
 from torch import nn
 
 from freeat.attacks.autoattack import AutoAttack
@@ -11,8 +10,7 @@ from freeat.compute.freezing import lent
 from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.evaluation.batches import Columns, home, judged_batches
-from freeat.evaluation.measurement import BATCH, Measurement, labels, measurement_of
+from freeat.evaluation.evaluate import BATCH, Columns, Evaluation, image_batches, logits_of
 from freeat.threat import Ball
 
 
@@ -32,25 +30,25 @@ def weakness(attack: Attack) -> tuple[str, ...]:
 
 
 def apply_to(
-    target: nn.Module, images: Images, made: Measurement, ball: Ball, *, batch_size: int = BATCH
-) -> Measurement:
+    target: nn.Module, images: Images, made: Evaluation, ball: Ball, *, batch_size: int = BATCH
+) -> Evaluation:
     """What the perturbations of these images that were made on another model do to this one.
 
-    Make them with an attack judged at its last iterate: one that stops at the first iterate that fools its model
+    Make them with an attack evaluated at its last iterate: one that stops at the first iterate that fools its model
     has perturbations that barely do, and those transfer badly. What the attack noted is noted here too.
     """
-    images = images.to(home(target)[0])
     found = Columns()
     began = time.perf_counter()
     with lent(target):
-        for batch in judged_batches(target, images, batch_size):
+        for batch in image_batches(target, images, batch_size):
             x, y = batch.x, batch.y
-            clean = labels(target, x, torch.zeros_like(x), ball)
-            predicted = labels(target, x, made.perturbations[batch.rows].to(x), ball)
+            clean = logits_of(target, x).argmax(-1)
+            predicted = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x))).argmax(-1)
             found.add(clean_correct=clean == y, robust_correct=predicted == y, predicted=predicted)
-    return measurement_of(
-        images,
-        found,
+    return Evaluation(
+        index=images.index.cpu(),
+        y=images.y.cpu(),
+        **found.joined(),
         passes=Passes(forward=2 * len(images)),
         seconds=time.perf_counter() - began,
         notes=made.notes,

@@ -10,8 +10,7 @@ import torch
 from freeat.algorithms.registry import parse_algorithm
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
-from freeat.evaluation.chance import above_chance
-from freeat.evaluation.statistics import mean_std
+from freeat.evaluation.statistics import above_chance, mean_std
 from freeat.files.documents import read_json, write_json
 from freeat.learner.distributed import ALONE
 from freeat.runs.build import Place, assemble, training_algorithm

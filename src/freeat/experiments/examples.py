@@ -10,7 +10,7 @@ import numpy as np
 
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.evaluation.measurement import Measurement
+from freeat.evaluation.evaluate import Evaluation
 from freeat.files.documents import atomic, check_format, in_file_name
 from freeat.runs.results import cell_name
 
@@ -24,22 +24,22 @@ def examples_path(folder: Path, cell: Mapping[str, Any]) -> Path:
     return folder / "examples" / f"{'-'.join(words)}-{cell_name(cell['identity'])[:8]}.npz"
 
 
-def save_examples(path: Path, images: Images, measurement: Measurement, classes: tuple[str, ...]) -> None:
+def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
     """The images x, their perturbations δ, their labels, those given to x + δ, and whether x itself was right.
 
     ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was judged.
     """
-    x, y = images.to("cpu").batch(measurement.index.new_tensor(range(len(images))))
+    x, y = images.to("cpu").batch(evaluation.index.new_tensor(range(len(images))))
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
             file,
             format=np.int64(FORMAT),
             x=x.contiguous().numpy(),
-            delta=measurement.perturbations.float().contiguous().numpy(),
+            delta=evaluation.perturbations.float().contiguous().numpy(),
             y=y.numpy(),
-            predicted=measurement.predicted.numpy(),
-            clean_correct=measurement.clean_correct.numpy(),
-            index=measurement.index.numpy(),
+            predicted=evaluation.labels.numpy(),
+            clean_correct=evaluation.clean_correct.numpy(),
+            index=evaluation.index.numpy(),
             classes=np.array(classes),
         )
 

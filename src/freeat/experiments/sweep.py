@@ -22,6 +22,7 @@ from freeat.experiments.sweep_plan import (
     numbered,
     unwatched,
 )
+from freeat.files.documents import plain
 from freeat.runs.open import Opened
 from freeat.runs.results import Cells
 from freeat.runs.unfinished import until_published
@@ -70,7 +71,7 @@ def _cell(model: Opened, plan: Plan, trial: Trial, store: Cells, examples: bool,
     if found is None or (kept is not None and not kept.is_file()):
         with until_published(plan.unfinished(store, key, keep_delta=examples)) as unfinished:
             measurement = plan.measure(model, trial, watch, keep_delta=examples, unfinished=unfinished)
-            found = store.store(key, noted(plan.facts(model, trial) | measurement.summary(), notes))
+            found = store.store(key, noted(plan.facts(model, trial) | plain(measurement.outcomes()), notes))
             if examples and store.folder is not None:
                 kept = examples_path(store.folder, found)
                 save_examples(kept, images, measurement, plan.data.classes)

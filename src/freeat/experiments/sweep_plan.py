@@ -15,9 +15,17 @@ from freeat.attacks.verdict import Attack
 from freeat.compute.machine import provenance
 from freeat.data import DataSet, Images
 from freeat.errors import InputError, unknown_name
-from freeat.evaluation.batches import home
-from freeat.evaluation.evaluate import gap
-from freeat.evaluation.measurement import BATCH, Measurement, Progress, joined, measure
+from freeat.evaluation.evaluate import (
+    BATCH,
+    Evaluation,
+    Progress,
+    Summary,
+    device_and_dtype,
+    evaluate,
+    gap,
+    joined,
+)
+from freeat.files.documents import decoded, plain
 from freeat.runs.open import Opened
 from freeat.runs.results import Cells
 from freeat.runs.training_images import training_images
@@ -122,14 +130,14 @@ class Plan:
         *,
         keep_delta: bool,
         unfinished: Unfinished = NOWHERE,
-    ) -> Measurement:
+    ) -> Evaluation:
         """A model under one trial."""
         parts = self.parts(model, trial, watch, keep_delta=keep_delta, unfinished=unfinished)
         return joined(list(parts), population=trial.population)
 
     def parts(
         self, model: Opened, trial: Trial, watch: Watch, *, keep_delta: bool, unfinished: Unfinished = NOWHERE
-    ) -> Iterator[Measurement]:
+    ) -> Iterator[Evaluation]:
         """A model under one trial, part by part in the order of the images; what is kept as ``unfinished`` is found."""
         progress = watch(trial.title(model.name), len(trial.images))
         done = kept = 0
@@ -137,7 +145,7 @@ class Plan:
             done, kept = done + len(part.y), kept + 1
             progress(len(part.y))
             yield part
-        fresh: list[Measurement] = []
+        fresh: list[Evaluation] = []
         kept_at = time.monotonic()
         for first in range(done, len(trial.images), self.batch_size):
             images = trial.images.take(torch.arange(first, min(first + self.batch_size, len(trial.images))))
@@ -156,11 +164,11 @@ class Plan:
 
     def _measured(
         self, model: Opened, images: Images, trial: Trial, progress: Progress, *, keep_delta: bool
-    ) -> Measurement:
+    ) -> Evaluation:
         try:
-            return measure(
+            return evaluate(
                 model.model,
-                images,
+                images.to(device_and_dtype(model.model)[0]),
                 trial.attack,
                 trial.ball,
                 classes=len(self.data.classes),
@@ -205,7 +213,7 @@ class Plan:
     def facts(self, model: Opened, trial: Trial) -> Cell:
         """What a cell says about itself besides its result."""
         attack, ball = trial.attack, trial.ball
-        device, _ = home(model.model)
+        device, _ = device_and_dtype(model.model)
         return {
             "model": model.name,
             "weights": model.digest,
@@ -268,7 +276,8 @@ def gaps(cells: Sequence[Cell]) -> list[Cell]:
     tests = {tuple(cell[key] for key in keys): cell for cell in cells if cell["split"] == "test"}
     trains = {tuple(cell[key] for key in keys): cell for cell in cells if cell["split"] == "train"}
     return [
-        dict(zip(keys, key, strict=True)) | gap(train, tests[key])
+        dict(zip(keys, key, strict=True))
+        | plain(gap(decoded(train, Summary, ""), decoded(tests[key], Summary, "")))
         for key, train in trains.items()
         if key in tests
     ]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from freeat.attacks.verdict import Attack
-from freeat.evaluation.measurement import Measurement, joined
+from freeat.evaluation.evaluate import Evaluation, device_and_dtype, joined
 from freeat.evaluation.sanity import compare_cells
 from freeat.evaluation.transfer import apply_to, weakness
 from freeat.experiments.checking import check_model
@@ -28,6 +28,7 @@ from freeat.experiments.sweep_plan import (
     same_model,
     unwatched,
 )
+from freeat.files.documents import plain
 from freeat.runs.open import Opened
 from freeat.runs.results import Cells
 from freeat.runs.unfinished import until_published
@@ -105,10 +106,10 @@ def _row(
         with until_published(plan.unfinished(at_source, key, keep_delta=True)) as unfinished:
             parts = plan.parts(source, trial, watch, keep_delta=True, unfinished=unfinished)
             made, judged = _transferred(parts, [targets[i] for i in missing], trial, plan.batch_size)
-            cost = {name: made.summary()[name] for name in ("passes", "seconds", "queries")}
+            cost = {name: plain(made.outcomes())[name] for name in ("passes", "seconds", "queries")}
             for i, measurement in zip(missing, judged, strict=True):
                 about = plan.facts(targets[i], trial) | _pair(source, targets[i], attack) | {"making": cost}
-                found[i] = stores[i].store(keys[i], noted(about | measurement.summary(), notes[i]))
+                found[i] = stores[i].store(keys[i], noted(about | plain(measurement.outcomes()), notes[i]))
     return [
         noted(cell, notes[i]) | _pair(source, targets[i], attack)
         for i, cell in enumerate(found)
@@ -117,16 +118,17 @@ def _row(
 
 
 def _transferred(
-    parts: Iterable[Measurement], targets: Sequence[Opened], trial: Trial, batch_size: int
-) -> tuple[Measurement, list[Measurement]]:
+    parts: Iterable[Evaluation], targets: Sequence[Opened], trial: Trial, batch_size: int
+) -> tuple[Evaluation, list[Evaluation]]:
     """What making the perturbations found, and what they do to each target, of which none is kept in the end."""
-    made: list[Measurement] = []
-    judged: list[list[Measurement]] = [[] for _ in targets]
+    made: list[Evaluation] = []
+    judged: list[list[Evaluation]] = [[] for _ in targets]
     done = 0
     for part in parts:
         images = trial.images.take(torch.arange(done, done + len(part.y)))
         for target, measured in zip(targets, judged, strict=True):
-            measured.append(apply_to(target.model, images, part, trial.ball, batch_size=batch_size))
+            near = images.to(device_and_dtype(target.model)[0])
+            measured.append(apply_to(target.model, near, part, trial.ball, batch_size=batch_size))
         made.append(replace(part, delta=None))
         done += len(part.y)
     one, *others = (joined(found, population=trial.population) for found in (made, *judged))

@@ -12,7 +12,7 @@ from torch import nn
 
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError, need
-from freeat.evaluation.batches import home
+from freeat.evaluation.evaluate import device_and_dtype
 from freeat.models import check_logits
 from freeat.runs.open import load, stored_model
 
@@ -23,7 +23,7 @@ def as_foolbox(model: Model, *, device: str | None = None, trust_code: bool = Fa
     """The model as a ``foolbox.PyTorchModel``."""
     foolbox = need("foolbox", extra="peers", what="a foolbox model")
     made = as_robustbench(model, device=device, trust_code=trust_code)
-    return foolbox.PyTorchModel(made, bounds=(0, 1), device=home(made)[0])
+    return foolbox.PyTorchModel(made, bounds=(0, 1), device=device_and_dtype(made)[0])
 
 
 def as_art(
@@ -40,7 +40,7 @@ def as_art(
     if images is None:
         raise InputError("a live model does not know its images: give shape=(C, H, W)")
     made = as_robustbench(stored.model if stored else model, device=device)
-    place = home(made)[0]
+    place = device_and_dtype(made)[0]
     return art.PyTorchClassifier(
         model=made,
         loss=nn.CrossEntropyLoss(),
@@ -57,5 +57,5 @@ def as_robustbench(model: Model, *, device: str | None = None, trust_code: bool 
     A live model stays where it is unless a ``device`` is named, and is changed to evaluation mode.
     """
     made = model if isinstance(model, nn.Module) else load(model, trust_code=trust_code)
-    place: torch.device = home(made)[0] if device is None else resolve_device(device)
+    place: torch.device = device_and_dtype(made)[0] if device is None else resolve_device(device)
     return made.to(place).eval()

@@ -13,9 +13,9 @@ from freeat.compute.machine import arithmetic
 from freeat.data import load
 from freeat.data.sources import find_source
 from freeat.errors import InputError
-from freeat.evaluation.measurement import measure
+from freeat.evaluation.evaluate import evaluate
 from freeat.evaluation.probe import IMAGES, probe
-from freeat.files.documents import in_file_name, write_json
+from freeat.files.documents import in_file_name, plain, write_json
 from freeat.models import check_logits
 from freeat.runs.open import file_model, judgeable, open_model, stored_model
 from freeat.threat import make_ball
@@ -103,7 +103,7 @@ def benchmark(
         for check in checks:
             if not check.passed:
                 log.warning("%s: %s", opened.name, check.sentence)
-        found = measure(
+        found = evaluate(
             model,
             images,
             judge,
@@ -112,9 +112,8 @@ def benchmark(
             seed=seed,
             population=len(data.test),
             batch_size=batch_size,
-            keep_delta=False,
-        ).summary()
-    for note in found["notes"]:
+        ).outcomes()
+    for note in found.notes:
         log.info("%s: %s", opened.name, note)
     if to_disk:
         document = {
@@ -125,12 +124,12 @@ def benchmark(
             "norm": ball.norm,
             "eps": ball.eps,
             "seed": seed,
-            **found,
+            **plain(found),
             "checks": [asdict(check) for check in checks],
         }
         folder = Path("model_info") / data.name / type(ball).__name__
         write_json(folder / f"{in_file_name(opened.name)}.json", document, format=FORMAT)
-    return found["clean_accuracy"], found["robust_accuracy"]
+    return found.clean_accuracy, found.robust_accuracy
 
 
 def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:

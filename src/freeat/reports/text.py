@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from freeat.evaluation.chance import above_chance, chance_remark
+from freeat.evaluation.statistics import above_chance, chance_remark
 from freeat.units import radius_text
 
 NARROWEST = 100

@@ -14,7 +14,7 @@ from freeat import models
 from freeat.compute.machine import resolve_device
 from freeat.data import DataSet
 from freeat.errors import InputError
-from freeat.evaluation.batches import home
+from freeat.evaluation.evaluate import device_and_dtype
 from freeat.models.imported import is_import_path, source_digest
 from freeat.models.loading import load_weights
 from freeat.runs.folder import RunFolder
@@ -122,7 +122,7 @@ def open_model(
         )
     if device is not None:
         model = model.to(device)
-    models.check_logits(model, data.shape, len(data.classes), home(model)[0], images=data.glimpse)
+    models.check_logits(model, data.shape, len(data.classes), device_and_dtype(model)[0], images=data.glimpse)
     return Opened(
         name=name or _title(reference),
         model=model,

@@ -12,15 +12,13 @@ from torch import Tensor
 
 from freeat.compute.passes import Passes
 from freeat.errors import InputError
-from freeat.evaluation.measurement import Measurement
+from freeat.evaluation.evaluate import TENSORS, Evaluation
 from freeat.files.tensors import load_tensors, save_tensors
 
 log = logging.getLogger(__name__)
 
 EVERY = 10.0
 """Seconds of finished work that may be lost at most."""
-
-TENSORS = ("index", "y", "clean_correct", "robust_correct", "predicted", "delta", "queries")
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Unfinished:
         """Whether there is a place for parts."""
         return self.folder is not None
 
-    def parts(self, index: Tensor) -> Iterator[Measurement]:
+    def parts(self, index: Tensor) -> Iterator[Evaluation]:
         """What was measured before of the images with these numbers, in their order.
 
         Each part begins where the one before it ended. A file that is damaged, or that another process cut otherwise,
@@ -57,7 +55,7 @@ class Unfinished:
             path.unlink()
             number += 1
 
-    def add(self, number: int, part: Measurement) -> None:
+    def add(self, number: int, part: Evaluation) -> None:
         """Keep the part that follows ``number`` others."""
         path = self._path(number)
         if path is None:
@@ -90,12 +88,10 @@ def until_published(unfinished: Unfinished) -> Iterator[Unfinished]:
     unfinished.clear()
 
 
-def _read(path: Path) -> Measurement:
+def _read(path: Path) -> Evaluation:
     columns, facts = load_tensors(path)
-    return Measurement(
-        **{name: columns[name] for name in TENSORS if name not in ("delta", "queries")},
-        delta=columns.get("delta"),
-        queries=columns.get("queries"),
+    return Evaluation(
+        **columns,
         passes=Passes(**facts["passes"]),
         seconds=facts["seconds"],
         notes=tuple(facts["notes"]),

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.evaluation.chance import chance
-from freeat.evaluation.statistics import wilson
+from freeat.evaluation.statistics import chance, wilson
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import Training

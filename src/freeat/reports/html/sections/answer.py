@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from freeat.evaluation.chance import above_chance, chance_remark
+from freeat.evaluation.statistics import above_chance, chance_remark
 from freeat.reports.html.blocks import Cell, Table
 from freeat.reports.html.gather import Gathered, Json
 from freeat.reports.html.tasks import NORMS, Group, Task
