@@ -1,6 +1,6 @@
 """Comparisons: the jobs, and mean and spread of what comes out of them."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import pytest
 from freeat.cli.compare import parse_seeds
 from freeat.errors import InputError
 from freeat.experiments.comparison import (
+    Job,
     check_folder,
     check_jobs,
     comparison_jobs,
@@ -18,7 +19,7 @@ from freeat.experiments.comparison import (
 from freeat.experiments.presets import PRESETS
 from freeat.runs.build import Place
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
-from freeat.tasks.scheduler import Done
+from freeat.tasks import Done
 from freeat.training.callbacks import Nobody
 from small_runs import WORDS, noise_file
 
@@ -68,12 +69,26 @@ def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
     } | changes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Told(Job):
+    """A job whose result is invented."""
+
+    told: dict[str, Any]
+
+    def result(self) -> dict[str, Any]:
+        return self.told
+
+
+def done_with(job: Job, result: dict[str, Any]) -> Done[Job]:
+    return Done(task=Told(**vars(job), told=result))
+
+
 def test_mean_and_standard_deviation_over_the_seeds() -> None:
     vanilla, other, fast = jobs(["vanilla-2", "fast"], [0, 1])[:3]
     done = [
-        Done(task=other, result=result(0.7, 0.5, collapsed=True)),
-        Done(task=vanilla, result=result(0.9, 0.5)),
-        Done(task=fast, result=None, failure="no memory"),
+        done_with(other, result(0.7, 0.5, collapsed=True)),
+        done_with(vanilla, result(0.9, 0.5)),
+        Done(task=fast, failure="no memory"),
     ]
     summary = summarize(done, ["fast", "vanilla-2"])
     (row,) = summary["algorithms"]
@@ -88,16 +103,14 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
 
 def test_rows_come_in_the_order_asked_for() -> None:
     made = jobs(["erm", "vanilla-2"], [0])
-    summary = summarize([Done(task=job, result=result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
+    summary = summarize([done_with(job, result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
     assert [row["algorithm"] for row in summary["algorithms"]] == ["erm", "vanilla-2"]
     assert summary["algorithms"][0]["robust_gap"]["std"] is None
 
 
 def test_a_run_at_chance_is_told_so() -> None:
     (job,) = jobs(["fast"], [0])
-    assert not summarize([Done(task=job, result=result(0.14, 0.1))], ["fast"])["algorithms"][0][
-        "above_chance"
-    ]
+    assert not summarize([done_with(job, result(0.14, 0.1))], ["fast"])["algorithms"][0]["above_chance"]
 
 
 @pytest.mark.parametrize(("classes", "learnt"), [({}, False), ({"classes": 200}, True)])
@@ -108,7 +121,7 @@ def test_chance_is_that_of_all_classes_also_of_those_a_few_images_lack(
     few = result(0.14, 0.1)
     for split in ("train", "test"):
         few[split] |= classes
-    (row,) = summarize([Done(task=job, result=few)], ["fast"])["algorithms"]
+    (row,) = summarize([done_with(job, few)], ["fast"])["algorithms"]
     assert row["above_chance"] is learnt
 
 
@@ -163,7 +176,7 @@ def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
     made = comparison_jobs(
         training, evaluation, ["erm", "fast"], [0], Place(folder=tmp_path / "out", device="cpu")
     )
-    made[0].carry_out(Nobody(), lambda: False)
+    made[0].run(Nobody(), lambda: False)
     check_jobs(made)
     noise_file(tmp_path / "mine.npz", 3, seed=1)
     with pytest.raises(InputError, match=r"the data are not those .* was begun with"):

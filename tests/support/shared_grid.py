@@ -6,15 +6,13 @@ from typing import Any
 
 from freeat.experiments.tasks import Attacking, Site, Training, Transferring
 from freeat.runs.spec import split_words
-from freeat.tasks.backends import make_pool
-from freeat.tasks.scheduler import carry_out
-from freeat.tasks.task import Task
+from freeat.tasks import make_backend, run_tasks
 from small_runs import WORDS, outcome
 
 LONG: dict[str, Any] = {**WORDS, "model": "cnn-w4", "updates": 300, "eval_every": 60}
 
 
-def grid(store: Path) -> list[Task]:
+def grid(store: Path) -> list[Training | Attacking | Transferring]:
     """Five runs of a few seconds, and measurements that need them."""
     site = Site(store=store, device="cpu", checkpoint_every=0.0)
     runs = []
@@ -49,11 +47,11 @@ def _timeless(value: Any) -> Any:
 
 def main(store: Path) -> int:
     """Carry the grid out with one worker process; the exit code is the number of failures."""
-    with make_pool("local", jobs=1) as pool:
-        done = list(carry_out(grid(store), pool))
+    with make_backend(jobs=1) as backend:
+        done = run_tasks(grid(store), backend)
     for failure in (o for o in done if o.failure):
         sys.stderr.write(f"{failure.task.name}: {failure.failure}\n")
-    return sum(o.result is None for o in done)
+    return sum(o.failure is not None for o in done)
 
 
 if __name__ == "__main__":

@@ -14,12 +14,11 @@ from hypothesis import strategies as st
 
 from freeat.errors import InputError
 from freeat.files.locks import Busy, LeaseLost
-from freeat.tasks import scheduler as engine
-from freeat.tasks.backends import make_pool
-from freeat.tasks.scheduler import Done, Outcome, Pool, Tick, attempt, carry_out
-from freeat.tasks.task import Task
+from freeat.tasks import Backend, Done, Outcome, Silent, Task, make_backend, run_tasks, scheduler
+from freeat.tasks.scheduler import Tick, attempt
 from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.trainer import Stopped
+from seen import Seen
 
 
 @dataclass(kw_only=True)
@@ -29,7 +28,7 @@ class Chore:
     name: str
     needs: tuple[str, ...] = ()
     script: list[Exception] = field(default_factory=list)
-    stored: dict[str, Any] | None = None
+    stored: bool = False
     begun: int = 0
     threads: int = 1
 
@@ -37,22 +36,24 @@ class Chore:
     def key(self) -> str:
         return self.name
 
-    def result(self) -> dict[str, Any] | None:
+    def finished(self) -> bool:
         return self.stored
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
         self.begun += 1
         if self.script:
             raise self.script.pop(0)
-        self.stored = {"of": self.name}
-        return self.stored
+        self.stored = True
+
+    def summary(self) -> str:
+        return "done"
 
 
 class Whims:
-    """A pool whose tasks end in any order, one at each look."""
+    """A backend whose tasks end in any order, one at each look."""
 
     def __init__(self, slots: int = 2, seed: int = 0) -> None:
-        self.slots = slots
+        self.slots = self.workers = slots
         self.flying: list[tuple[Future[Outcome], Task]] = []
         self.log: list[tuple[str, str]] = []
         self._rng = random.Random(seed)
@@ -68,7 +69,7 @@ class Whims:
             future, task = self.flying.pop(self._rng.randrange(len(self.flying)))
             self.log.append(("end", task.key))
             future.set_result(attempt(task, Nobody(), lambda: False))
-            yield Tick(name=task.name, update=1, total=1)
+            yield Tick(name=task.name, done=1, total=1)
 
     def __enter__(self) -> "Whims":
         return self
@@ -80,12 +81,12 @@ class Whims:
 
 @pytest.fixture(autouse=True)
 def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "GLANCE", 0.0005)
-    monkeypatch.setattr(engine, "PAUSES", (0.0005, 0.001))
+    monkeypatch.setattr(scheduler, "POLL", 0.0005)
+    monkeypatch.setattr(scheduler, "PAUSES", (0.0005, 0.001))
 
 
-def outcomes(tasks: list[Chore], pool: Pool) -> dict[str, Done[Chore]]:
-    done = list(carry_out(tasks, pool))
+def outcomes(tasks: list[Chore], backend: Backend) -> dict[str, Done[Chore]]:
+    done = run_tasks(tasks, backend)
     assert len(done) == len({o.task.key for o in done})
     return {o.task.name: o for o in done}
 
@@ -106,7 +107,7 @@ def grids(draw: st.DrawFn) -> list[Chore]:
                     st.integers(1, 3)
                 )
             case "stored":
-                chore.stored = {"of": chore.name}
+                chore.stored = True
         chores.append(chore)
     return draw(st.permutations(chores))
 
@@ -115,10 +116,10 @@ def grids(draw: st.DrawFn) -> list[Chore]:
 def test_every_task_ends_once_after_its_needs(chores: list[Chore], slots: int, seed: int) -> None:
     failing = {c.name for c in chores if c.script and not isinstance(c.script[0], Busy | LeaseLost)}
     busy = {c.name: len(c.script) for c in chores if c.script and c.name not in failing}
-    stored = {c.name for c in chores if c.stored is not None}
+    stored = {c.name for c in chores if c.stored}
     by_name = {c.name: c for c in chores}
-    pool = Whims(slots, seed)
-    done = outcomes(chores, pool)
+    backend = Whims(slots, seed)
+    done = outcomes(chores, backend)
     assert set(done) == set(by_name)
 
     def fails(name: str) -> bool:
@@ -127,20 +128,20 @@ def test_every_task_ends_once_after_its_needs(chores: list[Chore], slots: int, s
     for name, outcome in done.items():
         chore = by_name[name]
         assert (outcome.failure is not None) == fails(name)
-        assert (outcome.result is None) == fails(name)
+        assert outcome.found == (name in stored)
         kept_from_it = name in stored or any(map(fails, chore.needs))
         assert chore.begun == (0 if kept_from_it else 1 + busy.get(name, 0))
-        begins = [place for place, event in enumerate(pool.log) if event == ("begin", name)]
+        begins = [place for place, event in enumerate(backend.log) if event == ("begin", name)]
         for need in chore.needs if begins else ():
-            ends = [place for place, event in enumerate(pool.log) if event == ("end", need)]
+            ends = [place for place, event in enumerate(backend.log) if event == ("end", need)]
             assert need in stored or ends[-1] < begins[0]
 
 
 def test_tasks_begin_in_their_order() -> None:
-    pool = Whims(slots=1)
+    backend = Whims(slots=1)
     chores = [Chore(name="c", needs=("a",)), Chore(name="b"), Chore(name="a"), Chore(name="d")]
-    outcomes(chores, pool)
-    assert [name for event, name in pool.log if event == "begin"] == ["b", "a", "c", "d"]
+    outcomes(chores, backend)
+    assert [name for event, name in backend.log if event == "begin"] == ["b", "a", "c", "d"]
 
 
 def test_the_same_work_is_done_once() -> None:
@@ -152,11 +153,14 @@ def test_the_same_work_is_done_once() -> None:
 def test_what_another_process_finished_meanwhile_is_found() -> None:
     """While it was busy elsewhere; and before it was begun here."""
     busy, later = Chore(name="busy", script=[Busy("in use")]), Chore(name="later")
-    for o in carry_out([busy, Chore(name="quick"), later], Whims(slots=1)):
-        if o.task.name == "quick":
-            busy.stored, later.stored = {"of": "another"}, {"of": "another"}
-        else:
-            assert o.result == {"of": "another"}
+
+    class Other(Silent):
+        def ended(self, done: Done[Any]) -> None:
+            if done.task.name == "quick":
+                busy.stored = later.stored = True
+
+    done = run_tasks([busy, Chore(name="quick"), later], Whims(slots=1), Other())
+    assert {o.task.name: o.found for o in done} == {"quick": False, "busy": True, "later": True}
     assert (busy.begun, later.begun) == (1, 0)
 
 
@@ -174,7 +178,7 @@ def test_a_failed_need_is_named() -> None:
 
 def test_a_damaged_result_is_a_failure_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
     class Damaged(Chore):
-        def result(self) -> dict[str, Any] | None:
+        def finished(self) -> bool:
             raise InputError("result.json is damaged")
 
     done = outcomes([Damaged(name="a"), Chore(name="b")], Whims())
@@ -184,20 +188,20 @@ def test_a_damaged_result_is_a_failure_of_its_task(monkeypatch: pytest.MonkeyPat
 
 def test_a_need_that_nobody_does_is_refused() -> None:
     with pytest.raises(ValueError, match="a needs x, which is not among the tasks"):
-        list(carry_out([Chore(name="a", needs=("x",))], Whims()))
+        run_tasks([Chore(name="a", needs=("x",))], Whims())
 
 
 def test_a_wish_to_stop_is_heard_while_another_process_is_waited_for() -> None:
     looks = iter(range(100))
     chore = Chore(name="a", script=[Busy("in use")] * 10_000)
     with pytest.raises(Stopped, match="run the same command again"):
-        list(carry_out([chore], Whims(), should_stop=lambda: next(looks) > 20))
+        run_tasks([chore], Whims(), should_stop=lambda: next(looks) > 20)
 
 
 def test_ticks_are_passed_on() -> None:
-    ticks: list[Tick] = []
-    list(carry_out([Chore(name="a"), Chore(name="b")], Whims(), on_tick=ticks.append))
-    assert {tick.name for tick in ticks} == {"a", "b"}
+    seen = Seen()
+    run_tasks([Chore(name="a"), Chore(name="b")], Whims(), seen)
+    assert {name for name, _, _ in seen.ticks} == {"a", "b"}
 
 
 def test_a_worker_that_cannot_answer_is_a_failure() -> None:
@@ -213,14 +217,14 @@ def test_a_worker_that_cannot_answer_is_a_failure() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"engine": "lokal"}, "did you mean 'local'"),
-        ({"engine": "local", "address": "auto"}, "--address auto is for --engine ray"),
-        ({"engine": "ray", "jobs": 3}, "--jobs 3 is for --engine local"),
-        ({"engine": "ray", "gpus_per_run": 2.0}, "use torchrun"),
-        ({"engine": "local", "gpus_per_run": -1.0}, "--gpus-per-run -1"),
+        ({"name": "lokal"}, "did you mean 'local'"),
+        ({"name": "local", "address": "auto"}, "--address auto is for --backend ray"),
+        ({"name": "ray", "jobs": 3}, "--jobs 3 is for --backend local"),
+        ({"name": "ray", "gpus_per_run": 2.0}, "use torchrun"),
+        ({"name": "local", "gpus_per_run": -1.0}, "--gpus-per-run -1"),
     ],
     ids=str,
 )
-def test_engines_that_cannot_be_are_refused(tmp_path: Path, words: dict[str, Any], message: str) -> None:
+def test_backends_that_cannot_be_are_refused(tmp_path: Path, words: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_pool(**words)
+        make_backend(**words)

@@ -21,7 +21,7 @@ def attack(
     front if you like; one without is called by the end of its path that tells it from the others. What is measured is
     stored at once: the same command goes on where it was interrupted.
     """
-    from freeat.cli.judging_progress import CampaignProgress
+    from freeat.cli.progress import SweepProgress
     from freeat.experiments.examples import load_examples
     from freeat.experiments.sweep import attack_models
     from freeat.files.documents import to_json
@@ -32,7 +32,7 @@ def attack(
 
     plan = make_plan(models, given)
     opened = open_models(models, plan.data, given)
-    with judging_arithmetic(given), CampaignProgress() as progress:
+    with judging_arithmetic(given), SweepProgress() as progress:
         report = attack_models(opened, plan, folder=out, examples=examples, watch=progress.watch)
     if plot is not None:
         draw_radii(plot, report["cells"])

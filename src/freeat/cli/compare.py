@@ -20,7 +20,7 @@ from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 
 if TYPE_CHECKING:
     from freeat.experiments.comparison import Job
-    from freeat.tasks.scheduler import Done
+    from freeat.tasks import Done
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 OWNERS = {"tau": "friendly", "omega": "friendly", "carry": "free"}
@@ -96,7 +96,7 @@ def compare(
     check_jobs(work)
     try:
         with stop_wish() as wish:
-            done = _carry_out(work, jobs, wish)
+            done = _run(work, jobs, wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
@@ -152,18 +152,13 @@ def _each_its_own(work: "list[Job]") -> "list[Job]":
     return [own(job) for job in work]
 
 
-def _carry_out(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":
-    from freeat.cli.progress import GridProgress
-    from freeat.tasks.backends import make_pool
-    from freeat.tasks.scheduler import carry_out
+def _run(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":
+    from freeat.cli.progress import TaskProgress
+    from freeat.tasks import make_backend, run_tasks
 
-    done = []
     threads = max(job.threads for job in work)
     with (
-        GridProgress([job.name for job in work]) as progress,
-        make_pool("local", threads=threads, device=work[0].place.device, jobs=workers) as pool,
+        TaskProgress("comparing", [job.name for job in work]) as progress,
+        make_backend(threads=threads, device=work[0].place.device, jobs=workers) as backend,
     ):
-        for outcome in carry_out(work, pool, on_tick=progress.tick, should_stop=wish):
-            done.append(outcome)
-            progress.finished(outcome.task.name, outcome.result, outcome.failure)
-    return done
+        return run_tasks(work, backend, progress, should_stop=wish)

@@ -1,9 +1,9 @@
-"""Progress of a run: a bar with robust accuracy, throughput and remaining time on a terminal, plain lines elsewhere."""
+"""Progress of every command: a bar with the remaining time on a terminal, plain lines elsewhere."""
 
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -13,20 +13,13 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from freeat.training.recorder import accuracies
+
 if TYPE_CHECKING:
-    from freeat.tasks.scheduler import Tick
+    from freeat.tasks import Done
 
 
-def describe(record: dict[str, Any]) -> str:
-    """A record in one line."""
-    train, test, gap = record["train"], record["test"], record["gap"]
-    return (
-        f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
-        f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
-    )
-
-
-class _WithFigures(Progress):
+class _WithLatest(Progress):
     """A bar, and beneath it what was found last, so that a narrow terminal cuts neither."""
 
     def get_renderables(self) -> Iterable[RenderableType]:
@@ -34,11 +27,12 @@ class _WithFigures(Progress):
         yield from (Text(task.fields["latest"]) for task in self.tasks if task.fields["latest"])
 
 
-class Bar:
-    """A bar on stderr where that is a terminal; None elsewhere."""
+class Reporter:
+    """The one reporter of every command: a bar on stderr where that is a terminal, lines elsewhere."""
 
     def __init__(self) -> None:
         self.bar: Progress | None = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         if sys.stderr.isatty():
@@ -48,7 +42,7 @@ class Bar:
                 TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
                 TimeRemainingColumn(),
             )
-            self.bar = _WithFigures(*columns, console=Console(stderr=True))
+            self.bar = _WithLatest(*columns, console=Console(stderr=True))
             self.bar.start()
         return self
 
@@ -58,9 +52,30 @@ class Bar:
         if self.bar is not None:
             self.bar.stop()
 
+    def show(self, title: str, completed: float, total: float, unit: str, latest: str = "") -> None:
+        """Move the bar, where there is one."""
+        if self.bar is None:
+            return
+        if self._task is None:
+            self._task = self.bar.add_task(title, total=total, unit=unit, latest=latest)
+        self.bar.update(self._task, completed=completed, latest=latest)
+
+    def clear(self) -> None:
+        """Take the bar away: another one follows."""
+        if self.bar is not None and self._task is not None:
+            self.bar.remove_task(self._task)
+        self._task = None
+
+    def line(self, text: str) -> None:
+        """Say something that stays."""
+        if self.bar is not None:
+            self.bar.console.print(text, markup=False, highlight=False)
+        else:
+            click.echo(text, err=True)
+
 
 class Speed:
-    """How fast weights are updated of late; the time of judging is left out."""
+    """How fast weights are updated of late; the time of evaluations is left out."""
 
     SPAN = 10.0
     """Seconds that are looked back on."""
@@ -81,8 +96,8 @@ class Speed:
         return (update - first) / (now - then) if now > then else None
 
 
-class RunProgress(Bar):
-    """Watches one run, whose batches have ``batch_size`` images."""
+class RunProgress(Reporter):
+    """Reports one run, whose batches have ``batch_size`` images."""
 
     EVERY = 30.0
     """Seconds between two lines where there is no terminal."""
@@ -91,7 +106,6 @@ class RunProgress(Bar):
         super().__init__()
         self.title = title
         self.batch_size = batch_size
-        self._task: TaskID | None = None
         self._began: tuple[float, int] | None = None
         self._spoke = time.monotonic()
         self._speed = Speed()
@@ -103,21 +117,19 @@ class RunProgress(Bar):
         self._began = self._began or (now, update)
         self._rate = self._speed.at(now, update) or self._rate
         if self.bar is not None:
-            if self._task is None:
-                self._task = self.bar.add_task(self.title, total=total, unit="updates", latest="")
-            self.bar.update(self._task, completed=update, latest=self._shown(loss))
+            self.show(self.title, update, total, "updates", self._shown(loss))
         elif now - self._spoke > self.EVERY:
             self._spoke = now
             left = self._left(now, update, total)
-            click.echo(f"{self.title}: update {update}/{total}{left}  {self._shown(loss)}", err=True)
+            self.line(f"{self.title}: update {update}/{total}{left}  {self._shown(loss)}")
 
     def record(self, record: dict[str, Any]) -> None:
-        self._latest = describe(record)
+        self._latest = accuracies(record)
         self._speed.pause()
         if self.bar is None:
             self._spoke = time.monotonic()
             shown = [self._latest] if self._rate is None else [self._latest, self._throughput(self._rate)]
-            click.echo(f"{self.title}: update {record['update']}  {'  '.join(shown)}", err=True)
+            self.line(f"{self.title}: update {record['update']}  {'  '.join(shown)}")
 
     def _shown(self, loss: float | None) -> str:
         parts = [
@@ -131,7 +143,7 @@ class RunProgress(Bar):
         return f"{rate * self.batch_size:,.0f} images/s"
 
     def _left(self, now: float, update: int, total: int) -> str:
-        """The time that remains if it goes on as since the beginning, judging included."""
+        """The time that remains at the speed since the beginning, evaluations included."""
         assert self._began is not None
         then, first = self._began
         if update <= first:
@@ -139,33 +151,73 @@ class RunProgress(Bar):
         return f"  {timedelta(seconds=round((now - then) / (update - first) * (total - update)))} left"
 
 
-class GridProgress(Bar):
-    """Watches a grid of runs: one bar for all, a line for each that ends."""
+class TaskProgress(Reporter):
+    """Reports tasks: one bar for all of them, a line for each that ends with the time that remains.
 
-    def __init__(self, names: list[str]) -> None:
+    ``weights`` are the shares of the work by the tasks' names; by default all are equal.
+    """
+
+    def __init__(self, title: str, names: Iterable[str], weights: Mapping[str, float] | None = None) -> None:
         super().__init__()
-        self.shares = dict.fromkeys(names, 0.0)
+        self.title = title
+        self.weights = {name: 1.0 if weights is None else weights[name] for name in names}
+        self.shares = dict.fromkeys(self.weights, 0.0)
         self.done = 0
-        self._task: TaskID | None = None
+        self._found = 0.0
+        self._began = time.monotonic()
 
-    def tick(self, tick: "Tick") -> None:
-        self.shares[tick.name] = tick.update / tick.total
+    def tick(self, name: str, done: int, total: int) -> None:
+        self.shares[name] = done / total
         self._show()
 
-    def finished(self, name: str, result: dict[str, Any] | None, failure: str | None) -> None:
+    def ended(self, done: "Done[Any]") -> None:
+        name = done.task.name
         self.shares[name] = 1.0
         self.done += 1
-        outcome = describe(result) if result else f"FAILED: {failure}"
-        line = f"[{self.done}/{len(self.shares)}] {name}: {outcome}"
-        if self.bar is not None:
-            self.bar.console.print(line, markup=False, highlight=False)
-        else:
-            click.echo(line, err=True)
+        if done.found:
+            self._found += self.weights[name]
+        outcome = f"FAILED: {done.failure}" if done.failure is not None else done.task.summary()
+        found = "found: " if done.found else ""
+        self.line(f"[{self.done}/{len(self.shares)}{self._left()}] {name}: {found}{outcome}")
         self._show()
 
+    def _left(self) -> str:
+        """The time that remains, if the rest takes as long for its weight as what was run so far."""
+        total, spent = sum(self.weights.values()), self._spent()
+        worked = spent - self._found
+        if worked <= 0 or spent >= total:
+            return ""
+        return f", {duration((time.monotonic() - self._began) / worked * (total - spent))} left"
+
+    def _spent(self) -> float:
+        return sum(self.weights[name] * share for name, share in self.shares.items())
+
     def _show(self) -> None:
+        total = sum(self.weights.values())
+        self.show(self.title, len(self.shares) * self._spent() / total, len(self.shares), "tasks")
+
+
+class SweepProgress(Reporter):
+    """Reports evaluations that follow one another: a bar over the images of each, or a line for each."""
+
+    def watch(self, title: str, images: int) -> Callable[[int], None]:
+        """Begin an evaluation; returns what counts its images."""
+        self.clear()
         if self.bar is None:
-            return
-        if self._task is None:
-            self._task = self.bar.add_task("comparing", total=len(self.shares), unit="runs", latest="")
-        self.bar.update(self._task, completed=sum(self.shares.values()))
+            self.line(title)
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            self.show(title, done, images, "images")
+
+        advance(0)
+        return advance
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: ``40 s``, ``12 min``, ``3.5 h``."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from freeat.experiments.paper.scales import Scale
     from freeat.experiments.paper.sessions import Session
     from freeat.experiments.tasks import Site
-    from freeat.tasks.scheduler import Done, Pool
+    from freeat.tasks import Backend, Done
 
 
 @click.command()
@@ -41,7 +41,11 @@ if TYPE_CHECKING:
     "--out", type=click.Path(path_type=Path), help="folder of tables and figures  [default: STORE/SCALE]"
 )
 @click.option(
-    "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True, help="where runs run"
+    "--backend",
+    type=click.Choice(["local", "ray"]),
+    default="local",
+    show_default=True,
+    help="where runs run",
 )
 @click.option("--address", default=None, help="address of the Ray cluster, e.g. auto")
 @click.option(
@@ -71,7 +75,7 @@ def reproduce(
     data: str | None,
     store: Path,
     out: Path | None,
-    engine: str,
+    backend: str,
     address: str | None,
     gpus_per_run: float | None,
     jobs: int | None,
@@ -94,7 +98,7 @@ def reproduce(
     """
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.scales import find_scale
-    from freeat.tasks.backends import make_pool
+    from freeat.tasks import make_backend
     from freeat.training.trainer import Stopped
 
     size, folder = find_scale(scale), out or store / scale
@@ -108,25 +112,25 @@ def reproduce(
         work = prepare(names, size, site, data=asked)
         _publish(work, work.document(work.begun_plan(), []), folder, as_json)
         return 0
-    pool = make_pool(
-        engine,
+    workers = make_backend(
+        backend,
         threads=size.threads,
         device=device,
         jobs=jobs,
         address=address,
         gpus_per_run=gpus_per_run,
     )
-    work = prepare(names, size, site, data=asked, workers=pool.workers, dry=dry_run)
+    work = prepare(names, size, site, data=asked, workers=workers.workers, dry=dry_run)
     if dry_run:
-        with pool:
+        with workers:
             _show(work, as_json)
         return 0
     session = work.begin()
     work.check_data()
     plan = work.plan()
     try:
-        with stop_wish() as wish, pool:
-            done = _carry_out(work, plan, pool, session, wish)
+        with stop_wish() as wish, workers:
+            done = _run(work, plan, workers, session, wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
@@ -156,23 +160,19 @@ def _show(work: "Reproduction", as_json: bool) -> None:
         plan_table(words, absent)
 
 
-def _carry_out(
-    work: "Reproduction", plan: "Plan", pool: "Pool", session: "Session", wish: StopWish
+def _run(
+    work: "Reproduction", plan: "Plan", backend: "Backend", session: "Session", wish: StopWish
 ) -> "list[Done[Piece]]":
-    from freeat.cli.plan_progress import PlanProgress
+    from freeat.cli.progress import TaskProgress
     from freeat.experiments.paper.outlook import Outlook
     from freeat.reports.plan import plan_lines
 
-    done = []
-    found = work.finished(plan)
-    outlook = Outlook(plan=plan, finished=found)
+    outlook = Outlook(plan=plan, finished=work.finished(plan))
     for line in plan_lines(outlook.words(), {one.what: one.reason for one in work.absent}):
         click.echo(line, err=True)
-    with PlanProgress(plan) as progress:
-        for outcome in work.carry_out(plan, pool, found, session, on_tick=progress.tick, should_stop=wish):
-            done.append(outcome)
-            progress.finished(outcome, found=outcome.task.key in found)
-    return done
+    weights = {item.name: item.seconds for item in plan.items}
+    with TaskProgress("reproducing", weights, weights) as progress:
+        return work.run(plan, backend, session, progress, wish)
 
 
 def _publish(

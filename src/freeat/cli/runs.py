@@ -132,7 +132,7 @@ def diff(
 
     The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
     """
-    from freeat.cli.judging_progress import CampaignProgress
+    from freeat.cli.progress import SweepProgress
     from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
     from freeat.reports.text import difference_lines
 
@@ -140,7 +140,7 @@ def diff(
     document: dict[str, Any] = {"first": one.key, "second": other.key}
     document["settings"] = differing_settings(one.folder, other.folder)
     try:
-        with CampaignProgress() as progress:
+        with SweepProgress() as progress:
             document["judged"] = judged_pair(
                 one,
                 other,

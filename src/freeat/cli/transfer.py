@@ -41,7 +41,7 @@ def transfer(
 
     Every perturbation is made once, whatever the number of targets. Models are written as for `freeat attack`.
     """
-    from freeat.cli.judging_progress import CampaignProgress
+    from freeat.cli.progress import SweepProgress
     from freeat.experiments.transfer import transfer_models
     from freeat.files.documents import to_json
     from freeat.reports.radius import draw_radii
@@ -52,7 +52,7 @@ def transfer(
     plan = make_plan([*sources, *targets], given)
     named = list(dict.fromkeys([*sources, *targets]))
     opened = dict(zip(named, open_models(named, plan.data, given), strict=True))
-    with judging_arithmetic(given), CampaignProgress() as progress:
+    with judging_arithmetic(given), SweepProgress() as progress:
         report = transfer_models(
             [opened[text] for text in sources],
             [opened[text] for text in targets],

@@ -17,9 +17,10 @@ from freeat.runs.build import Place, assemble, training_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import check_finished, execute
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
-from freeat.tasks.scheduler import Done
+from freeat.tasks import Done
 from freeat.threat import make_ball
 from freeat.training.callbacks import Watcher
+from freeat.training.recorder import accuracies
 
 FORMAT = 1
 
@@ -54,8 +55,15 @@ class Job:
     def result(self) -> dict[str, Any] | None:
         return RunFolder(self.place.folder).result
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return execute(self.spec, self.evaluation, self.place, watcher=watcher, should_stop=should_stop)
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+        execute(self.spec, self.evaluation, self.place, watcher=callback, should_stop=should_stop)
+
+    def summary(self) -> str:
+        result = self.result()
+        return accuracies(result) if result else "not finished"
 
 
 def comparison_jobs(
@@ -101,21 +109,22 @@ def _weight(algorithm: str) -> int:
 def summarize(done: Sequence[Done[Job]], algorithms: Sequence[str]) -> dict[str, Any]:
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
     rows = []
-    failures = [{"run": o.task.name, "reason": o.failure} for o in done if o.result is None]
+    failures = [{"run": o.task.name, "reason": o.failure} for o in done if o.failure is not None]
     for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(
-            (o for o in done if o.result is not None and o.task.spec.algorithm == algorithm),
-            key=lambda o: o.task.spec.seed,
+            (o.task for o in done if o.failure is None and o.task.spec.algorithm == algorithm),
+            key=lambda job: job.spec.seed,
         )
         if runs:
             rows.append(_row(algorithm, runs))
-    notes = dict.fromkeys(note for o in done if o.result for note in o.result["notes"])
+    results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
+    notes = dict.fromkeys(note for result in results for note in result["notes"])
     return {"algorithms": rows, "failures": failures, "notes": list(notes)}
 
 
-def _row(algorithm: str, runs: Sequence[Done[Job]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [o.task.spec.seed for o in runs]}
-    results = [o.result for o in runs if o.result is not None]
+def _row(algorithm: str, runs: Sequence[Job]) -> dict[str, Any]:
+    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [run.spec.seed for run in runs]}
+    results = [result for run in runs if (result := run.result()) is not None]
     for name, (part, key) in COLUMNS.items():
         mean, std = mean_std([result[part][key] for result in results])
         row[name] = {"mean": mean, "std": std}
@@ -124,7 +133,7 @@ def _row(algorithm: str, runs: Sequence[Done[Job]]) -> dict[str, Any]:
     row["updates"] = results[0]["update"]
     row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
     row["above_chance"] = all(above_chance(result) for result in results)
-    row["folders"] = [str(o.task.place.folder) for o in runs]
+    row["folders"] = [str(run.place.folder) for run in runs]
     return row
 
 

@@ -28,6 +28,7 @@ from freeat.runs.run import execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import make_ball
 from freeat.training.callbacks import Watcher
+from freeat.training.recorder import accuracies
 from freeat.training.trainer import Stopped
 
 FORMAT = 1
@@ -90,9 +91,16 @@ class Training:
                 _ = self.folder.data_digest, list(self.folder.history())
             return result
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
         place = self.site.place(self.key)
-        return execute(self.spec, self.evaluation, place, watcher=watcher, should_stop=should_stop)
+        execute(self.spec, self.evaluation, place, watcher=callback, should_stop=should_stop)
+
+    def summary(self) -> str:
+        result = self.result()
+        return accuracies(result) if result else "not finished"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +137,14 @@ class Attacking:
     def result(self) -> dict[str, Any] | None:
         return _stored(self)
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return _measure(self, self._attack, watcher, should_stop)
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+        _measure(self, self._attack, callback, should_stop)
+
+    def summary(self) -> str:
+        return _counted(self)
 
     def _attack(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
         return attack_models(models, plan, watch=watch)
@@ -177,8 +191,14 @@ class Transferring:
     def result(self) -> dict[str, Any] | None:
         return _stored(self)
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return _measure(self, self._transfer, watcher, should_stop)
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+        _measure(self, self._transfer, callback, should_stop)
+
+    def summary(self) -> str:
+        return _counted(self)
 
     def _transfer(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
         source, *targets = models
@@ -192,16 +212,16 @@ Measurement = Attacking | Transferring
 def _measure(
     task: Measurement,
     measure: Callable[[Sequence[Opened], Plan, Any], dict[str, Any]],
-    watcher: Watcher,
+    callback: Watcher,
     should_stop: Callable[[], bool],
-) -> dict[str, Any]:
-    """Open the models, measure, publish; finished cells are found again after an interruption."""
+) -> None:
+    """Open the models, measure, publish; finished results are found again after an interruption."""
     site, spec = task.target.site, task.target.spec
     folder = _home(task)
     folder.mkdir(parents=True, exist_ok=True)
     with leased(folder) as lease, arithmetic(threads=task.threads, deterministic=spec.deterministic):
-        if (found := task.result()) is not None:
-            return found
+        if task.finished():
+            return
         device = resolve_device(site.device)
         data = load(spec.data, data_dir=site.data_dir, seed=spec.seed, image_size=spec.image_size)
         opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in task.runs]
@@ -215,9 +235,9 @@ def _measure(
             nonlocal done
             if should_stop():
                 raise Stopped(
-                    "stopped between two measurements as asked; run the same command again to go on"
+                    "stopped between two measurements as asked; run the same command again to resume"
                 )
-            watcher.step(min(done, total), total, None)
+            callback.step(min(done, total), total, None)
             done += 1
             return lambda count: None
 
@@ -226,7 +246,6 @@ def _measure(
         weights = {model.name: model.digest for model in opened}
         document = {"name": task.name, "weights": weights, **outcome, **provenance(device)}
         write_json(folder / "result.json", document, format=FORMAT)
-    return task.result() or {}
 
 
 def _stored(task: Measurement) -> dict[str, Any] | None:
@@ -238,6 +257,11 @@ def _stored(task: Measurement) -> dict[str, Any] | None:
         document = read_json(path, format=FORMAT)
         check_has(document, ("cells",), path)
     return document if _still_holds(document, task.runs) else None
+
+
+def _counted(task: Measurement) -> str:
+    result = task.result()
+    return f"{len(result['cells'])} results" if result else "not finished"
 
 
 def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:

@@ -1,1 +1,58 @@
-"""A piece of work with an identity, the scheduler, and the backends that carry tasks out."""
+"""Work with an identity, run once by any number of processes that share a store."""
+
+from freeat.errors import InputError, unknown_name
+from freeat.tasks.scheduler import Backend, Done, Outcome, Progress, Silent, Task, run_tasks
+
+BACKENDS = ("local", "ray")
+
+__all__ = [
+    "BACKENDS",
+    "Backend",
+    "Done",
+    "Outcome",
+    "Progress",
+    "Silent",
+    "Task",
+    "make_backend",
+    "run_tasks",
+]
+
+
+def make_backend(
+    name: str = "local",
+    *,
+    threads: int = 1,
+    device: str = "auto",
+    jobs: int | None = None,
+    address: str | None = None,
+    gpus_per_run: float | None = None,
+) -> Backend:
+    """Where tasks run: processes of this machine (``local``), or a cluster (``ray``).
+
+    Args:
+        threads: What a task uses of the cores.
+        device: What the tasks compute on.
+        jobs: How many processes; for ``local`` only.
+        address: Of the cluster; for ``ray`` only.
+        gpus_per_run: By default one where there are GPUs and ``device`` lets the tasks use them.
+    """
+    if gpus_per_run is not None and not 0 <= gpus_per_run <= 1:
+        raise InputError(
+            f"--gpus-per-run {gpus_per_run:g}: a run uses one GPU or a part of it; "
+            "for one run on several, use torchrun with `freeat train`"
+        )
+    match name:
+        case "local":
+            from freeat.tasks.local import LocalBackend, visible_gpus
+
+            if address is not None:
+                raise InputError(f"--address {address} is for --backend ray")
+            gpus = visible_gpus(device) if gpus_per_run != 0 else ()
+            return LocalBackend(workers=jobs, threads=threads, gpus=gpus, gpus_per_run=gpus_per_run or 1.0)
+        case "ray":
+            from freeat.tasks.ray import RayBackend
+
+            if jobs is not None:
+                raise InputError(f"--jobs {jobs} is for --backend local: Ray fills the cluster")
+            return RayBackend(address=address, threads=threads, device=device, gpus_per_run=gpus_per_run)
+    raise unknown_name("backend", name, BACKENDS)

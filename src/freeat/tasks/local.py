@@ -1,4 +1,4 @@
-"""Worker processes of this machine that never fight for its cores."""
+"""Worker processes of this machine, never more than its cores have room for."""
 
 import logging
 import os
@@ -16,8 +16,7 @@ from typing import Any
 import torch
 
 from freeat.compute.machine import usable_cores
-from freeat.tasks.scheduler import Outcome, Tick, attempt
-from freeat.tasks.task import Task
+from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
 
 log = logging.getLogger(__name__)
 
@@ -30,13 +29,13 @@ def visible_gpus(device: str) -> tuple[str, ...]:
     return tuple(named.split(",") if named else map(str, range(torch.cuda.device_count())))
 
 
-def fitting(threads: int) -> int:
-    """The runs of so many threads that the cores of this machine have room for."""
+def room_for(threads: int) -> int:
+    """How many runs of this number of threads the cores of this machine have room for."""
     return max(1, usable_cores() // threads)
 
 
-class LocalPool:
-    """So many worker processes that workers × threads do not exceed the cores, each with one of the GPUs.
+class LocalBackend:
+    """Worker processes, as many as workers × threads do not exceed the cores, each with one of the GPUs.
 
     Where there are GPUs, each run has one for itself unless more ``workers`` or a part of a GPU are asked for.
     When the context ends, or this process is killed, the tasks that run save where they are and stop.
@@ -50,7 +49,7 @@ class LocalPool:
         gpus: tuple[str, ...] = (),
         gpus_per_run: float = 1.0,
     ) -> None:
-        most = fitting(threads)
+        most = room_for(threads)
         if workers is not None and workers > most:
             log.warning("%d runs of %d threads each exceed the cores: %d at a time", workers, threads, most)
         wanted = workers or (max(1, int(len(gpus) / gpus_per_run)) if gpus else most)
@@ -73,7 +72,7 @@ class LocalPool:
         for slot in self._slots:
             yield from slot.ticks()
 
-    def __enter__(self) -> "LocalPool":
+    def __enter__(self) -> "LocalBackend":
         return self
 
     def __exit__(
@@ -94,7 +93,7 @@ class _Slot:
     def __init__(self, gpu: str | None) -> None:
         self._gpu = gpu
         self._executor: ProcessPoolExecutor | None = None
-        self._line: Connection  # ticks from the worker, the wish to stop to it
+        self._line: Connection  # ticks from the worker, the request to stop to it
         self._latest: Future[Outcome] | None = None
 
     @property
@@ -143,8 +142,8 @@ class _Worker:
         self._line = line
         self._orphaned = threading.Event()
         self._busy = threading.Lock()
-        for wish in (signal.SIGINT, signal.SIGTERM):  # the main process hears it too, and says what to do
-            signal.signal(wish, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):  # the main process hears it too, and says what to do
+            signal.signal(number, signal.SIG_IGN)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
     def work(self, task: Task) -> Outcome:
@@ -172,7 +171,7 @@ class _Ticker:
     def step(self, update: int, total: int, loss: float | None) -> None:
         if update - self._told >= total / 100 or update >= total:
             with suppress(OSError):  # the main process is gone, which is noticed elsewhere
-                self._line.send(Tick(name=self._name, update=update, total=total))
+                self._line.send(Tick(name=self._name, done=update, total=total))
             self._told = update
 
     def record(self, record: dict[str, Any]) -> None: ...

@@ -10,14 +10,13 @@ from types import TracebackType
 from typing import Any
 
 from freeat.errors import InputError
-from freeat.tasks.scheduler import Outcome, Tick, attempt
-from freeat.tasks.task import Task
+from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
 from freeat.training.callbacks import Nobody
 
 log = logging.getLogger(__name__)
 
 RETRIES = 20
-"""How often a task may lose its worker; each time it goes on from its checkpoint."""
+"""How often a task may lose its worker; each time it resumes from its checkpoint."""
 
 AT_ONCE = 10_000
 """Ray lets tasks wait for room itself, and grows the cluster by those that wait."""
@@ -26,7 +25,7 @@ SAVED_WITHIN = 60.0
 """Seconds that running tasks have to save where they are when they are told to stop."""
 
 
-class RayPool:
+class RayBackend:
     """The cluster at ``address``: ``auto`` the one this machine is part of, None that of $RAY_ADDRESS or a new one.
 
     Every node needs this library, and the store and the data under the same paths. ``gpus_per_run`` is by default one
@@ -44,7 +43,7 @@ class RayPool:
         try:
             import ray
         except ImportError:
-            raise InputError("--engine ray needs Ray: pip install 'freeat[ray]'") from None
+            raise InputError("--backend ray needs Ray: pip install 'freeat[ray]'") from None
         self._ray: Any = ray
         self._joined = not ray.is_initialized()
         if self._joined:
@@ -80,7 +79,7 @@ class RayPool:
         """Silent: what a task is at is seen in Ray's own dashboard, and in its folder."""
         return iter(())
 
-    def __enter__(self) -> "RayPool":
+    def __enter__(self) -> "RayBackend":
         return self
 
     def __exit__(
@@ -119,9 +118,9 @@ def _knock(address: str | None) -> None:
 
 def _work(task: Task) -> Outcome:
     """In a process of the cluster. Ray cancels a task as Ctrl-C would: it saves where it is and stops."""
-    wish = threading.Event()
-    before = signal.signal(signal.SIGINT, lambda number, frame: wish.set())
+    stop = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     try:
-        return attempt(task, Nobody(), wish.is_set)
+        return attempt(task, Nobody(), stop.is_set)
     finally:
         signal.signal(signal.SIGINT, before)

@@ -35,3 +35,12 @@ class Recorder(Protocol):
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
         """Store the weights under a name."""
+
+
+def accuracies(record: Record) -> str:
+    """An evaluation in one line."""
+    train, test, gap = record["train"], record["test"], record["gap"]
+    return (
+        f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
+        f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
+    )

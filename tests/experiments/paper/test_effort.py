@@ -25,7 +25,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.mark.parametrize("algorithm", ["erm", "vanilla-7", "fast", "free-2", "trades-10", "free-trades-4"])
 def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
     run = run_of(SMOKE, site, "cifar10", "l2", algorithm)
-    result = run.carry_out(Nobody(), lambda: False)
+    run.run(Nobody(), lambda: False)
+    result = run.result()
+    assert result is not None
     expected = training_work(run, ground_of(run.spec.data, site.data_dir))
     assert expected.attack + expected.weights + expected.both == result["gradient_passes"]
     assert expected.forward == result["forward_passes"]
@@ -33,7 +35,7 @@ def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
 
 def test_judging_is_counted_as_it_is_done(site: Site) -> None:
     run = run_of(SMOKE, site, "cifar10", "linf", "fast")
-    run.carry_out(Nobody(), lambda: False)
+    run.run(Nobody(), lambda: False)
     expected = judging_work(run, ground_of(run.spec.data, site.data_dir))
     passes = [
         record[split]["passes"]

@@ -193,8 +193,8 @@ def test_three_processes_share_a_store_and_one_is_killed(whole: Whole, place: Pa
 
 
 def test_ray_makes_the_same_table(whole: Whole, place: Path) -> None:
-    pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
-    process = start(place, ["table-6"], "--engine", "ray", "--address", "local")
+    pytest.importorskip("ray", reason="the backend `ray` is an extra: pip install 'freeat[ray]'")
+    process = start(place, ["table-6"], "--backend", "ray", "--address", "local")
     whole.check_same(finish(process, place / "out"), ["table-6"])
 
 

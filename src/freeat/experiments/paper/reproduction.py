@@ -27,8 +27,8 @@ from freeat.experiments.paper.scales import Scale
 from freeat.experiments.paper.sessions import Session, taken
 from freeat.experiments.tasks import Site, Training
 from freeat.runs.reading import damage, found_result
-from freeat.tasks.local import fitting
-from freeat.tasks.scheduler import Done, Pool, Tick, carry_out
+from freeat.tasks import Backend, Done, Progress, run_tasks
+from freeat.tasks.local import room_for
 
 MINIATURE_IMAGES = 32
 """In each split of the miniature data sets: more than any run at that scale asks for."""
@@ -99,7 +99,7 @@ class Reproduction:
     @contextmanager
     def _estimator(self) -> Iterator[Estimator]:
         # a cluster has more workers than this machine can time
-        at_once = min(self.workers, fitting(self.scale.threads))
+        at_once = min(self.workers, room_for(self.scale.threads))
         with Stopwatch(workers=at_once, device=self.site.device) as stopwatch:
             yield Estimator(site=self.site, stopwatch=stopwatch)
 
@@ -120,21 +120,28 @@ class Reproduction:
         """Seconds that all sessions at these tasks have taken so far."""
         return taken(plans_sharing(self.plan_path))
 
-    def carry_out(
+    def run(
         self,
         plan: Plan,
-        pool: Pool,
-        found: frozenset[str],
+        backend: Backend,
         session: Session,
-        *,
-        on_tick: Callable[[Tick], None] = lambda tick: None,
+        progress: Progress,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> "Iterator[Done[Piece]]":
-        """Carry the tasks out that are not ``found`` finished; yields each as it ends."""
-        for done in carry_out(self.tasks(plan), pool, on_tick=on_tick, should_stop=should_stop):
-            if done.task.key not in found:
-                session.carried_out()
-            yield done
+    ) -> "list[Done[Piece]]":
+        """Run the tasks that are not finished; returns all as they ended."""
+
+        class Counted:
+            """Writes down after each task that it was run in this session."""
+
+            def tick(self, name: str, done: int, total: int) -> None:
+                progress.tick(name, done, total)
+
+            def ended(self, done: Done[Any]) -> None:
+                if not done.found:
+                    session.carried_out()
+                progress.ended(done)
+
+        return run_tasks(self.tasks(plan), backend, Counted(), should_stop=should_stop)
 
     def document(self, plan: Plan, done: Sequence["Done[Piece]"]) -> dict[str, Any]:
         """All that came out, with the published numbers and where everything comes from.
@@ -142,7 +149,7 @@ class Reproduction:
         What is planned and has neither a result nor a failure is left out so far.
         """
         gathered = gather(self.experiments, estimated={item.key: item.seconds for item in plan.items})
-        failed = {one.task.key: one.failure for one in done if one.result is None}
+        failed = {one.task.key: one.failure for one in done if one.failure is not None}
         damaged = {task.key: why for task in self.tasks(plan) if (why := damage(task)) is not None}
         reasons = damaged | failed
         ended = self.finished(plan) | {one.task.key for one in done} | set(damaged)

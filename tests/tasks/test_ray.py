@@ -11,12 +11,11 @@ import pytest
 
 import shared_grid
 from freeat.errors import InputError
-from freeat.tasks.backends import make_pool
-from freeat.tasks.scheduler import carry_out
+from freeat.tasks import make_backend, run_tasks
 from freeat.training.callbacks import Watcher
 from freeat.training.trainer import Stopped
 
-ray = pytest.importorskip("ray", reason="the engine `ray` is an extra: pip install 'freeat[ray]'")
+ray = pytest.importorskip("ray", reason="the backend `ray` is an extra: pip install 'freeat[ray]'")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.filterwarnings("default")]
 
@@ -61,8 +60,8 @@ def test_a_node_killed_in_mid_run_changes_no_bit(tmp_path: Path, cluster: Any) -
 
     striker = threading.Thread(target=strike)
     striker.start()
-    with make_pool("ray", address=cluster.address) as pool:
-        done = {o.task.name: o for o in carry_out(shared_grid.grid(tmp_path), pool)}
+    with make_backend("ray", address=cluster.address) as backend:
+        done = {o.task.name: o for o in run_tasks(shared_grid.grid(tmp_path), backend)}
     striker.join()
     assert len(struck) == 2
     assert {name: o.failure for name, o in done.items() if o.failure} == {}
@@ -74,31 +73,37 @@ def test_a_wish_to_stop_saves_what_runs(tmp_path: Path, cluster: Any) -> None:
     tasks = [task for task in shared_grid.grid(tmp_path) if not task.needs]
     with (
         pytest.raises(Stopped, match="run the same command again"),
-        make_pool("ray", address=cluster.address) as pool,
+        make_backend("ray", address=cluster.address) as backend,
     ):
-        list(carry_out(tasks, pool, should_stop=lambda: bool(in_mid_run(tmp_path))))
+        run_tasks(tasks, backend, should_stop=lambda: bool(in_mid_run(tmp_path)))
     assert not list(tmp_path.glob("runs/*/lease.json"))
     stopped = [path for path in tmp_path.glob("runs/*/checkpoints") if list(path.glob("*.json"))]
     assert stopped
 
 
 @pytest.mark.parametrize(("device", "seen"), [("auto", True), ("cpu", False)])
-def test_a_run_sees_a_gpu_unless_it_needs_none(device: str, seen: bool) -> None:
+def test_a_run_sees_a_gpu_unless_it_needs_none(tmp_path: Path, device: str, seen: bool) -> None:
+    answer = tmp_path / "gpus"
+
     class Looking:
         """A task that says which GPUs it may use."""
 
         name, key, needs, threads = "look", "look", (), 1
 
-        def result(self) -> dict[str, Any] | None:
-            return None
+        def finished(self) -> bool:
+            return False
 
-        def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-            return {"seen": bool(os.environ.get("CUDA_VISIBLE_DEVICES"))}
+        def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+            answer.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+
+        def summary(self) -> str:
+            return answer.read_text()
 
     ray.init(address="local", num_cpus=1, num_gpus=1, include_dashboard=False)
     try:
-        with make_pool("ray", device=device) as pool:
-            assert pool.submit(Looking()).result(timeout=300).result == {"seen": seen}
+        with make_backend("ray", device=device) as backend:
+            assert backend.submit(Looking()).result(timeout=300).failure is None
+        assert bool(answer.read_text()) == seen
     finally:
         ray.shutdown()
 
@@ -106,4 +111,4 @@ def test_a_run_sees_a_gpu_unless_it_needs_none(device: str, seen: bool) -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:door"])
 def test_a_cluster_that_is_not_there_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=f"no Ray cluster at {address}"):
-        make_pool("ray", address=address)
+        make_backend("ray", address=address)

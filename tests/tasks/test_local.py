@@ -18,11 +18,10 @@ from freeat.experiments.comparison import Job, comparison_jobs
 from freeat.runs.build import Place
 from freeat.runs.folder import RunFolder
 from freeat.runs.spec import split_words
-from freeat.tasks import local
-from freeat.tasks.backends import make_pool
-from freeat.tasks.local import LocalPool, visible_gpus
-from freeat.tasks.scheduler import Tick, carry_out
+from freeat.tasks import local, make_backend, run_tasks
+from freeat.tasks.local import LocalBackend, visible_gpus
 from freeat.training.callbacks import Watcher
+from seen import Seen
 from small_runs import WORDS, arguments, outcome
 from small_runs import carry_out as run_here
 
@@ -40,19 +39,17 @@ def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path
     broken = replace(broken, place=replace(broken.place, folder=tmp_path / "broken"))
     diverging = replace(jobs[0], name="diverging", spec=jobs[0].spec.replaced(lr=1e38))
     diverging = replace(diverging, place=replace(diverging.place, folder=tmp_path / "diverging"))
-    ticks: list[Tick] = []
-    with make_pool("local", jobs=1) as pool:
-        done = {o.task.name: o for o in carry_out([broken, diverging, *jobs], pool, on_tick=ticks.append)}
-    assert done["broken"].result is None
+    seen = Seen()
+    with make_backend(jobs=1) as backend:
+        done = {o.task.name: o for o in run_tasks([broken, diverging, *jobs], backend, seen)}
     assert "unknown model" in str(done["broken"].failure)
     assert "Diverged: the training loss" in str(done["diverging"].failure)
     for algorithm in ("fast", "erm"):
         run_here(tmp_path / algorithm, algorithm=algorithm)
         there = done[f"{algorithm}/seed-0"]
-        assert there.result == RunFolder(there.task.place.folder).result
+        assert there.failure is None
         assert outcome(there.task.place.folder) == outcome(tmp_path / algorithm)
-        last = [tick for tick in ticks if tick.name == there.task.name][-1]
-        assert last.update == last.total == 14
+        assert [tick for tick in seen.ticks if tick[0] == there.task.name][-1][1:] == (14, 14)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,26 +65,28 @@ class Suicide:
     def key(self) -> str:
         return self.name
 
-    def result(self) -> dict[str, Any] | None:
-        return None
+    def finished(self) -> bool:
+        return False
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
         if not self.trace.exists():
             self.trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        watcher.step(1, 1, None)
-        return {"survived": True}
+        callback.step(1, 1, None)
+
+    def summary(self) -> str:
+        return "survived"
 
 
 @posix
 def test_a_killed_worker_takes_no_other_task_with_it(tmp_path: Path) -> None:
     tasks = [Suicide(name=str(k), trace=tmp_path / "trace") for k in range(3)]
-    ticks: list[Tick] = []
-    with make_pool("local", jobs=1) as pool:
-        first, *others = carry_out(tasks, pool, on_tick=ticks.append)
+    seen = Seen()
+    with make_backend(jobs=1) as backend:
+        first, *others = run_tasks(tasks, backend, seen)
     assert "killed, perhaps for want of memory" in str(first.failure)
-    assert [o.result for o in others] == [{"survived": True}] * 2
-    assert [tick.name for tick in ticks if tick.update == 1] == ["1", "2"]
+    assert [o.failure for o in others] == [None, None]
+    assert [name for name, done, _ in seen.ticks if done == 1] == ["1", "2"]
 
 
 @pytest.mark.parametrize(
@@ -98,8 +97,8 @@ def test_workers_never_oversubscribe_the_cores(
     monkeypatch: pytest.MonkeyPatch, cores: int, threads: int, asked: int | None, slots: int
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: cores)
-    with LocalPool(workers=asked, threads=threads) as pool:
-        assert pool.slots == pool.workers == slots
+    with LocalBackend(workers=asked, threads=threads) as backend:
+        assert backend.slots == backend.workers == slots
 
 
 @pytest.mark.parametrize(
@@ -129,8 +128,8 @@ def test_each_run_has_a_gpu_unless_told_otherwise(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, per_run: float, slots: int
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
-    with LocalPool(workers=asked, gpus=("0", "1", "2", "3"), gpus_per_run=per_run) as pool:
-        assert pool.slots == slots
+    with LocalBackend(workers=asked, gpus=("0", "1", "2", "3"), gpus_per_run=per_run) as backend:
+        assert backend.slots == slots
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +137,7 @@ class Asking:
     """A task that says which GPU it sees."""
 
     name: str
+    answer: Path
     needs: tuple[str, ...] = ()
     threads: int = 1
 
@@ -145,16 +145,20 @@ class Asking:
     def key(self) -> str:
         return self.name
 
-    def result(self) -> dict[str, Any] | None:
-        return None
+    def finished(self) -> bool:
+        return False
 
-    def carry_out(self, watcher: Watcher, should_stop: Callable[[], bool]) -> dict[str, Any]:
-        return {"gpu": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+        self.answer.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
+
+    def summary(self) -> str:
+        return self.answer.read_text()
 
 
-def test_a_worker_sees_its_gpu_only() -> None:
-    with LocalPool(workers=1, gpus=("7", "9")) as pool:
-        assert [o.result for o in carry_out([Asking(name="a")], pool)] == [{"gpu": "7"}]
+def test_a_worker_sees_its_gpu_only(tmp_path: Path) -> None:
+    with LocalBackend(workers=1, gpus=("7", "9")) as backend:
+        (done,) = run_tasks([Asking(name="a", answer=tmp_path / "gpu")], backend)
+    assert done.task.summary() == "7"
 
 
 def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:

@@ -1,0 +1,19 @@
+"""Progress that is kept, to be looked at."""
+
+from typing import Any
+
+from freeat.tasks import Done
+
+
+class Seen:
+    """Keeps all that it is told of tasks."""
+
+    def __init__(self) -> None:
+        self.ticks: list[tuple[str, int, int]] = []
+        self.done: list[Done[Any]] = []
+
+    def tick(self, name: str, done: int, total: int) -> None:
+        self.ticks.append((name, done, total))
+
+    def ended(self, done: Done[Any]) -> None:
+        self.done.append(done)
