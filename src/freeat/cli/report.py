@@ -29,7 +29,7 @@ def report(folders: tuple[Path, ...], out: Path, title: str | None, as_json: boo
     freeat report runs/free --out free.html
     freeat report demo --title "Six algorithms on digits"
     """
-    from freeat.reports.html.writing import write_report
+    from freeat.reports.html.page import write_report
 
     written = write_report(out, folders, title=title)
     for reason in written.left_out:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from freeat.reports.html.sections.explorer import RANGES
-from freeat.reports.html.writing import write_report
+from freeat.reports.html.page import write_report
+from freeat.reports.html.stability import RANGES
 from freeat.theory import Problem, bound
 from report_store import HOSTILE
 

@@ -9,10 +9,10 @@ import pytest
 
 from freeat.cli.main import run as freeat
 from freeat.errors import InputError
-from freeat.reports.html.document import make_document
+from freeat.reports.html.answer import checks_section
 from freeat.reports.html.gather import gather
-from freeat.reports.html.sections.checks import checks_section
-from freeat.reports.html.sections.robustness import attacked
+from freeat.reports.html.page import make_document
+from freeat.reports.html.robustness import attacked
 from report_store import reproduction
 from small_runs import carry_out
 
@@ -155,8 +155,7 @@ def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     narrow = cell | {"fooled": list(range(40)), "robust_accuracy": 0.0}
 
     def failed(*cells: dict[str, Any]) -> int:
-        section = checks_section([], cells, [])
-        found = [] if section is None else section.blocks
+        found = checks_section([], cells, []).blocks
         return sum(verdict.passed is False for block in found for verdict in block.verdicts)
 
     elsewhere = wide | {"identity": wide["identity"] | {"images": "0" * 64}}

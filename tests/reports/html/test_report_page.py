@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from freeat.cli.main import run as freeat
 from freeat.errors import InputError
 from freeat.reports.html import page as page_module
-from freeat.reports.html.page import ASSETS, SCRIPTS, asset, embedded
-from freeat.reports.html.writing import write_report
+from freeat.reports.html.page import ASSETS, SCRIPTS, asset, embedded, write_report
 from report_store import HOSTILE, HOSTILE_FILE
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import freeat
+from freeat.reports.html.answer import _about, _row, _written_ball
 from freeat.reports.html.blocks import (
     Cell,
     Claim,
@@ -24,15 +25,12 @@ from freeat.reports.html.blocks import (
     Table,
     Verdicts,
 )
-from freeat.reports.html.document import make_document
+from freeat.reports.html.curves import COLUMNS, _merged
 from freeat.reports.html.gather import Examples, Gathered, gather
-from freeat.reports.html.sections.answer import _about, _row
-from freeat.reports.html.sections.checks import ball_text
-from freeat.reports.html.sections.examples import data_uri, examples_section
-from freeat.reports.html.sections.gradients import COLUMNS, _merged
-from freeat.reports.html.sections.paper_figures import _curves
-from freeat.reports.html.sections.robustness import _lines, attacked
-from freeat.reports.html.tasks import tasks_of
+from freeat.reports.html.groups import tasks_of
+from freeat.reports.html.page import make_document
+from freeat.reports.html.reproduction import _curves
+from freeat.reports.html.robustness import _lines, attacked, data_uri, examples_section
 from freeat.theory import Problem, bound
 from report_store import reproduction
 from small_runs import carry_out
@@ -176,14 +174,14 @@ def test_examples_are_pictures_within_the_budget(
 ) -> None:
     files = gather([store]).examples
     found, left_out = examples_section(files)
-    assert found is not None
+    assert found.blocks
     assert left_out == []
     for block in found.blocks:
         assert isinstance(block, Pictures)
         assert all(p.source.startswith("data:image/png;base64,") for _, row in block.rows for p in row)
-    monkeypatch.setattr("freeat.reports.html.sections.examples.BUDGET", 10)
+    monkeypatch.setattr("freeat.reports.html.robustness.BUDGET", 10)
     none, left_out = examples_section(files)
-    assert none is None
+    assert none.blocks == []
     assert len(left_out) == len(files)
     assert "no room" in left_out[0]
     (tmp_path / "bad.npz").write_text("no archive")
@@ -210,7 +208,6 @@ def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
     ]
     files.append(Examples(path=stored_examples(tmp_path / "strange.npz", 1, wrong_when_clean=3)))
     found, _ = examples_section(files)
-    assert found is not None
     blocks = [block for block in found.blocks if isinstance(block, Pictures)]
     assert [(block.caption, block.folded) for block in blocks] == [
         ("mine: pgd-10, L∞ ε = 4/255, test images", False),
@@ -224,9 +221,9 @@ def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
 
 
 def test_a_ball_is_named_as_readers_know_it() -> None:
-    assert ball_text(repr(freeat.L2(0.2))) == "L2 ε = 0.2"
-    assert ball_text(repr(freeat.Linf(8 / 255))) == "L∞ ε = 8/255"
-    assert ball_text("another") == "another"
+    assert _written_ball(repr(freeat.L2(0.2))) == "L2 ε = 0.2"
+    assert _written_ball(repr(freeat.Linf(8 / 255))) == "L∞ ε = 8/255"
+    assert _written_ball("another") == "another"
 
 
 def test_pictures_are_what_they_show() -> None:

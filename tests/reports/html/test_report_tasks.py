@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from freeat.evaluation.statistics import wilson
 from freeat.reports.html.gather import gather
-from freeat.reports.html.tasks import over_seeds, tasks_of
-from freeat.reports.html.thinning import thinned
+from freeat.reports.html.groups import tasks_of
+from freeat.reports.html.numbers import over_seeds, thinned
 
 
 def test_groups_differ_in_what_their_label_says(store: Path) -> None:

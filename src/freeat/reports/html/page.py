@@ -1,13 +1,16 @@
-"""The page: a document put into the template, with everything it needs inside and nothing it could fetch."""
+"""From folders to the file: gathered, put in order as a document, rendered and written whole.
+
+The page holds everything it needs and fetches nothing.
+"""
 
 import base64
 import hashlib
-import json
-import math
 import re
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -15,7 +18,22 @@ from markupsafe import Markup, escape
 
 import freeat
 from freeat.errors import InputError
-from freeat.reports.html.blocks import Density, Document, Explorer, Lines
+from freeat.files.documents import to_json, write_text
+from freeat.reports.html.answer import answer_tables, answers, checks_section, remarks
+from freeat.reports.html.blocks import Density, Document, Explorer, Lines, Section
+from freeat.reports.html.curves import curves_section, gradients_section, sizes_section
+from freeat.reports.html.gather import Gathered, gather
+from freeat.reports.html.groups import Task, tasks_of
+from freeat.reports.html.provenance import provenance_section
+from freeat.reports.html.reproduction import claims_section, figures_section, published_section
+from freeat.reports.html.robustness import (
+    attacked,
+    examples_section,
+    judged_again,
+    robustness_section,
+    transfer_section,
+)
+from freeat.reports.html.stability import explorer_section, stability_section
 from freeat.reports.plots import OKABE_ITO
 
 LIMIT = 5_000_000
@@ -23,6 +41,79 @@ LIMIT = 5_000_000
 SCRIPTS = ("vendor/echarts.min.js", "bounds.js", "looks.js", "charts.js", "explorer.js", "page.js")
 SUBSCRIPT = re.compile(r"(?<!\w)([α-ω∇])_(\w+)")
 ASSETS = resources.files("freeat.reports.html") / "assets"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """The page that was written: its size in bytes, its sections, and what could not be shown."""
+
+    size: int
+    sections: list[str]
+    left_out: Sequence[str]
+
+
+def write_report(path: Path, folders: Sequence[Path], *, title: str | None = None) -> Written:
+    """One self-contained HTML page of all that lies in the folders."""
+    if path.suffix.lower() not in (".html", ".htm"):
+        raise InputError(f"--out {path}: the report is a page; give it a name that ends in .html")
+    document = make_document(gather(folders), folders, title)
+    page = render(document)
+    write_text(path, page)
+    return Written(
+        size=len(page.encode()),
+        sections=[section.key for section in document.sections],
+        left_out=document.left_out,
+    )
+
+
+def make_document(found: Gathered, folders: Sequence[Path], title: str | None = None) -> Document:
+    """The report of all that was found."""
+    order = [row["algorithm"] for _, comparison in found.comparisons for row in comparison["algorithms"]]
+    tasks = tasks_of(found.runs, order)
+    sections, left_out = _sections(found, tasks)
+    return Document(
+        title=title or ", ".join(folder.resolve().name for folder in folders),
+        setting=_setting(found, tasks),
+        answers=answers(tasks, found),
+        tables=answer_tables(tasks, found),
+        remarks=remarks(tasks, found),
+        sections=sections,
+        left_out=[*found.left_out, *left_out],
+    )
+
+
+def _sections(found: Gathered, tasks: Sequence[Task]) -> tuple[list[Section], list[str]]:
+    cells = attacked(found)
+    examples, left_out = examples_section(found.examples)
+    sections = [
+        claims_section(found.reproductions),
+        published_section(found.reproductions),
+        figures_section(found.reproductions),
+        curves_section(tasks),
+        robustness_section(cells),
+        transfer_section(cells),
+        judged_again(found.runs),
+        examples,
+        checks_section(tasks, cells, found.probes),
+        sizes_section(tasks, found.studies),
+        stability_section(found.studies),
+        gradients_section(tasks, found.studies),
+        explorer_section(found.studies),
+        provenance_section(found),
+    ]
+    return [section for section in sections if section.blocks], left_out
+
+
+def _setting(found: Gathered, tasks: Sequence[Task]) -> str:
+    """What the page is about, in a line."""
+    counted = (
+        (len(found.runs), "run", "runs"),
+        (len(found.measurements), "attack measured", "attacks measured"),
+        (len(found.studies), "stability study", "stability studies"),
+        (len(found.reproductions), "reproduction", "reproductions"),
+    )
+    parts = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
+    return " · ".join([*(task.title for task in tasks[:3]), *parts])
 
 
 def asset(name: str) -> str:
@@ -92,18 +183,9 @@ def _without_numbers(block: Lines | Density | Explorer) -> dict[str, Any]:
     return {name: value for name, value in asdict(block).items() if name != "numbers"}
 
 
-def _finite(data: Any) -> Any:
-    """The same with None for numbers that JSON does not know."""
-    if isinstance(data, float):
-        return data if math.isfinite(data) else None
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    return [_finite(value) for value in data] if isinstance(data, list | tuple) else data
-
-
 def embedded(data: Any) -> str:
     """JSON that may stand inside a script element: no text in it can end that element."""
-    text = json.dumps(_finite(data), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = to_json(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

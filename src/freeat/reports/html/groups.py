@@ -1,42 +1,20 @@
 """Runs put in order: those that solve one task side by side, those that differ in the seed only as one."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy.special import stdtrit
-
-from freeat.evaluation.statistics import Interval, mean_std, wilson
+from freeat.evaluation.statistics import mean_std, wilson
 from freeat.reports.html.gather import Json, Run
+from freeat.reports.html.numbers import Estimate, ball_text, over_seeds
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
 
-NORMS = {"l2": "L2", "linf": "L∞"}
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
 WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
 """Settings by which the groups of a task are not told apart: named elsewhere, or how the same was computed."""
 LENGTHS = ("eps", "alpha")
 """Settings that are lengths in pixel space."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean over seeds, its standard deviation, and a 95 % interval."""
-
-    mean: float
-    std: float | None
-    low: float
-    high: float
-
-
-def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> Estimate:
-    """Over several seeds Student's interval of the mean; a single run keeps its ``own``, that over its images."""
-    mean, std = mean_std(list(values))
-    if std is None:
-        return Estimate(mean=mean, std=None, low=own[0], high=own[1])
-    half = float(stdtrit(len(values) - 1, 0.975)) * std / math.sqrt(len(values))
-    return Estimate(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +60,7 @@ class Task:
 
     @property
     def title(self) -> str:
-        return f"{self.data}, {self.model}, {NORMS.get(self.norm, self.norm)} ε = {radius_text(self.eps)}"
+        return f"{self.data}, {self.model}, {ball_text(self.norm, self.eps)}"
 
     @property
     def finished(self) -> list[Group]:

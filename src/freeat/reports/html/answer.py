@@ -1,14 +1,16 @@
-"""The answer on top: who is the most robust on new images, with what gap, at what cost."""
+"""The answer on top: who is the most robust on new images, with what gap, at what cost; and what must hold for it."""
 
+import re
 from collections.abc import Sequence
 
+from freeat.evaluation.sanity import compare_cells
 from freeat.evaluation.statistics import above_chance, chance_remark
-from freeat.reports.html.blocks import Cell, Table
-from freeat.reports.html.gather import Gathered, Json
-from freeat.reports.html.tasks import NORMS, Group, Task
-from freeat.reports.html.texts import count, in_percent, seconds, times
+from freeat.reports.html.blocks import Cell, Section, Table, Verdict, Verdicts
+from freeat.reports.html.gather import Gathered, Json, Probe
+from freeat.reports.html.groups import Group, Task
+from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
+from freeat.reports.robustness import attack_text
 from freeat.reports.text import ACCURACIES, percent, spread
-from freeat.units import radius_text
 
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""
@@ -39,7 +41,7 @@ def _sentence(task: Task) -> str:
     best = max(groups, key=lambda group: group.accuracy("test", "robust").mean)
     attack = best.finished[0]["attack"].upper()
     test, gap = best.accuracy("test", "robust"), best.gap()
-    under = f"{attack} at {NORMS.get(task.norm, task.norm)} ε = {radius_text(task.eps)}"
+    under = f"{attack} at {ball_text(task.norm, task.eps)}"
     start = (
         f"On {task.data}, {best.label} keeps {percent(test.mean)} % of new images right under {under}, "
         f"with a robust generalization gap of {percent(gap.mean)} points"
@@ -123,10 +125,9 @@ def _of_measurements(found: Gathered) -> list[str]:
 
 
 def _hardest(cell: Json) -> str:
-    ball = f"{NORMS.get(cell['norm'], cell['norm'])} ε = {radius_text(cell['eps'])}"
     return (
         f"{cell['model']} keeps {percent(cell['robust_accuracy'])} % of {cell['n']} test images right under "
-        f"{cell['attack']} at {ball}, the hardest it was put through."
+        f"{cell['attack']} at {ball_text(cell['norm'], cell['eps'])}, the hardest it was put through."
     )
 
 
@@ -220,3 +221,84 @@ def _about(group: Group) -> list[str]:
             f"{test['population']} test images."
         )
     return lines
+
+
+def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequence[Probe]) -> Section:
+    """The checks of the training runs, of attacks among each other, and of the models themselves."""
+    blocks = [
+        Verdicts(caption=caption, verdicts=_failed_first(verdicts))
+        for caption, verdicts in (
+            (
+                "Training runs",
+                [verdict for task in tasks for group in task.groups for verdict in _of_group(group)],
+            ),
+            ("Attacks among each other", _of_cells(cells)),
+            *((f"{probe.model}, {_written_ball(probe.ball)}", _of_checks(probe.checks)) for probe in probes),
+        )
+        if verdicts
+    ]
+    failed = sum(verdict.passed is False for block in blocks for verdict in block.verdicts)
+    total = sum(len(block.verdicts) for block in blocks)
+    lead = (
+        f"{failed} of {total} checks failed: do not trust the figures they speak of before you know why."
+        if failed
+        else f"All {total} checks passed."
+        if total > 1
+        else "The one check made was passed."
+    )
+    return Section(key="checks", title="Honesty checks", lead=lead, blocks=blocks)
+
+
+def _written_ball(ball: str) -> str:
+    """``L2(eps=0.2, box=(0.0, 1.0))`` as a reader knows it: L2 ε = 0.2; anything else as it is."""
+    found = re.match(r"(\w+)\(eps=([^,()]+)", ball)
+    if found is None:
+        return ball
+    norm, eps = found.groups()
+    return ball_text(norm.lower(), float(eps))
+
+
+def _failed_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    return sorted(verdicts, key=lambda verdict: verdict.passed is not False)
+
+
+def _of_group(group: Group) -> list[Verdict]:
+    """Whether a one-step attack was fooled where PGD was not, which is what a collapse looks like."""
+    judged = [result for result in group.finished if "one_step" in result]
+    if not judged:
+        return []
+    collapsed = [result for result in judged if result.get("collapsed")]
+    if collapsed:
+        said = f"{group.label}: {collapsed[0]['collapse']}"
+        return [Verdict(passed=False, sentence=f"{said} ({len(collapsed)} of {len(judged)} runs).")]
+    widest = max(judged, key=lambda result: _one_step(result) - _pgd(result))
+    return [
+        Verdict(
+            passed=True,
+            sentence=f"{group.label}: no collapse; {percent(_one_step(widest))} % of the training images stay right "
+            f"against one full step, {percent(_pgd(widest))} % against {widest['attack']}.",
+        )
+    ]
+
+
+def _one_step(result: Json) -> float:
+    return float(result["one_step"]["robust_accuracy"])
+
+
+def _pgd(result: Json) -> float:
+    return float(result["train"]["robust_accuracy"])
+
+
+def _of_cells(cells: Sequence[Json]) -> list[Verdict]:
+    """Attacks are compared where they were made on the same images, with the same settings and draws."""
+    groups: dict[tuple[str, ...], list[Json]] = {}
+    for cell in cells:
+        identity = cell.get("identity", {})
+        on = (str(identity.get(key)) for key in ("weights", "architecture", "images", "index", "seed"))
+        groups.setdefault(tuple(on), []).append(cell | {"attack": attack_text(cell)})
+    checks = [check for group in groups.values() for check in compare_cells(group)]
+    return [Verdict(passed=check.passed, sentence=check.sentence) for check in checks]
+
+
+def _of_checks(checks: Sequence[Json]) -> list[Verdict]:
+    return [Verdict(passed=check["passed"], sentence=check["sentence"]) for check in checks]

@@ -6,11 +6,11 @@ from typing import Any
 
 from freeat.reports.html.blocks import Block, Facts, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Run
-from freeat.reports.html.texts import count
+from freeat.reports.html.numbers import count
 from freeat.reports.robustness import attack_text
 
 
-def provenance_section(found: Gathered) -> Section | None:
+def provenance_section(found: Gathered) -> Section:
     """A line for every run, and all that is known of each under it."""
     blocks: list[Block] = []
     if found.runs:
@@ -27,8 +27,6 @@ def provenance_section(found: Gathered) -> Section | None:
     if found.measurements:
         facts = {_measured(cell): cell["identity"] for cell in found.measurements}
         blocks.append(Facts(title="Attacks: what each measurement depends on", facts=_facts(facts)))
-    if not blocks:
-        return None
     return Section(
         key="provenance",
         title="Provenance",

@@ -1,19 +1,32 @@
-"""Stability: how far runs part when one training example is replaced, beside the bounds."""
+"""Stability: how far runs part when one training example is replaced, beside the bounds; and the bound explorer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import asdict, fields
 
 import numpy as np
 
-from freeat.reports.html.blocks import Axis, Block, Cell, Curve, Lines, Panel, Section, Series, Table
+from freeat.reports.html.blocks import (
+    Axis,
+    Block,
+    Cell,
+    Curve,
+    Explorer,
+    Lines,
+    Panel,
+    Section,
+    Series,
+    Slider,
+    Table,
+)
 from freeat.reports.html.gather import Json, Study
-from freeat.reports.html.sections.sizes import positive
-from freeat.reports.html.texts import with_interval
+from freeat.reports.html.numbers import optional, seed_curve, with_interval
 from freeat.reports.stability import ROOM
-from freeat.reports.text import percent
+from freeat.reports.text import NOTHING, percent
+from freeat.stability.constants import Constants
 from freeat.stability.setting import Setting
-from freeat.stability.summary import bound_curve, constants_of
+from freeat.stability.summary import bound_curve, constants_of, problem_of
+from freeat.theory.bounds import THEOREMS
+from freeat.theory.problem import MEANINGS
 
 UPDATES = Axis(key="updates", label="weight updates")
 ESTIMATES = {
@@ -24,7 +37,7 @@ ESTIMATES = {
 }
 
 
-def stability_section(studies: Sequence[Study]) -> Section | None:
+def stability_section(studies: Sequence[Study]) -> Section:
     """The table, the distances with their bounds, and the loss differences of every study."""
     blocks: list[Block] = []
     for study in studies:
@@ -33,8 +46,6 @@ def stability_section(studies: Sequence[Study]) -> Section | None:
         if study.cells:
             by_name = cells_by_algorithm(study)
             blocks += [_distances(study, by_name), _differences(study, by_name)]
-    if not blocks:
-        return None
     return Section(
         key="stability",
         title="Stability: twin runs",
@@ -85,7 +96,7 @@ def _notes(rows: Sequence[Json]) -> list[str]:
 
 def _bound(limit: Json | None) -> Cell:
     if limit is None:
-        return Cell(text="–")
+        return Cell(text=NOTHING)
     size = limit["log10_bound"]
     text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
     return Cell(text=text, detail="vacuous" if limit["vacuous"] else "")
@@ -93,7 +104,7 @@ def _bound(limit: Json | None) -> Cell:
 
 def _row(row: Json, *, with_bound: bool) -> list[str | Cell]:
     accuracies = [
-        "–" if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
+        NOTHING if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
     ]
     return [
         row["algorithm"],
@@ -104,30 +115,16 @@ def _row(row: Json, *, with_bound: bool) -> list[str | Cell]:
     ]
 
 
-def _over_seeds(panel: int, x: Sequence[float], values: Any, *, log: bool) -> Curve:
-    """Mean, lowest and highest over seeds of values (seeds, points)."""
-    mean, low, high = values.mean(0), values.min(0), values.max(0)
-    show = positive if log else list[float]
-    several = len(values) > 1
-    return Curve(
-        panel=panel,
-        x={"updates": list(x)},
-        y=show(mean.tolist()),
-        low=show(low.tolist()) if several else None,
-        high=show(high.tolist()) if several else None,
-    )
-
-
 def _distances(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
     limits = _limits(study, by_name)
     log = bool(limits)
     series = []
     for name, cells in by_name.items():
-        x = [row["update"] for row in cells[0]["distances"]]
+        x = {"updates": [row["update"] for row in cells[0]["distances"]]}
         curves = []
         for place, key in enumerate(("d_w", "d_delta")):
             values = np.array([[np.mean(row[key]) for row in cell["distances"]] for cell in cells])
-            curves.append(_over_seeds(place, x, values, log=log and place == 0))
+            curves.append(seed_curve(place, x, values, log=log and place == 0))
         series.append(Series(name=name, curves=[*curves, *limits.get(name, [])]))
     return Lines(
         title=f"{study.name}: distances, n = {_size(by_name)}",
@@ -163,9 +160,9 @@ def _differences(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
     keys = ("largest_difference", "mean_difference")
     series = []
     for name, cells in by_name.items():
-        x = [probe["update"] for probe in cells[0]["probes"]]
+        x = {"updates": [probe["update"] for probe in cells[0]["probes"]]}
         values = [np.array([[probe[key] for probe in cell["probes"]] for cell in cells]) for key in keys]
-        curves = [_over_seeds(place, x, one, log=False) for place, one in enumerate(values)]
+        curves = [seed_curve(place, x, one) for place, one in enumerate(values)]
         series.append(Series(name=name, curves=curves))
     return Lines(
         title=f"{study.name}: differences of the robust loss, n = {_size(by_name)}",
@@ -185,7 +182,73 @@ def _numbers(caption: str, heads: tuple[str, str], series: Sequence[Series]) -> 
     for one in series:
         first, second = (curve for curve in one.curves if not curve.limit)
         points = zip(first.x["updates"], first.y, second.y, strict=True)
-        rows += [[one.name, *("–" if v is None else f"{v:.4g}" for v in values)] for values in points]
+        rows += [[one.name, *map(optional, values)] for values in points]
     return Table(
         caption=f"{caption}, means over the seeds", columns=("algorithm", "update", *heads), rows=rows
     )
+
+
+SYMBOLS = {"beta": "β", "psi": "ψ", "eps": "ε", "alpha": "α_δ"}
+RANGES: dict[str, tuple[float, float, float]] = {
+    "eps": (0.5, 1e-3, 10),
+    "m": (4, 1, 32),
+    "alpha": (0.2, 1e-3, 10),
+    "beta": (2, 1e-3, 1e3),
+    "L": (1, 1e-3, 1e3),
+    "L_w": (1, 1e-3, 1e3),
+    "psi": (4, 1e-2, 1e6),
+    "c": (0.1, 1e-4, 10),
+    "b": (10, 1, 4096),
+    "n": (1000, 10, 1e7),
+    "T": (1000, 1, 1e7),
+}
+"""Where each slider begins, and its two ends."""
+COUNTS = ("m", "b", "n", "T")
+
+
+def explorer_section(studies: Sequence[Study]) -> Section:
+    """Always there: it needs no results, but can begin with the constants that a study has measured."""
+    sliders = [
+        Slider(
+            name=name,
+            symbol=SYMBOLS.get(name, name),
+            meaning=MEANINGS[name],
+            value=value,
+            low=low,
+            high=high,
+            whole=name in COUNTS,
+        )
+        for name, (value, low, high) in RANGES.items()
+    ]
+    explorer = Explorer(
+        sliders=sliders,
+        algorithms=[(name, theorem) for name, theorem in THEOREMS.items()],
+        presets=[preset for study in studies for preset in _presets(study)],
+    )
+    return Section(
+        key="explorer",
+        title="Bound explorer",
+        lead="The generalization bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free), recomputed as you move a"
+        " slider. They hold for a loss in [0, 1], L2 balls and weight steps of at most c/t (for Free "
+        "c/(mt)); above 1 a bound says nothing. α_δ is the paper's relative step: one attack step moves δ "
+        "by α_δ·ε.",
+        blocks=[explorer],
+    )
+
+
+def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
+    """The measured constants of a study made as the theorems assume, for every algorithm with a bound."""
+    if study.setting is None or study.summary is None:
+        return []
+    presets = []
+    for row in study.summary["rows"]:
+        setting = Setting(**{**study.setting, "n": row["n"]})
+        constants = None if row["constants"] is None else Constants.of_row(row["constants"])
+        covered = problem_of(setting, row["algorithm"], constants)
+        if row["bound"] is None or covered is None:
+            continue
+        _, problem, run = covered
+        if problem.eps > 0:  # no logarithmic slider has 0
+            values = {name: value for name, value in (asdict(problem) | run).items() if value is not None}
+            presets.append((f"{study.name}: {row['algorithm']}, n = {row['n']}", values))
+    return presets

@@ -1,0 +1,309 @@
+"""What training shows: learning curves (Figure 1), the gap against n (Figures 4, 10), gradient norms (Figure 12)."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
+from freeat.reports.html.gather import Json, Study
+from freeat.reports.html.groups import Group, Task, settings_of
+from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
+from freeat.reports.html.stability import cells_by_algorithm
+from freeat.reports.plots import AXES, History, comparable, errors, larger_last
+from freeat.stability.exponents import fitted_exponent
+
+PANELS = (
+    Panel(title="robust training error", unit="%"),
+    Panel(title="robust test error", unit="%"),
+    Panel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
+)
+LABELS = {"epochs": "epochs", "updates": "updates", "passes": "gradient passes", "seconds": "time"}
+
+
+def curves_section(tasks: Sequence[Task]) -> Section:
+    """A chart for every task whose runs were evaluated on the way."""
+    blocks: list[Block] = [chart for task in tasks if (chart := _chart(task)) is not None]
+    return Section(
+        key="curves",
+        title="Learning curves",
+        lead="How robust training error, test error and their difference develop. Lines are means over the seeds, "
+        "bands reach from the lowest to the highest. Epochs of Free are counted m-fold: equal epochs are equal "
+        "numbers of weight updates. A hollow mark is a last evaluation on more images than those before it.",
+        blocks=blocks,
+    )
+
+
+def _chart(task: Task) -> Lines | None:
+    series = [one for group in task.groups if (one := _series(group)) is not None]
+    if all(sum(len(curve.y) for curve in one.curves if curve.panel == 0) < 2 for one in series):
+        return None
+    return Lines(
+        title=task.title,
+        description=f"Robust training error, test error and gap of {', '.join(one.name for one in series)}",
+        axes=[Axis(key=key, label=text) for key, (_, text) in AXES.items()],
+        panels=PANELS,
+        series=series,
+        numbers=_numbers(series),
+    )
+
+
+def _series(group: Group) -> Series | None:
+    histories = [run.history for run in group.runs if run.history]
+    if not histories:
+        return None
+    curves = _curves([comparable(history) for history in histories], apart=False)
+    ends = larger_last(histories)
+    return Series(name=group.label, curves=[*curves, *(_curves(ends, apart=True) if ends else [])])
+
+
+def _curves(histories: list[History], *, apart: bool) -> list[Curve]:
+    keep = thinned(min(map(len, histories)))
+    x = {axis: errors(histories, key)[0][keep].tolist() for axis, (key, _) in AXES.items()}
+    _, panels = errors(histories, "update")
+    return [seed_curve(place, x, rows[:, keep], apart=apart) for place, rows in enumerate(panels)]
+
+
+def _numbers(series: Sequence[Series]) -> Table:
+    rows = []
+    for one in series:
+        for apart in (False, True):
+            curves = [curve for curve in one.curves if curve.apart is apart]
+            if curves:
+                columns = zip(
+                    *(curves[0].x[axis] for axis in AXES), *(curve.y for curve in curves), strict=True
+                )
+                rows += [[one.name, *(f"{value:.4g}" for value in values)] for values in columns]
+    heads = ["algorithm", *LABELS.values(), "train error %", "test error %", "gap (points)"]
+    return Table(caption="Learning curves as numbers, means over the seeds", columns=heads, rows=rows)
+
+
+COLUMNS = 40
+"""Columns of a heat map; more records than this are added up."""
+
+Counts = dict[int, int]
+
+
+def gradients_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Section:
+    """A heat map for every algorithm whose training shows gradients; the first seed speaks for the others."""
+    blocks: list[Block] = []
+    for task in tasks:
+        records = {
+            group.label: [
+                _of_record(record) for record in group.runs[0].history if record.get("gradient_norms")
+            ]
+            for group in task.groups
+        }
+        blocks += _charts(task.title, records)
+    for study in studies:
+        if study.cells:
+            shown = {name: cells[0]["gradient_norms"] for name, cells in cells_by_algorithm(study).items()}
+            blocks += _charts(study.name, shown)
+    return Section(
+        key="gradients",
+        title="Gradient norms",
+        lead="How many images had which norm ‖∂h/∂δ‖ of the loss gradient in δ, and when: the stronger the colour, the "
+        "more. The line is the smallest norm so far: the 1/ψ of Theorems 4 and 5. Zero norms are shown in "
+        "the lowest row.",
+        blocks=blocks,
+    )
+
+
+def _of_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {"update": record["update"], **record["gradient_norms"]}
+
+
+def _charts(title: str, records: Mapping[str, list[dict[str, Any]]]) -> list[Density]:
+    shown = {name: _merged(rows) for name, rows in records.items() if rows}
+    if not shown:
+        return []
+    panels = [_panel(name, rows) for name, rows in shown.items()]
+    rows = [_quantiles(name, row) for name, own in shown.items() for row in own]
+    columns = ("algorithm", "update", "images", "5 % below", "median", "95 % below", "smallest so far")
+    return [
+        Density(
+            title=title,
+            description=f"Counts of the gradient norms of {', '.join(shown)} against updates, with the running minimum",
+            x_label="weight updates",
+            y_label="‖∂h/∂δ‖",
+            panels=panels,
+            numbers=Table(
+                caption="Gradient norms as numbers, to a tenth of a decade", columns=columns, rows=rows
+            ),
+        )
+    ]
+
+
+def _merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """At most ``COLUMNS`` records, each the sum of those since the one before."""
+    merged, counts = [], Counts()
+    ends = {place - 1 for place in thinned(len(rows) + 1, COLUMNS + 1)}
+    for place, row in enumerate(rows):
+        for bin_, images in row["bins"].items():
+            counts[int(bin_)] = counts.get(int(bin_), 0) + images
+        if place in ends:
+            merged.append({"update": row["update"], "smallest": row["smallest_so_far"], "counts": counts})
+            counts = Counts()
+    return merged
+
+
+def _panel(name: str, rows: Sequence[Mapping[str, Any]]) -> Heat:
+    return Heat(
+        title=name,
+        updates=[0, *(row["update"] for row in rows)],
+        counts=[
+            (column, bin_, images)
+            for column, row in enumerate(rows)
+            for bin_, images in sorted(row["counts"].items())
+        ],
+        smallest=[row["smallest"] for row in rows],
+    )
+
+
+def _quantiles(name: str, row: Mapping[str, Any]) -> list[str]:
+    counts: Counts = row["counts"]
+    total = sum(counts.values())
+    cells = []
+    for share in (0.05, 0.5, 0.95):
+        seen = 0
+        for bin_ in sorted(counts):
+            seen += counts[bin_]
+            if seen >= share * total:
+                cells.append(f"{10 ** ((bin_ + 0.5) / 10):.2g}")
+                break
+    return [name, str(row["update"]), str(total), *cells, f"{row['smallest']:.3g}"]
+
+
+MEASURES = {
+    "distance": "distance ‖w − w′‖",
+    "mean_largest": "largest loss difference, averaged",
+    "risk_gap": "gap of the robust risk",
+}
+SWEPT = ("train_size", "epochs", "updates")
+"""Settings that may differ along a line; T itself may not."""
+N_AXIS = Axis(key="n", label="training images n", log=True)
+
+
+def sizes_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Section:
+    """Of every task that was trained on several n, and of every study that swept it."""
+    blocks: list[Block] = [chart for task in tasks if (chart := _of_task(task)) is not None]
+    for study in studies:
+        if rows := (study.summary or {}).get("exponents"):
+            blocks += [_of_study(study, rows), _fits(study, rows)]
+    return Section(
+        key="sizes",
+        title="Gap against n",
+        lead="With the number of weight updates fixed, a stable algorithm's gap falls as n grows. A line is "
+        "fitted to the logarithms: the gap goes with n to the power −a, with a 95 % interval of a by "
+        "bootstrap over the seeds.",
+        blocks=blocks,
+    )
+
+
+def exponent(fit: Json | None) -> str:
+    """A fitted exponent in words."""
+    cell = with_interval(fit, 2)
+    return f"a = {cell.text} {cell.detail}".strip()
+
+
+def _of_task(task: Task) -> Lines | None:
+    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(task).items()}
+    lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
+    if not lines:
+        return None
+    series, rows = [], []
+    for name, (sizes, gaps) in lines.items():
+        fit = fitted_exponent(np.array(sizes, float), np.array(gaps))
+        means = np.array(gaps).mean(0)
+        curve = Curve(panel=0, x={"n": sizes}, y=positive(100 * means))
+        series.append(Series(name=f"{name}: {exponent(fit)}", curves=[curve]))
+        rows += [
+            [name, str(n), f"{100 * gap:.1f}", exponent(fit)] for n, gap in zip(sizes, means, strict=True)
+        ]
+    columns = ("algorithm", "n", "robust gap (points)", "exponent")
+    return Lines(
+        title=task.title,
+        description=f"Robust generalization gap against the number of training images of {', '.join(lines)}",
+        axes=[N_AXIS],
+        panels=[Panel(title="robust generalization gap", unit="points", log=True)],
+        series=series,
+        numbers=Table(caption="Gap against n as numbers", columns=columns, rows=rows),
+    )
+
+
+def _sweeps(task: Task) -> dict[str, list[Group]]:
+    """Groups that differ in n only, the number of weight updates being fixed, by a name that tells them apart."""
+    sweeps: dict[tuple[str, str], list[Group]] = {}
+    for group in task.finished:
+        run = group.runs[0]
+        if run.spec.train_size is not None:
+            fixed = {name: value for name, value in settings_of(run).items() if name not in SWEPT}
+            updates = run.description.get("updates")
+            sweeps.setdefault((group.algorithm, repr((fixed, updates))), []).append(group)
+    several = [groups for groups in sweeps.values() if len(groups) > 1]
+    names = Counter(groups[0].algorithm for groups in several)
+    return {
+        groups[0].algorithm if names[groups[0].algorithm] == 1 else f"{groups[0].label} and on": groups
+        for groups in several
+    }
+
+
+def _by_size(groups: Sequence[Group]) -> dict[int, Group]:
+    """The groups by n, ascending."""
+    sizes = {int(group.runs[0].spec.train_size or 0): group for group in groups}
+    return dict(sorted(sizes.items()))
+
+
+def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
+    """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
+    by_seed = [
+        {run.spec.seed: float(run.result["gap"]["value"]) for run in group.runs if run.result is not None}
+        for group in groups.values()
+    ]
+    common = sorted(set.intersection(*(set(seeds) for seeds in by_seed)))
+    return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
+
+
+def _of_study(study: Study, rows: Sequence[dict[str, Any]]) -> Lines:
+    series = [
+        Series(
+            name=row["algorithm"],
+            curves=[
+                Curve(panel=place, x={"n": row["sizes"]}, y=positive(row[key]["means"]))
+                for place, key in enumerate(MEASURES)
+            ],
+        )
+        for row in rows
+    ]
+    numbers = [
+        [row["algorithm"], str(n), *(f"{row[key]['means'][k]:.4g}" for key in MEASURES)]
+        for row in rows
+        for k, n in enumerate(row["sizes"])
+    ]
+    return Lines(
+        title=f"{study.name}: twin runs",
+        description=f"Distance, loss difference and risk gap against n of {', '.join(r['algorithm'] for r in rows)}",
+        axes=[N_AXIS],
+        panels=[Panel(title=title, log=True) for title in MEASURES.values()],
+        series=series,
+        numbers=Table(
+            caption="Means over the seeds", columns=("algorithm", "n", *MEASURES.values()), rows=numbers
+        ),
+    )
+
+
+def _fits(study: Study, rows: Sequence[dict[str, Any]]) -> Table:
+    cells = [
+        [
+            row["algorithm"],
+            *(with_interval(row[key], 2) for key in MEASURES),
+            "–" if row["predicted"] is None else f"{row['predicted']:.3g}",
+        ]
+        for row in rows
+    ]
+    return Table(
+        caption=f"{study.name}: fitted exponents a in n⁻ᵃ, and that of the bound",
+        columns=("algorithm", *MEASURES.values(), "the bound's"),
+        rows=cells,
+    )
