@@ -53,7 +53,7 @@ def test_accelerate_loop() -> None:
 
 @pytest.mark.slow
 def test_accelerate_in_two_processes() -> None:
-    """The learner's world sums the gradients of both."""
+    """The learner's process group sums the gradients of both."""
     pytest.importorskip("accelerate", reason="pip install accelerate")
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(

@@ -14,12 +14,12 @@ from freeat.algorithms import Algorithm, Fast, Free, Friendly, Vanilla
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
-from freeat.learner.distributed import ALONE, World, check_in_step, joined
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
 from freeat.objectives import Trades
 from problems import BALLS, images, same_bits, smooth_net, weights
 
 UPDATES = 50
-SIZES = [8, 7, 2, 5, 1]  # of the global batches: divisible by no world, and smaller than one
+SIZES = [8, 7, 2, 5, 1]  # of the global batches: divisible by no number of processes, some smaller than it
 L2_BALL, LINF_BALL = BALLS["l2"], BALLS["linf"]
 ROWS: dict[str, Algorithm] = {
     "free": Free(ball=L2_BALL, m=4),
@@ -32,14 +32,14 @@ ROWS: dict[str, Algorithm] = {
 }
 
 
-def trained(name: str, world: World, micro_batch: int | None = None) -> list[Tensor]:
+def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) -> list[Tensor]:
     net = smooth_net(seed=4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=2e-4)
-    learner = Learner(net, optimizer, total_updates=UPDATES, world=world, micro_batch=micro_batch)
+    learner = Learner(net, optimizer, total_updates=UPDATES, processes=processes, micro_batch=micro_batch)
     while learner.updates_left:
         total = SIZES[learner.batches % len(SIZES)]
         x, y = images(learner.batches, total)
-        rows = world.share(total)
+        rows = processes.share(total)
         learner.expect(total, rows.start)
         record = ROWS[name].step(learner, x[rows], y[rows])
         assert record.losses.shape == y[rows].shape
@@ -48,27 +48,27 @@ def trained(name: str, world: World, micro_batch: int | None = None) -> list[Ten
     return weights(net)
 
 
-def exchanges(world: World) -> dict[str, object]:
+def exchanges(processes: ProcessGroup) -> dict[str, object]:
     """Every exchange once; what each process should find is known."""
-    rank = world.rank
+    rank = processes.rank
     net = nn.Sequential(nn.Conv2d(2, 3, 3).to(memory_format=torch.channels_last), nn.BatchNorm2d(3))
     net[0].weight.grad = torch.full_like(net[0].weight, float(rank + 1)) if rank else None
     net[1].running_mean.fill_(rank)
     frozen = net[1].bias.requires_grad_(False)
-    world.sum_gradients(net.parameters())
-    world.average_buffers(net)
+    processes.sum_gradients(net.parameters())
+    processes.average_buffers(net)
     kept = torch.tensor([1.0])
-    world.wait()
+    processes.wait()
     return {
         "gradient": net[0].weight.grad[0, 0, 0, 0].item(),
         "layout": net[0].weight.grad.is_contiguous(memory_format=torch.channels_last),
         "frozen": frozen.grad is None,
         "mean": net[1].running_mean[0].item(),
         "counter": net[1].num_batches_tracked.item(),
-        "sum": world.sum(kept * (rank + 1)).item(),
-        "rows": world.concatenate(torch.arange(rank) + 10 * rank).tolist(),
-        "any": [world.any(rank == 1), world.any(False)],
-        "leads": world.leads,
+        "sum": processes.sum(kept * (rank + 1)).item(),
+        "rows": processes.concatenate(torch.arange(rank) + 10 * rank).tolist(),
+        "any": [processes.any(rank == 1), processes.any(False)],
+        "is_main": processes.is_main,
     }
 
 
@@ -80,23 +80,23 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": f"{port}",
     }
-    with joined(torch.device("cpu")) as world:
-        assert (world.rank, world.size) == (rank, size)
-        found = {name: trained(name, world) for name in ROWS}
-        found["micro"] = trained("free-trades", world, micro_batch=2)
-        torch.save({"found": found, "exchanges": exchanges(world)}, Path(folder) / f"{rank}.pt")
+    with join_process_group(torch.device("cpu")) as processes:
+        assert (processes.rank, processes.size) == (rank, size)
+        found = {name: trained(name, processes) for name in ROWS}
+        found["micro"] = trained("free-trades", processes, micro_batch=2)
+        torch.save({"found": found, "exchanges": exchanges(processes)}, Path(folder) / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, list[Tensor]]:
-    return {name: trained(name, ALONE) for name in ROWS}
+    return {name: trained(name, SINGLE_PROCESS) for name in ROWS}
 
 
 @pytest.fixture(scope="module", params=[2, 3])
 def together(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, dict]]:
-    folder, size = tmp_path_factory.mktemp("world"), request.param
+    folder, size = tmp_path_factory.mktemp("processes"), request.param
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -139,27 +139,30 @@ def test_exchanges(together: list[dict[str, dict]]) -> None:
             "sum": sum(range(1, size + 1)),
             "rows": rows,
             "any": [True, False],
-            "leads": rank == 0,
+            "is_main": rank == 0,
         }
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
 @pytest.mark.parametrize("total", [0, 1, 2, 5, 6, 128, 129])
 def test_shares_are_contiguous_complete_and_even(size: int, total: int) -> None:
-    shares = [range(total)[World(rank=rank, size=size).share(total)] for rank in range(size)]
+    shares = [range(total)[ProcessGroup(rank=rank, size=size).share(total)] for rank in range(size)]
     assert [row for share in shares for row in share] == list(range(total))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def test_alone_every_exchange_is_a_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    with joined(torch.device("cpu")) as world:
-        assert world == ALONE
+    with join_process_group(torch.device("cpu")) as processes:
+        assert processes == SINGLE_PROCESS
     value = torch.ones(2)
-    no_ops: list[Callable[[], object]] = [lambda: ALONE.sum(value), lambda: ALONE.concatenate(value)]
+    no_ops: list[Callable[[], object]] = [
+        lambda: SINGLE_PROCESS.sum(value),
+        lambda: SINGLE_PROCESS.concatenate(value),
+    ]
     assert all(act() is value for act in no_ops)
-    assert ALONE.any(True)
-    assert not ALONE.any(False)
+    assert SINGLE_PROCESS.any(True)
+    assert not SINGLE_PROCESS.any(False)
 
 
 @pytest.mark.parametrize(

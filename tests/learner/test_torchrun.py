@@ -19,7 +19,7 @@ WORDS: dict[str, Any] = {
     "model": "mlp-w12-softplus",
     "lr": 0.02,
     "updates": 600,
-    "batch_size": 15,  # divisible by no world
+    "batch_size": 15,  # divisible by no number of processes
     "eval_every": None,
     "eval_size": None,
     "ema": 0.9,

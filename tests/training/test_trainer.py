@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.evaluation.evaluator import Judge, spent
-from freeat.learner.distributed import ALONE
+from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import Place, assemble
 from freeat.runs.folder import RunFolder
 from freeat.runs.spec import split_words
@@ -23,7 +23,7 @@ def make_fit(folder: Path, **changes: Any) -> Fit:
     words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
     training, evaluation = split_words(words)
     place = Place(folder=folder, trust_code=True)
-    fit, _ = assemble(training, evaluation, place, torch.device("cpu"), ALONE)
+    fit, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
     fit.folder = None
     return fit
 

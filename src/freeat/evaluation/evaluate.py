@@ -14,7 +14,7 @@ from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.statistics import Interval, difference, sampled, wilson
-from freeat.learner.distributed import ALONE, World
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
 from freeat.threat import Ball, check_ball
@@ -232,7 +232,7 @@ def evaluate(
     keep_delta: bool = False,
     recheck: bool = True,
     progress: Progress | None = None,
-    world: World = ALONE,
+    processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
     """The model's answers to the images, clean and attacked, in frozen evaluation mode.
 
@@ -254,7 +254,7 @@ def evaluate(
     check_ball(ball)
     if not isinstance(images, Images):
         raise wrong_type("images", images, "pass a split of a data set, such as data.test")
-    own = torch.arange(len(images))[world.share(len(images))]
+    own = torch.arange(len(images))[processes.share(len(images))]
     attacks = ball.eps > 0 or with_loss
     found, passes = Columns(), Passes()
     notes: dict[str, None] = {}
@@ -291,8 +291,8 @@ def evaluate(
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        **{name: world.concatenate(values) for name, values in found.joined().items()},
-        passes=world.total(passes, device_and_dtype(model)[0]),
+        **{name: processes.concatenate(values) for name, values in found.joined().items()},
+        passes=processes.total(passes, device_and_dtype(model)[0]),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
         classes=classes,

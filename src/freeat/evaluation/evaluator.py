@@ -12,7 +12,7 @@ from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import Summary, evaluate, gap
 from freeat.evaluation.overfitting import one_step_attack
 from freeat.files.documents import plain
-from freeat.learner.distributed import ALONE, World
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
 BUDGET = 0.15
@@ -52,7 +52,7 @@ class Judge:
     classes: int
     seed: int = 0
     watches_collapse: bool = True
-    world: World = ALONE
+    processes: ProcessGroup = SINGLE_PROCESS
 
     def splits(self, size: int | None) -> Iterator[tuple[str, Images, Images, Augmentation | None]]:
         """Name, images to judge, the split they come from, and the augmentation they are seen through."""
@@ -89,7 +89,7 @@ class Judge:
                 augment=augment,
                 with_loss=True,
                 recheck=False,
-                world=self.world,
+                processes=self.processes,
             )
             found[name] = outcome.summary()
             record[name] = plain(found[name])
@@ -110,7 +110,7 @@ class Judge:
             seed=self.seed,
             with_loss=True,
             recheck=False,
-            world=self.world,
+            processes=self.processes,
         )
         summary = plain(outcome.summary())
         return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}

@@ -12,7 +12,7 @@ from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import above_chance, mean_std
 from freeat.files.documents import read_json, write_json
-from freeat.learner.distributed import ALONE
+from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import Place, assemble, training_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import check_finished, execute
@@ -97,7 +97,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
             check_finished(job.spec, job.place)
     unfinished = [job for job in jobs if job.result() is None]
     for job in unfinished[:1]:
-        assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), ALONE)
+        assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), SINGLE_PROCESS)
 
 
 def _weight(algorithm: str) -> int:

@@ -16,14 +16,14 @@ from freeat.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
-class World:
-    """``size`` processes, of which this is number ``rank``; alone, every exchange is a no-op."""
+class ProcessGroup:
+    """``size`` processes, of which this is number ``rank``; of one, every exchange is a no-op."""
 
     rank: int = 0
     size: int = 1
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
@@ -84,7 +84,7 @@ class World:
             dist.barrier()
 
 
-ALONE = World()
+SINGLE_PROCESS = ProcessGroup()
 
 
 def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
@@ -93,7 +93,7 @@ def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
     Batch norms that exchange their statistics wait for all of them in every pass, and would wait forever.
     """
     for total in batches.sizes:
-        shares = [World(rank=rank, size=size).share(total) for rank in range(size)]
+        shares = [ProcessGroup(rank=rank, size=size).share(total) for rank in range(size)]
         images = [share.stop - share.start for share in shares]
         passes = {math.ceil(own / (micro_batch or max(own, 1))) for own in images}
         if len(passes) > 1 or 0 in passes:
@@ -104,21 +104,21 @@ def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
             )
 
 
-def leads_alone() -> bool:
+def is_main_process() -> bool:
     """Whether this process speaks for all, before they are joined: the first that ``torchrun`` started, or the only."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[World]:
-    """The world that ``torchrun`` started, or this process alone."""
+def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
+    """The processes that ``torchrun`` started, or this one alone."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)  # exchanges of objects use the current device
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        yield World(rank=dist.get_rank(), size=dist.get_world_size())
+        yield ProcessGroup(rank=dist.get_rank(), size=dist.get_world_size())
     finally:
         dist.destroy_process_group()

@@ -12,7 +12,7 @@ from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
 from freeat.learner.averaging import WeightAverage
-from freeat.learner.distributed import ALONE, World
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng
 
@@ -24,7 +24,7 @@ class Learner:
 
     ``Learner(model, optimizer)`` is all that a loop of your own needs. The rest are parts the training of
     this library composes: a budget of ``total_updates``, a learning-rate ``schedule``, a ``precision``, a
-    ``micro_batch`` for small memories, the ``world`` of processes, a weight ``average``. Where a framework owns
+    ``micro_batch`` for small memories, the group of ``processes``, a weight ``average``. Where a framework owns
     the forward or the backward pass (Accelerate, Lightning), ``forward`` and ``backward`` are its functions; one
     that scales the loss for fp16 scales δ's gradient too, of which the algorithms use the direction only.
 
@@ -41,7 +41,7 @@ class Learner:
         schedule: Schedule | None = None,
         precision: Precision | None = None,
         micro_batch: int | None = None,
-        world: World = ALONE,
+        processes: ProcessGroup = SINGLE_PROCESS,
         average: WeightAverage | None = None,
         forward: Callable[[Tensor], Tensor] | None = None,
         backward: Callable[[Tensor], object] | None = None,
@@ -57,7 +57,7 @@ class Learner:
         self.schedule = schedule
         self.precision = precision or Precision("fp32", next(model.parameters()).device)
         self.micro_batch = micro_batch
-        self.world = world
+        self.processes = processes
         self.average = average
         self.updates = 0
         self.batches = 0
@@ -141,7 +141,7 @@ class Learner:
 
     def descend(self) -> None:
         """w ← w − α_w g_w, by the optimizer; the gradients are then gone."""
-        self.world.sum_gradients(self.model.parameters())
+        self.processes.sum_gradients(self.model.parameters())
         if self.schedule is not None:
             clock = Clock(update=self.updates, batch=self.batches, total=self.total_updates or 0)
             for group in self.optimizer.param_groups:

@@ -18,7 +18,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Judge
 from freeat.learner import Learner
 from freeat.learner.averaging import WeightAverage
-from freeat.learner.distributed import ALONE, World, check_in_step
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import make_schedule
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.runs.folder import RunFolder
@@ -50,26 +50,26 @@ class Place:
 
 
 def assemble(
-    spec: TrainSpec, evaluation: EvalSpec, place: Place, device: torch.device, world: World
+    spec: TrainSpec, evaluation: EvalSpec, place: Place, device: torch.device, processes: ProcessGroup
 ) -> tuple[Fit, dict[str, Any]]:
     """The fit a spec describes, with the facts about its data and initial weights. Writes nothing."""
     ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
     evaluation_attack(evaluation)
     data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
     ball.check(data.shape)
-    judge = make_judge(spec, evaluation, data, device, world)
+    judge = make_judge(spec, evaluation, data, device, processes)
     model, facts = initial_model(spec, data, place.trust_code)
     n = len(judge.train)
     updates = spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
     algorithm = training_algorithm(spec, ball, updates)
-    if spec.carry and world.size > 1:
+    if spec.carry and processes.size > 1:
         raise InputError(
             "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
         )
     batches = Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
-    learner = _learner(spec, model, algorithm, updates, device, world)
+    learner = _learner(spec, model, algorithm, updates, device, processes)
     if any(isinstance(layer, nn.SyncBatchNorm) for layer in learner.model.modules()):
-        check_in_step(batches, spec.micro_batch, world.size)
+        check_in_step(batches, spec.micro_batch, processes.size)
     fit = Fit(
         learner=learner,
         algorithm=algorithm,
@@ -118,7 +118,11 @@ def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
 
 
 def make_judge(
-    spec: TrainSpec, evaluation: EvalSpec, data: DataSet, device: torch.device, world: World = ALONE
+    spec: TrainSpec,
+    evaluation: EvalSpec,
+    data: DataSet,
+    device: torch.device,
+    processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Judge:
     """What judges the models of a spec: its splits, and the attack and radius asked for."""
     ball = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
@@ -134,7 +138,7 @@ def make_judge(
         classes=len(data.classes),
         seed=spec.seed,
         watches_collapse=parse_algorithm(spec.algorithm).family != "erm",
-        world=world,
+        processes=processes,
     )
 
 
@@ -191,10 +195,15 @@ def initial_model(spec: TrainSpec, data: DataSet, trust_code: bool) -> tuple[nn.
 
 
 def _learner(
-    spec: TrainSpec, model: nn.Module, algorithm: Algorithm, updates: int, device: torch.device, world: World
+    spec: TrainSpec,
+    model: nn.Module,
+    algorithm: Algorithm,
+    updates: int,
+    device: torch.device,
+    processes: ProcessGroup,
 ) -> Learner:
     model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if world.size > 1 and device.type == "cuda":
+    if processes.size > 1 and device.type == "cuda":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     return Learner(
         model,
@@ -204,7 +213,7 @@ def _learner(
         schedule=make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch),
         precision=Precision(spec.precision, device),
         micro_batch=spec.micro_batch,
-        world=world,
+        processes=processes,
         average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
         forward=torch.compile(model) if spec.compile else None,
     )

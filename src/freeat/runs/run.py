@@ -12,7 +12,7 @@ from freeat.compute.precision import Precision
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.files.locks import Lease, check_free, leased
-from freeat.learner.distributed import World, joined, leads_alone
+from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import Place, assemble
 from freeat.runs.folder import RunFolder
 from freeat.runs.initial import weights_digest
@@ -39,26 +39,29 @@ def execute(
     if (result := folder.result) is not None:
         check_finished(spec, place)
         log.info("%s is finished already; its stored result is returned", folder.path)
-        return result if leads_alone() else {}
+        return result if is_main_process() else {}
     check_free(folder.path)
     device = resolve_device(place.device)
     spec_now = _settled(spec, folder, device)
     assert spec_now.threads is not None
-    with arithmetic(threads=spec_now.threads, deterministic=spec.deterministic), joined(device) as world:
-        fit, facts = assemble(spec_now, evaluation, place, device, world)
+    with (
+        arithmetic(threads=spec_now.threads, deterministic=spec.deterministic),
+        join_process_group(device) as processes,
+    ):
+        fit, facts = assemble(spec_now, evaluation, place, device, processes)
         fit.watcher, fit.should_stop = watcher or Nobody(), should_stop
-        if not world.leads:
-            if not world.any(False):
+        if not processes.is_main:
+            if not processes.any(False):
                 fit.run()
             return {}
         for note in facts["notes"]:
             log.warning("%s", note)
         with _claimed(folder) as lease:
-            if world.any(folder.result is not None):  # by another process, meanwhile
+            if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result or {}
             fit.may_write = lease.check
             folder.tidy()
-            _introduce(folder, spec, evaluation, facts, spec_now, device, world)
+            _introduce(folder, spec, evaluation, facts, spec_now, device, processes)
             final = _carried_out(fit, folder)
             lease.check()
             notes = [*facts["data"]["notes"], *facts["notes"]]
@@ -126,14 +129,14 @@ def _introduce(
     facts: dict[str, Any],
     settled: TrainSpec,
     device: torch.device,
-    world: World,
+    processes: ProcessGroup,
 ) -> None:
     """Describe a new run, or make sure that an old one is being continued on the same ground."""
     chosen = {
         "threads": settled.threads,
         "precision": settled.precision,
         "device": device.type,
-        "world_size": world.size,
+        "world_size": processes.size,
         "torch": torch.__version__,
     }
     if not folder.exists:

@@ -13,7 +13,7 @@ from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
 from freeat.evaluation.gradient_norms import GradientNorms
 from freeat.learner import Learner
-from freeat.learner.distributed import ALONE, World
+from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.rng import StepRng, layer_rng, stream_key
 
 
@@ -29,16 +29,16 @@ def train(
     while learner.updates_left > 0:
         t = learner.batches + 1
         rows = batches(t)
-        mine = learner.world.share(len(rows))
+        mine = learner.processes.share(len(rows))
         rng = StepRng(learner.seed, (t,), len(rows), mine.start)
         x, y = learner.place(*images.batch(rows[mine], augment, rng))
         learner.expect(len(rows), mine.start)
-        with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.world.rank)):
+        with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.processes.rank)):
             record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
-        learner.world.average_buffers(learner.model)
+        learner.processes.average_buffers(learner.model)
         if learner.average is not None:
-            learner.world.average_buffers(learner.average.model)
+            learner.processes.average_buffers(learner.average.model)
         yield record
 
 
@@ -73,7 +73,7 @@ class Meter:
     reported is of the global batch.
     """
 
-    world: World = ALONE
+    processes: ProcessGroup = SINGLE_PROCESS
     batches: int = 0
     total: float = 0.0
     norms: GradientNorms = field(default_factory=GradientNorms)
@@ -93,7 +93,7 @@ class Meter:
         """Fetch what is pending, and stop a run whose loss is no longer finite."""
         if not self._sums:
             return
-        sums = self.world.sum(torch.stack(self._sums)).tolist()
+        sums = self.processes.sum(torch.stack(self._sums)).tolist()
         for loss, size in zip(sums, self._sizes, strict=True):
             if not math.isfinite(loss):
                 raise Diverged(f"the training loss became {loss}")
@@ -101,7 +101,7 @@ class Meter:
             self.total += self.latest
             self.batches += 1
         if self._norms:
-            self.norms.add(self.world.concatenate(torch.cat(self._norms).cpu()))
+            self.norms.add(self.processes.concatenate(torch.cat(self._norms).cpu()))
         self._sums, self._sizes, self._norms = [], [], []
 
     def take(self) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def restore_snapshot(learner: Learner, tensors: Tensors, facts: Facts) -> None:
     learner.updates, learner.batches = facts["updates"], facts["batches"]
     # The leading process goes on counting for all; their sum stays right.
     passes = Passes(gradient=facts["gradient_passes"], forward=facts["forward_passes"])
-    learner.passes = passes if learner.world.leads else Passes()
+    learner.passes = passes if learner.processes.is_main else Passes()
     learner.precision.load_state_dict(facts["precision"])
 
 

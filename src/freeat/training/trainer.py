@@ -61,7 +61,7 @@ class Fit:
     seconds_before: float = 0.0
 
     def __post_init__(self) -> None:
-        self.meter.world = self.learner.world
+        self.meter.processes = self.learner.processes
         self._began = time.monotonic()
         self._saved = time.monotonic()
 
@@ -74,7 +74,7 @@ class Fit:
                 self.meter.add(record, len(self.batches(learner.batches)))
                 if self._looks_now():
                     self.meter.settle()
-                    if learner.world.leads:
+                    if learner.processes.is_main:
                         self.watcher.step(learner.updates, total, self.meter.latest)
                 self.plan = self.plan or self._make_plan()
                 if self._evaluation_due():
@@ -92,7 +92,7 @@ class Fit:
         return self.seconds_before + time.monotonic() - self._began
 
     def _looks_now(self) -> bool:
-        near = self.learner.precision.device.type == "cpu" and self.learner.world.size == 1
+        near = self.learner.precision.device.type == "cpu" and self.learner.processes.size == 1
         return near or self.learner.batches % SETTLE_EVERY == 0
 
     def _make_plan(self) -> Plan:
@@ -110,7 +110,7 @@ class Fit:
         )
 
     def _passes(self) -> Passes:
-        return self.learner.world.total(self.learner.passes, self.learner.precision.device)
+        return self.learner.processes.total(self.learner.passes, self.learner.precision.device)
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
@@ -173,12 +173,12 @@ class Fit:
         self.history.append(seen)
         if folder := self._writable():
             folder.append(seen)
-        if self.learner.world.leads:
+        if self.learner.processes.is_main:
             self.watcher.record(seen)
 
     def _writable(self) -> Recorder | None:
         """The folder, where this process is the one that writes it and has not lost the right to."""
-        if self.folder is None or not self.learner.world.leads:
+        if self.folder is None or not self.learner.processes.is_main:
             return None
         self.may_write()
         return self.folder
@@ -188,13 +188,13 @@ class Fit:
             folder.publish_model(name, model.state_dict(), {"update": self.learner.updates})
 
     def _checkpoint_if_due(self) -> None:
-        world = self.learner.world
+        processes = self.learner.processes
         stop = self.should_stop()
-        if world.size > 1:
+        if processes.size > 1:
             if self.learner.batches % SETTLE_EVERY:
                 return
-            stop = world.any(stop)
-        due = world.any(time.monotonic() - self._saved >= self.checkpoint_every)
+            stop = processes.any(stop)
+        due = processes.any(time.monotonic() - self._saved >= self.checkpoint_every)
         if stop or due:
             self._checkpoint()
         if stop:
@@ -225,7 +225,7 @@ class Fit:
 
     def _resume(self) -> None:
         found = self.folder.checkpoints.newest() if self.folder else None
-        self.learner.world.wait()
+        self.learner.processes.wait()
         if self.folder is None or found is None:
             if folder := self._writable():
                 folder.truncate(0)
@@ -238,7 +238,7 @@ class Fit:
         self.evaluation_work, self.seconds_before = facts["evaluation_work"], facts["seconds"]
         if folder := self._writable():
             folder.truncate(facts["history_bytes"])
-        self.learner.world.wait()
+        self.learner.processes.wait()
         self.history = list(self.folder.history())
         log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)
 
