@@ -7,7 +7,7 @@ change between the steps of an attack. Free ascends ``loss`` itself. All return 
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -22,7 +22,14 @@ DLR_CLASSES = 4
 
 
 class Objective(Protocol):
-    """A loss h(w, δ; x, y) with its two faces."""
+    """A loss h(w, δ; x, y) with its two faces, and what they cost per image.
+
+    ``loss_passes`` is the number of forward–backward passes of ``loss``, ``attack_forwards`` that of the
+    forward-only passes of ``attack``. What ``attack`` returns takes one pass.
+    """
+
+    loss_passes: ClassVar[int]
+    attack_forwards: ClassVar[int]
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor: ...
 
@@ -80,6 +87,9 @@ def _attack_cross_entropy(f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], 
 class CrossEntropy:
     """h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3."""
 
+    loss_passes: ClassVar[int] = 1
+    attack_forwards: ClassVar[int] = 0
+
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         return cross_entropy(f(x_adv), y)
 
@@ -92,6 +102,8 @@ class Trades:
     """h̃_λ = Loss(f_w(x), y) + (1/λ) KL(f_w(x) ‖ f_w(x + δ)), equation (11); its gradient takes both branches."""
 
     lam: float = 1 / 6
+    loss_passes: ClassVar[int] = 2
+    attack_forwards: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         if not self.lam > 0:
@@ -113,6 +125,8 @@ class LogitPairing:
     """Adversarial logit pairing (ALP): Loss(f_w(x + δ), y) + weight · mean_k (f_w(x) − f_w(x + δ))²_k."""
 
     weight: float = 0.5
+    loss_passes: ClassVar[int] = 2
+    attack_forwards: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
@@ -135,6 +149,8 @@ class Mart:
     """
 
     weight: float = 5.0
+    loss_passes: ClassVar[int] = 2
+    attack_forwards: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.weight >= 0:
@@ -156,6 +172,9 @@ class Mart:
 @dataclass(frozen=True, kw_only=True)
 class BoundedLoss:
     """h = 1 − p_y(x + δ); it grows with cross-entropy, so both have the same maximizing δ."""
+
+    loss_passes: ClassVar[int] = 1
+    attack_forwards: ClassVar[int] = 0
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         return error_probability(f(x_adv), y)

@@ -18,6 +18,8 @@ from freeat.algorithms import (
 )
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
+from freeat.runs.build import training_algorithm
+from freeat.runs.spec import split_words
 from freeat.threat import L2
 
 BALL = L2(0.5)
@@ -69,30 +71,31 @@ def test_what_is_given_replaces_what_follows_from_the_name() -> None:
 @pytest.mark.parametrize("given", [{"tau": 2}, {"omega": 0.1}], ids=str)
 def test_settings_of_friendly_are_refused_by_all_others(given: dict[str, Any]) -> None:
     for name in ("erm", "vanilla-10", "fast", "free-4", "trades-10"):
-        with pytest.raises(InputError, match="are settings of Friendly"):
+        with pytest.raises(InputError, match=r"(tau|omega) = .*does not take it"):
             make_algorithm(name, BALL, **given)
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"alpha": 0.1}, "alpha = 0.1: 'erm'"),
-        ({"start": "zero"}, "start = zero: 'erm'"),
-        ({"warmup_updates": 9}, "warmup_updates = 9: 'erm'"),
-        ({"alpha": 0.1, "warmup_updates": 9}, "alpha = 0.1, warmup_updates = 9: 'erm'"),
+        ({"alpha": 0.1}, "alpha = 0.1: algorithm 'erm'"),
+        ({"start": "zero"}, "start = zero: algorithm 'erm'"),
+        ({"warmup_updates": 9}, "warmup = 9: algorithm 'erm'"),
+        ({"alpha": 0.1, "warmup_updates": 9}, "alpha = 0.1, warmup = 9: algorithm 'erm'"),
     ],
     ids=str,
 )
 def test_settings_of_an_attack_are_refused_by_erm(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=f"{said} trains without an attack.*leave it out"):
+    with pytest.raises(InputError, match=f"{said} does not take (it|them); leave"):
         make_algorithm("erm", BALL, **given)
     for name in ("vanilla-10", "fast", "free-4", "friendly"):
         assert make_algorithm(name, BALL, **given) != make_algorithm(name, BALL)
 
 
-def test_friendly_steps_by_a_quarter_of_the_radius_it_is_judged_at() -> None:
-    friendly = make_algorithm("friendly", BALL.scaled(2), eval_eps=BALL.eps, tau=2, omega=0.1)
-    assert friendly == Friendly(ball=BALL.scaled(2), alpha=BALL.eps / 4, tau=2, omega=0.1)
+def test_friendly_steps_by_a_quarter_of_the_radius_it_is_evaluated_at() -> None:
+    spec, _ = split_words({"algorithm": "friendly", "norm": "l2", "eps": 1.0, "eval_eps": 0.5})
+    assert spec.alpha == 0.125
+    assert training_algorithm(spec, L2(1.0), 1) == Friendly(ball=L2(1.0), alpha=0.125)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_other_names_are_refused_with_the_remedy(name: str, message: str) -> Non
 
 @pytest.mark.parametrize("name", ["erm", "fast", "vanilla-2", "friendly"])
 def test_only_free_carries(name: str) -> None:
-    with pytest.raises(InputError, match="only Free does"):
+    with pytest.raises(InputError, match=r"carry = True: .*does not take it"):
         make_algorithm(name, BALL, carry=True)
 
 

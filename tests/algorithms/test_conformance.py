@@ -20,69 +20,42 @@ from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weigh
 B = 6
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """An algorithm: how to make it, and what it spends per image and step.
+Make = Callable[[Ball, Objective, Start], Algorithm]
 
-    ``passes`` gives (with gradient, forward only) from the passes of the objective's loss and those that
-    its attack makes once, forward only.
-    """
-
-    make: Callable[[Ball, Objective, Start], Algorithm]
-    passes: Callable[[int, int], tuple[int, int]]
-    updates: int = 1
-
-
-ROWS = {
-    "erm": Row(make=lambda ball, h, start: Erm(objective=h), passes=lambda loss, once: (loss, 0)),
-    "vanilla": Row(
-        make=lambda ball, h, start: Vanilla(ball=ball, m=2, objective=h, start=start),
-        passes=lambda loss, once: (2 + loss, once),
-    ),
-    "fast": Row(
-        make=lambda ball, h, start: Fast(ball=ball, objective=h, start=start),
-        passes=lambda loss, once: (1 + loss, once),
-    ),
-    "free": Row(
-        make=lambda ball, h, start: Free(ball=ball, m=3, objective=h, start=start),
-        passes=lambda loss, once: (3 * loss, 0),
-        updates=3,
-    ),
-    "free-carry": Row(
-        make=lambda ball, h, start: Free(ball=ball, m=2, objective=h, start=start, carry=True),
-        passes=lambda loss, once: (2 * loss, 0),
-        updates=2,
-    ),
-    "friendly": Row(
-        make=lambda ball, h, start: Friendly(ball=ball, m=3, tau=1, omega=0.01, objective=h, start=start),
-        passes=lambda loss, once: (3 + loss, 0),
-    ),
-    "warm-up": Row(
-        make=lambda ball, h, start: WarmUp(
-            algorithm=Vanilla(ball=ball, m=2, objective=h, start=start), updates=4
-        ),
-        passes=lambda loss, once: (2 + loss, once),
+ROWS: dict[str, Make] = {
+    "erm": lambda ball, h, start: Erm(objective=h),
+    "vanilla": lambda ball, h, start: Vanilla(ball=ball, m=2, objective=h, start=start),
+    "fast": lambda ball, h, start: Fast(ball=ball, objective=h, start=start),
+    "free": lambda ball, h, start: Free(ball=ball, m=3, objective=h, start=start),
+    "free-carry": lambda ball, h, start: Free(ball=ball, m=2, objective=h, start=start, carry=True),
+    "friendly": lambda ball, h, start: Friendly(ball=ball, m=3, tau=1, omega=0.01, objective=h, start=start),
+    "warm-up": lambda ball, h, start: WarmUp(
+        algorithm=Vanilla(ball=ball, m=2, objective=h, start=start), updates=4
     ),
 }
-LOSS_PASSES = {"ce": 1, "trades": 2, "alp": 2, "mart": 2}
-ONCE = {"trades": 1}
+"""How each is made; what it costs, and how often it updates the weights, its class declares."""
 
 
 @dataclass(frozen=True)
 class Cell:
     """One algorithm with one objective in one norm."""
 
-    row: Row
+    make: Make
     objective: str
     ball: Ball
 
     def algorithm(self, start: Start = "uniform") -> Algorithm:
-        return self.row.make(self.ball, OBJECTIVES[self.objective](), start)
+        return self.make(self.ball, OBJECTIVES[self.objective](), start)
+
+    @property
+    def updates(self) -> int:
+        """Weight updates of a step, as declared."""
+        return self.algorithm().updates_per_batch
 
 
 CELLS = {
-    f"{name}-{objective}-{norm}": Cell(row, objective, ball)
-    for (name, row), objective, (norm, ball) in product(ROWS.items(), OBJECTIVES, BALLS.items())
+    f"{name}-{objective}-{norm}": Cell(make, objective, ball)
+    for (name, make), objective, (norm, ball) in product(ROWS.items(), OBJECTIVES, BALLS.items())
 }
 SGD = torch.optim.SGD
 OPTIMIZERS: dict[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
@@ -166,12 +139,12 @@ class TestEveryAlgorithm:
         """The network's statistics are gathered by the passes of the loss only: attacks run in eval mode."""
         net = net_on(device)
         train(cell, net, device, batches=1)
-        assert net[1].num_batches_tracked == LOSS_PASSES[cell.objective] * cell.row.updates
+        assert net[1].num_batches_tracked == OBJECTIVES[cell.objective].loss_passes * cell.updates
 
     def test_a_step_on_meta(self, cell: Cell) -> None:
         meta = torch.device("meta")
         learner, records = train(cell, net_on(meta), meta)
-        assert learner.updates == 2 * cell.row.updates
+        assert learner.updates == 2 * cell.updates
         assert {records[-1].losses.device, records[-1].delta.device} == {meta}
 
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
@@ -179,20 +152,20 @@ class TestEveryAlgorithm:
         net = net_on(device)
         before = weights(net)
         learner, _ = train(cell, net, device, optimizer=optimizer)
-        assert learner.updates == 2 * cell.row.updates
+        assert learner.updates == 2 * cell.updates
         assert not same_bits(before, weights(net))
         assert all(t.isfinite().all() for t in weights(net))
 
-    def test_passes_are_counted_and_updates_as_declared(self, cell: Cell, device: torch.device) -> None:
+    def test_passes_and_updates_are_those_declared(self, cell: Cell, device: torch.device) -> None:
         net = net_on(device)
         seen = []
         net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
         learner, records = train(cell, net, device, batches=1)
-        expected = cell.row.passes(LOSS_PASSES[cell.objective], ONCE.get(cell.objective, 0))
-        assert (learner.passes.gradient, learner.passes.forward) == tuple(B * n for n in expected)
+        declared = cell.algorithm().cost
+        assert learner.passes.gradient == B * declared.gradient * cell.updates
+        assert learner.passes.forward == B * declared.forward * cell.updates
         assert sum(seen) == learner.passes.gradient + learner.passes.forward
-        assert (learner.updates, learner.batches) == (cell.row.updates, 1)
-        assert cell.algorithm().updates_per_batch == cell.row.updates
+        assert (learner.updates, learner.batches) == (cell.updates, 1)
         assert records[0].losses.shape == (B,)
         if records[0].g_norms is not None:
             assert records[0].g_norms.shape[1:] == (B,)
@@ -223,18 +196,17 @@ def test_every_named_algorithm_takes_a_step(name: str) -> None:
     assert not same_bits(before, weights(net))
 
 
-def test_every_family_and_objective_has_rows() -> None:
+def test_every_family_has_a_row() -> None:
     assert set(FAMILIES) <= set(ROWS)
-    assert set(LOSS_PASSES) == set(OBJECTIVES)
 
 
-@pytest.mark.parametrize("row", [ROWS["vanilla"], ROWS["free"], ROWS["friendly"]])
-def test_without_a_box_the_network_sees_x_plus_delta(row: Row) -> None:
+@pytest.mark.parametrize("name", ["vanilla", "free", "friendly"])
+def test_without_a_box_the_network_sees_x_plus_delta(name: str) -> None:
     ball = make_open(BALLS["l2"])
     seen: list[Tensor] = []
     net = smooth_net()
     net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
-    train(Cell(row, "ce", ball), net, torch.device("cpu"))
+    train(Cell(ROWS[name], "ce", ball), net, torch.device("cpu"))
     assert min(inputs.min() for inputs in seen) < 0
     x = images(0, B)[0]
     assert all(ball.size(inputs - x).max() <= ball.eps * (1 + 1e-12) for inputs in seen)
@@ -246,11 +218,11 @@ def make_open(ball: Ball) -> Ball:
 
 @pytest.mark.parametrize("cell", [CELLS["vanilla-ce-l2"], CELLS["free-trades-linf"], CELLS["fast-ce-linf"]])
 def test_radius_zero_is_training_without_an_adversary(cell: Cell) -> None:
-    nothing = Cell(cell.row, cell.objective, cell.ball.scaled(0))
+    nothing = Cell(cell.make, cell.objective, cell.ball.scaled(0))
     net = smooth_net()
     _, records = train(nothing, net, torch.device("cpu"), batches=1)
     assert (records[0].delta == 0).all()
-    if cell.row.updates == 1:
+    if cell.updates == 1:
         plain = smooth_net()
         train(Cell(ROWS["erm"], cell.objective, cell.ball), plain, torch.device("cpu"), batches=1)
         assert same_bits(weights(net), weights(plain))

@@ -61,12 +61,12 @@ def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--algorithms", "fast,free-2", "--tau", "1"], "settings of Friendly"),
+        (["--algorithms", "fast,free-2", "--tau", "1"], "does not take it"),
         (["--algorithms", "fre-4"], "did you mean 'free-4'"),
         (["--seeds", "none"], "--seeds 'none'"),
         (["--preset", "dmo"], "did you mean 'demo'"),
         (["--model", "resnt18"], "did you mean 'resnet18'"),
-        (["--algorithms", "fast", "--carry"], "only Free does"),
+        (["--algorithms", "fast", "--carry"], "does not take it"),
     ],
     ids=str,
 )

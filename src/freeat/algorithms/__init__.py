@@ -5,9 +5,8 @@ from freeat.algorithms.fast import Fast
 from freeat.algorithms.free import Free
 from freeat.algorithms.friendly import Friendly
 from freeat.algorithms.registry import make_algorithm, parse_algorithm
-from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.algorithms.step import Algorithm, StepRecord, WarmUp
 from freeat.algorithms.vanilla import Vanilla
-from freeat.algorithms.warmup import WarmUp
 
 __all__ = [
     "Algorithm",

@@ -1,21 +1,29 @@
 """Empirical risk minimization: training without an adversary."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord
+from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 
 
 @dataclass(frozen=True, kw_only=True)
 class Erm:
-    """Algorithm 1 with Δ = {0}."""
+    """Training without an adversary: one descent of w on the images themselves, Algorithm 1 with Δ = {0}."""
 
     objective: Objective = CrossEntropy()
     updates_per_batch = 1
+    name: ClassVar[str] = "erm"
+    theorem: ClassVar[str] = "vanilla"  # at ε = 0
+
+    @property
+    def cost(self) -> Passes:
+        return Passes(gradient=self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         learner.begin(x)

@@ -1,6 +1,7 @@
 """Algorithm 3: fast adversarial training."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -8,6 +9,7 @@ from torch import Tensor
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.attacks.ascent import delta_gradient
 from freeat.compute.freezing import Mode
+from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepRng
@@ -27,6 +29,8 @@ class Fast:
     objective: Objective = CrossEntropy()
     attack_mode: Mode = "eval"
     updates_per_batch = 1
+    name: ClassVar[str] = "fast"
+    theorem: ClassVar[str] = "fast"
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
@@ -37,6 +41,10 @@ class Fast:
         if self.alpha is not None:
             return self.alpha
         return self.ball.eps * (7 / 8 if isinstance(self.ball, Linf) else 1 / 2)
+
+    @property
+    def cost(self) -> Passes:
+        return Passes(gradient=1 + self.objective.loss_passes, forward=self.objective.attack_forwards)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         ball = self.ball

@@ -1,11 +1,13 @@
 """Algorithm 2: free adversarial training. With ``objective=Trades()`` it is Algorithm 4, Free-TRADES."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.threat import Ball, Start, check_ball, l2_norm
@@ -26,6 +28,8 @@ class Free:
     start: Start = "uniform"
     objective: Objective = CrossEntropy()
     carry: bool = False
+    name: ClassVar[str] = "free"
+    theorem: ClassVar[str] = "free"
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
@@ -39,6 +43,10 @@ class Free:
     @property
     def step_size(self) -> float:
         return self.ball.eps if self.alpha is None else self.alpha
+
+    @property
+    def cost(self) -> Passes:
+        return Passes(gradient=self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

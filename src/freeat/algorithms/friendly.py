@@ -1,12 +1,14 @@
 """Friendly adversarial training: PGD that stops, image by image, soon after the image is misclassified."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.compute.freezing import Mode
+from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
@@ -33,6 +35,7 @@ class Friendly:
     objective: Objective = CrossEntropy()
     attack_mode: Mode = "eval"
     updates_per_batch = 1
+    name: ClassVar[str] = "friendly"
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
@@ -46,6 +49,16 @@ class Friendly:
     @property
     def step_size(self) -> float:
         return self.ball.eps / 4 if self.alpha is None else self.alpha
+
+    @staticmethod
+    def alpha_at(eval_eps: float) -> float:
+        """The default step where the model is evaluated at another radius than it is trained at."""
+        return eval_eps / 4
+
+    @property
+    def cost(self) -> Passes:
+        """As if no image stopped early."""
+        return Passes(gradient=self.m + self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

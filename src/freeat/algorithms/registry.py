@@ -1,52 +1,39 @@
 """Algorithms by the names people write: ``vanilla-10``, ``fast``, ``free-4``, ``trades-10``, ``free-trades-4``.
 
-A name is a family (``erm``, ``vanilla``, ``fast``, ``free``, ``friendly``; ``vanilla`` where only an objective is
-named), an objective (``trades``, ``alp``, ``mart``; cross-entropy where none is named) and the number m of
-inner steps, in this order, joined by hyphens.
+A name is a family (``erm``, ``vanilla``, ``fast``, ``free``, ``friendly``, or ``package.module:Class``; ``vanilla``
+where only an objective is named), an objective (``trades``, ``alp``, ``mart``; cross-entropy where none is named)
+and the number m of inner steps, in this order, joined by hyphens. What a family takes is what the fields of its
+class declare.
 """
 
-from dataclasses import dataclass
+import inspect
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
+from typing import Any, cast
+
+import msgspec
 
 from freeat.algorithms.erm import Erm
 from freeat.algorithms.fast import Fast
 from freeat.algorithms.free import Free
 from freeat.algorithms.friendly import Friendly
-from freeat.algorithms.step import Algorithm
+from freeat.algorithms.step import Algorithm, WarmUp
 from freeat.algorithms.vanilla import Vanilla
-from freeat.algorithms.warmup import WarmUp
 from freeat.errors import InputError, unknown_name
+from freeat.models.imported import find_code, is_import_path
 from freeat.objectives import OBJECTIVES, Objective
-from freeat.threat import STARTS, Ball, Start
+from freeat.threat import STARTS, Ball
 
-FAMILIES: dict[str, type[Algorithm]] = {
-    "erm": Erm,
-    "vanilla": Vanilla,
-    "fast": Fast,
-    "free": Free,
-    "friendly": Friendly,
-}
-COUNTED = {"vanilla": 10, "free": 4, "friendly": 10}
-"""The families that take a number m, with what their bare name means."""
-
-EXAMPLES = {
-    "erm": "no adversary: empirical risk minimization",
-    "vanilla-10": "Algorithm 1: PGD-10, then one descent of w",
-    "fast": "Algorithm 3: one step from a random start, then one descent of w",
-    "free-4": "Algorithm 2: 4 simultaneous steps of w and δ on each batch",
-    "friendly": "PGD-10 that stops 3 steps after an image is misclassified",
-    "trades-10": "Algorithm 1 with the TRADES loss (11)",
-    "free-trades-4": "Algorithm 4: Algorithm 2 with the TRADES loss (11)",
-    "alp-10": "Algorithm 1 with adversarial logit pairing",
-    "free-alp-4": "Algorithm 2 with adversarial logit pairing",
-    "mart-10": "Algorithm 1 with the MART loss",
-    "free-mart-4": "Algorithm 2 with the MART loss",
-}
-"""The names shown to a newcomer; every m ≥ 1 works."""
+FAMILIES: dict[str, type[Algorithm]] = {cls.name: cls for cls in (Erm, Vanilla, Fast, Free, Friendly)}
+SHARED = ("ball", "m", "alpha", "start", "objective")
+"""The fields that a name and the settings of a run give; a class's other fields are options of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmName:
-    """A parsed name; ``str`` gives its canonical form, with m written out."""
+    """A parsed name; ``str`` gives its canonical form, with m written out for the built-in families."""
 
     family: str
     objective: str = "ce"
@@ -58,21 +45,100 @@ class AlgorithmName:
             words.insert(0, self.family)
         return "-".join([*words, *([str(self.m)] if self.m is not None else [])])
 
+    @property
+    def imported(self) -> bool:
+        """Whether its class is someone's own, named by an import path."""
+        return is_import_path(self.family)
+
+    @property
+    def adversarial(self) -> bool:
+        """Whether it trains against a ball; assumed of a class that is not imported yet."""
+        return self.imported or "ball" in declared(FAMILIES[self.family])
+
+    @property
+    def theorem(self) -> str | None:
+        """The bound of the paper that covers it with the bounded loss; None where there is none."""
+        return getattr(FAMILIES.get(self.family), "theorem", None)
+
 
 def parse_algorithm(text: str) -> AlgorithmName:
-    """The name read, with the default m filled in."""
-    words = text.lower().replace("_", "-").split("-")
-    family = words.pop(0) if words[0] in FAMILIES else None
+    """The name read, with the default m of a built-in family filled in. Imports no code."""
+    family: str | None = None
+    if is_import_path(text):
+        family, *words = text.split("-")
+        words = [word.lower() for word in words]
+    else:
+        words = text.lower().replace("_", "-").split("-")
+        family = words.pop(0) if words[0] in FAMILIES else None
     objective = words.pop(0) if words and words[0] in OBJECTIVES and words[0] != "ce" else "ce"
     m = int(words.pop(0)) if words and words[0].isdecimal() else None
     if words or (family is None and objective == "ce"):
         raise unknown_name("algorithm", text, EXAMPLES)
-    family = family or "vanilla"
-    if m is not None and family not in COUNTED:
-        raise InputError(f"algorithm {text!r}: {family} takes no number of steps; write {family!r}")
     if m == 0:
         raise InputError(f"algorithm {text!r}: the number of steps must be at least 1")
-    return AlgorithmName(family=family, objective=objective, m=m or COUNTED.get(family))
+    name = AlgorithmName(family=family or "vanilla", objective=objective, m=m)
+    return name if name.imported else _with_default_m(name, FAMILIES[name.family])
+
+
+def _with_default_m(name: AlgorithmName, cls: type[Algorithm]) -> AlgorithmName:
+    counted = declared(cls).get("m")
+    if name.m is not None and counted is None:
+        raise InputError(
+            f"algorithm {str(name)!r}: {name.family} takes no number of steps; write {name.family!r}"
+        )
+    if name.m is not None or counted is None or not isinstance(counted.default, int):
+        return name
+    return replace(name, m=counted.default)
+
+
+def algorithm_class(name: AlgorithmName, *, trust_code: bool = False) -> type[Algorithm]:
+    """The class of a name; one that is named by an import path is imported only with the user's trust."""
+    if not name.imported:
+        return FAMILIES[name.family]
+    cls = find_code(name.family, kind="algorithm", trust_code=trust_code)
+    if not isinstance(cls, type) or not is_dataclass(cls):
+        raise InputError(
+            f"algorithm {name.family!r} is no dataclass: declare what it takes as fields of a frozen dataclass, as "
+            "CONTRIBUTING.md shows"
+        )
+    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(cls, part)]:
+        raise InputError(
+            f"algorithm {name.family!r} lacks {', '.join(missing)}: an algorithm has a step, says how many weight "
+            "updates it makes per batch and what one of them costs"
+        )
+    return cast("type[Algorithm]", cls)
+
+
+def declared(cls: type[Algorithm]) -> dict[str, Field[Any]]:
+    """What a class takes: its fields by name."""
+    return {field.name: field for field in fields(cls) if field.init}  # type: ignore[arg-type]
+
+
+def options_of(cls: type[Algorithm]) -> dict[str, Any]:
+    """A class's own options with their types: the fields that hold a plain value and are not shared."""
+    hints = typing.get_type_hints(cls)
+    return {name: hints[name] for name in declared(cls) if name not in SHARED and _plain(hints[name])}
+
+
+def settings_of(name: AlgorithmName, *, trust_code: bool = False) -> frozenset[str]:
+    """What may be set of an algorithm beyond its name: alpha, start, warmup, coefficient, and its own options."""
+    cls = algorithm_class(name, trust_code=trust_code)
+    takes = declared(cls)
+    shared = {"alpha": "alpha" in takes, "start": "start" in takes, "warmup": "ball" in takes}
+    shared["coefficient"] = bool(fields(OBJECTIVES[name.objective]))
+    return frozenset(setting for setting, taken in shared.items() if taken) | options_of(cls).keys()
+
+
+def _refuse(name: AlgorithmName, foreign: Mapping[str, object], takes: Iterable[str]) -> None:
+    """Refuse the settings that an algorithm does not take, if there are any."""
+    if foreign:
+        shown = ", ".join(f"{setting} = {value}" for setting, value in foreign.items())
+        them = "it" if len(foreign) == 1 else "them"
+        known = ", ".join(sorted(takes))
+        raise InputError(
+            f"{shown}: algorithm {str(name)!r} does not take {them}{f', only {known}' if known else ''}; "
+            f"leave {them} out"
+        )
 
 
 def make_algorithm(
@@ -82,55 +148,86 @@ def make_algorithm(
     alpha: float | None = None,
     start: str | None = None,
     objective: Objective | None = None,
-    eval_eps: float | None = None,
-    tau: int = Friendly.tau,
-    omega: float = Friendly.omega,
-    carry: bool = False,
     warmup_updates: int = 0,
+    trust_code: bool = False,
+    **options: object,
 ) -> Algorithm:
     """The algorithm of that name against ``ball``; what is None follows from the name, the norm and ε.
 
-    ``objective`` replaces the named one (to give it another coefficient). ``eval_eps`` is the radius the model
-    is judged at: Friendly's step is a quarter of it, whatever its training radius. A setting that the algorithm has
-    no use for is refused.
+    ``objective`` replaces the named one (to give it another coefficient). ``options`` are those of the algorithm's
+    own, such as Friendly's ``tau`` or Free's ``carry``. A setting that the class does not declare is refused. A name
+    may be an import path, ``package.module:Class``, which is imported only with ``trust_code``.
     """
     parsed = parse_algorithm(name)
+    cls = algorithm_class(parsed, trust_code=trust_code)
     if start is not None and start not in STARTS:
         raise unknown_name("start", start, STARTS)
-    if carry and parsed.family != "free":
-        raise InputError(f"carry keeps δ between batches, which only Free does, not {name!r}")
-    if (tau, omega) != (Friendly.tau, Friendly.omega) and parsed.family != "friendly":
-        raise InputError(
-            f"τ = {tau} and ω = {omega:g} are settings of Friendly, which {name!r} does not have: leave them out"
-        )
-    attack = {"alpha": alpha, "start": start, "warmup_updates": warmup_updates or None}
-    if parsed.family == "erm" and (given := [f"{k} = {v}" for k, v in attack.items() if v is not None]):
-        raise InputError(
-            f"{', '.join(given)}: {name!r} trains without an attack, which is what this sets; leave it out"
-        )
-    if objective is None:
+    if parsed.imported:
+        parsed = _with_default_m(parsed, cls)
+    settings = settings_of(parsed, trust_code=trust_code)
+    given = {"alpha": alpha, "start": start, "warmup": warmup_updates or None}
+    _refuse(parsed, {n: v for n, v in given.items() if v is not None and n not in settings}, settings)
+    takes = declared(cls)
+    if objective is None and (parsed.objective != "ce" or not parsed.imported):
         objective = OBJECTIVES[parsed.objective]()
-    begin: Start = start or default_start(parsed)  # type: ignore[assignment]
-    m = parsed.m or 1
-    algorithm: Vanilla | Fast | Free | Friendly
-    match parsed.family:
-        case "erm":
-            return Erm(objective=objective)
-        case "vanilla":
-            algorithm = Vanilla(ball=ball, m=m, alpha=alpha, start=begin, objective=objective)
-        case "fast":
-            algorithm = Fast(ball=ball, alpha=alpha, start=begin, objective=objective)
-        case "free":
-            algorithm = Free(ball=ball, m=m, alpha=alpha, start=begin, objective=objective, carry=carry)
-        case _:
-            step = alpha if alpha is not None or eval_eps is None else eval_eps / 4
-            algorithm = Friendly(
-                ball=ball, m=m, tau=tau, omega=omega, alpha=step, start=begin, objective=objective
-            )
+    if objective is not None and "objective" not in takes:
+        raise InputError(f"algorithm {name!r} has a loss of its own: it takes no objective")
+    usual = getattr(cls, "starts", {}).get(parsed.objective)
+    shared = {"ball": ball, "m": parsed.m, "alpha": alpha, "start": start or usual, "objective": objective}
+    values = {field: value for field, value in shared.items() if field in takes and value is not None}
+    algorithm = _made(parsed, cls, values | read_options(parsed, options, trust_code=trust_code))
     return WarmUp(algorithm=algorithm, updates=warmup_updates) if warmup_updates else algorithm
 
 
-def default_start(name: AlgorithmName) -> Start:
-    """As the algorithms are written: uniform in Δ, and 0.001·N(0, 1) for the attacks of TRADES and MART."""
-    gaussian = name.family == "vanilla" and name.objective in ("trades", "mart")
-    return "gaussian" if gaussian else "uniform"
+def _made(name: AlgorithmName, cls: type[Algorithm], values: Mapping[str, object]) -> Algorithm:
+    try:
+        return cls(**values)
+    except InputError:
+        raise
+    except Exception as error:  # a user's class may fail in any way
+        raise InputError(
+            f"algorithm {str(name)!r} cannot be made: {type(error).__name__}: {error}; check --algorithm-args"
+        ) from error
+
+
+def read_options(
+    name: AlgorithmName, options: Mapping[str, object], *, trust_code: bool = False
+) -> dict[str, object]:
+    """Options of an algorithm's own as the types that its class declares; another value is refused."""
+    cls = algorithm_class(name, trust_code=trust_code)
+    known = options_of(cls)
+    _refuse(name, {option: value for option, value in options.items() if option not in known}, known)
+    read = {}
+    for option, value in options.items():
+        try:
+            read[option] = msgspec.convert(value, known[option])
+        except msgspec.ValidationError as error:
+            raise InputError(f"{option} = {value!r} of algorithm {str(name)!r}: {error}") from None
+    return read
+
+
+def _plain(hint: Any) -> bool:
+    """Whether a value of this type can be written as text."""
+    parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    plain = (bool, int, float, str, type(None))
+    return all(part in plain or typing.get_origin(part) is typing.Literal for part in parts)
+
+
+def summary_of(cls: type[Algorithm]) -> str:
+    """What the first line of a class's docstring says."""
+    return (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "").rstrip(".")
+
+
+def _examples() -> dict[str, str]:
+    """Every family, and those of the paper with every objective."""
+    named = {family: str(parse_algorithm(family)) for family in FAMILIES}
+    shown = {named[family]: summary_of(cls) for family, cls in FAMILIES.items()}
+    for objective in OBJECTIVES:
+        for family in ("vanilla", "free") if objective != "ce" else ():
+            name = str(parse_algorithm(f"{family}-{objective}"))
+            shown[name] = f"{named[family]} with the {objective.upper()} loss"
+    return shown
+
+
+EXAMPLES = _examples()
+"""The names shown to a newcomer; every m ≥ 1 works."""

@@ -1,12 +1,15 @@
 """Algorithm 1: vanilla adversarial training. With ``objective=Trades()`` it is TRADES."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.attacks.ascent import Ascent, Maximizer
 from freeat.compute.freezing import Mode
+from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepRng
@@ -28,6 +31,9 @@ class Vanilla:
     attack_mode: Mode = "eval"
     maximizer: Maximizer | None = None
     updates_per_batch = 1
+    name: ClassVar[str] = "vanilla"
+    theorem: ClassVar[str] = "vanilla"
+    starts: ClassVar[Mapping[str, Start]] = {"trades": "gaussian", "mart": "gaussian"}  # where not uniform
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
@@ -39,6 +45,12 @@ class Vanilla:
         if self.alpha is not None:
             return self.alpha
         return self.ball.eps if self.m == 1 else self.ball.eps / 4
+
+    @property
+    def cost(self) -> Passes:
+        """A ``maximizer`` is counted as PGD-m."""
+        h = self.objective
+        return Passes(gradient=self.m + h.loss_passes, forward=h.attack_forwards)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

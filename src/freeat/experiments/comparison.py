@@ -80,7 +80,7 @@ def comparison_jobs(
                 **{**vars(place), "folder": place.folder / "runs" / one.algorithm / f"seed-{seed}"}
             )
             jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=folder))
-    return sorted(jobs, key=lambda job: -_weight(job.spec.algorithm))
+    return sorted(jobs, key=lambda job: -_cost(job.spec))
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
@@ -100,10 +100,9 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), SINGLE_PROCESS)
 
 
-def _weight(algorithm: str) -> int:
-    name = parse_algorithm(algorithm)
-    passes = {"vanilla": (name.m or 1) + 1, "friendly": (name.m or 1) + 1, "fast": 2}.get(name.family, 1)
-    return passes + (name.objective != "ce")
+def _cost(spec: TrainSpec) -> int:
+    """Forward–backward passes of one weight update, per image."""
+    return training_algorithm(spec, make_ball(spec.norm, spec.eps), updates=1).cost.gradient
 
 
 def summarize(done: Sequence[Done[Job]], algorithms: Sequence[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Anyone's model by import path: ``package.module:factory``."""
+"""Anyone's model, algorithm or attack by import path: ``package.module:name``."""
 
 import importlib
 import inspect
@@ -17,18 +17,22 @@ from freeat.files.documents import sha256
 
 
 def is_import_path(name: str) -> bool:
-    """Whether a model's name is an import path rather than the name of one of our networks."""
+    """Whether a name is an import path rather than the name of something built in."""
     return ":" in name
 
 
-def find_factory(path: str, *, trust_code: bool) -> Callable[..., object]:
-    """The factory at an import path, which is imported only with the user's trust."""
+def find_code(path: str, *, kind: str, trust_code: bool) -> object:
+    """What an import path names: a model's factory, or the class of an algorithm or attack.
+
+    It is imported only with the user's trust. A path typed on the command line is trusted by being typed; one that
+    is read from a file is not.
+    """
     module_name, _, attribute = path.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
-        raise InputError(f"model {path!r} is not an import path: write package.module:factory")
+        raise InputError(f"{kind} {path!r} is not an import path: write package.module:name")
     if not trust_code:
         raise InputError(
-            f"model {path!r} would import and run code: if you trust it, name the model yourself on the "
+            f"{kind} {path!r} would import and run code: if you trust it, name the {kind} yourself on the "
             "command line or pass --trust-code (trust_code=True in Python)"
         )
     try:
@@ -36,23 +40,29 @@ def find_factory(path: str, *, trust_code: bool) -> Callable[..., object]:
             module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may fail in any way while it is imported
         raise InputError(
-            f"model {path!r} cannot be imported: {_describe(error)}; "
+            f"{kind} {path!r} cannot be imported: {_describe(error)}; "
             f"check that {module_name} is installed or on PYTHONPATH and imports by itself"
         ) from error
     try:
-        factory = attrgetter(attribute)(module)
+        found: object = attrgetter(attribute)(module)
     except AttributeError:
         public = [
             name for name, value in vars(module).items() if callable(value) and not name.startswith("_")
         ]
-        raise unknown_name(f"factory in module {module_name}", attribute, public) from None
-    if not callable(factory) or isinstance(factory, nn.Module):
+        raise unknown_name(f"{kind} in module {module_name}", attribute, public) from None
+    return found
+
+
+def find_factory(path: str, *, trust_code: bool) -> Callable[..., object]:
+    """The factory of a model at an import path."""
+    found = find_code(path, kind="model", trust_code=trust_code)
+    if not callable(found) or isinstance(found, nn.Module):
         raise InputError(
-            f"model {path!r} is a ready {type(factory).__name__}, not a factory: "
+            f"model {path!r} is a ready {type(found).__name__}, not a factory: "
             "name a function or class that builds the model anew"
         )
-    found: Callable[..., object] = factory
-    return found
+    factory: Callable[..., object] = found
+    return factory
 
 
 def source_digest(path: str) -> str:

@@ -100,7 +100,7 @@ def _cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
 
 def _used(spec: TrainSpec) -> TrainSpec:
     """What the algorithm has a use for: ERM shares the settings of a comparison, but has no attack to set."""
-    if parse_algorithm(spec.algorithm).family != "erm":
+    if parse_algorithm(spec.algorithm).adversarial:
         return spec
     return spec.replaced(alpha=None, start=None, warmup=0.0)
 
@@ -137,7 +137,7 @@ def make_judge(
         ball=ball,
         classes=len(data.classes),
         seed=spec.seed,
-        watches_collapse=parse_algorithm(spec.algorithm).family != "erm",
+        watches_collapse=parse_algorithm(spec.algorithm).adversarial,
         processes=processes,
     )
 
@@ -166,10 +166,8 @@ def training_algorithm(spec: TrainSpec, ball: Ball, updates: int) -> Algorithm:
         alpha=spec.alpha,
         start=spec.start,
         objective=_objective(spec),
-        tau=spec.tau,
-        omega=spec.omega,
-        carry=spec.carry,
         warmup_updates=round(spec.warmup * updates),
+        **{name: value for name, value in spec.words().items() if name in ("tau", "omega", "carry")},
     )
 
 

@@ -8,6 +8,7 @@ inner maximizer; `Fast` and `Free` run on the same instance with the same draws.
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +42,9 @@ class TwoKinds(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class OwnKind:
     """h(w, δ; y): the output of the example's kind."""
+
+    loss_passes: ClassVar[int] = 1
+    attack_forwards: ClassVar[int] = 0
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         return f(x_adv).gather(-1, y.unsqueeze(-1)).squeeze(-1)

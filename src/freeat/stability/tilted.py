@@ -7,6 +7,7 @@ every w the training can reach.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -42,6 +43,8 @@ class TiltedSigmoid:
     """The instance's loss as an objective; its value lies in (0, 1)."""
 
     u: Tensor
+    loss_passes: ClassVar[int] = 1
+    attack_forwards: ClassVar[int] = 0
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         tilt = ((x_adv - x).flatten(-3) * self.u).sum(-1)
