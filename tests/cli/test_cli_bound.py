@@ -36,7 +36,7 @@ def test_json_holds_lambda_bound_and_t0_of_theorem_4() -> None:
     found = json.loads(ask("--algorithm", "free", "--json"))
     lam = 2 * 0.1 * (1 + 2 * 0.1 / 4 + 0.2 * 0.5 * 4 * 2) ** 3
     pull = 2 * 1 * 0.9 * lam / (10 * 2)
-    assert found["lambda"] == pytest.approx(lam, rel=1e-12)
+    assert found["lam"] == pytest.approx(lam, rel=1e-12)
     value = 10 / 1000 * (1 + 1 / lam) * pull ** (1 / (lam + 1)) * 250 ** (lam / (lam + 1))
     assert found["bound"] == pytest.approx(value, rel=1e-12)
     assert found["t0"] == pytest.approx((pull * 250**lam) ** (1 / (lam + 1)), rel=1e-12)

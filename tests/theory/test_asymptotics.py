@@ -61,24 +61,29 @@ def test_the_exponent_of_vanilla_at_a_finite_n(p: Problem) -> None:
 
 @given(between(1e-2, 1e2), between(1e-2, 1e2), st.integers(2, 10**6), st.integers(1, 10))
 def test_the_ratio_is_of_the_order_that_the_paper_names(
-    lam: float, vanilla: float, n: int, passes: int
+    lam: float, vanilla: float, n: int, each: int
 ) -> None:
-    T = passes * n
-    constant = passes ** (1 / (vanilla + 1))
+    T = each * n
+    constant = each ** (1 / (vanilla + 1))
     ratio = ratio_to_vanilla(lam, lam_vanilla=vanilla, T=T, n=n)
     assert ratio == pytest.approx(constant * T ** (-1 / (lam + 1)), rel=1e-9)
 
 
 def test_the_comparison_tends_to_the_ratio_of_orders() -> None:
-    rows = comparison(P, ns=[10**8, 10**9], passes=3, alpha=0.2, m=4)
-    assert [(row["n"], row["updates"]) for row in rows] == [(10**8, 3 * 10**8), (10**9, 3 * 10**9)]
+    rows = comparison(P, ns=[10**8, 10**9], updates_per_example=3, alpha=0.2, m=4)
+    assert [(row.n, row.updates) for row in rows] == [(10**8, 3 * 10**8), (10**9, 3 * 10**9)]
     for name in ("fast", "free"):
-        measured = rows[1][f"log10_{name}_over_vanilla"] - rows[0][f"log10_{name}_over_vanilla"]
-        first, second = (math.log10(row[f"order_{name}_over_vanilla"]) for row in rows)
+        measured = getattr(rows[1], f"log10_{name}_over_vanilla") - getattr(
+            rows[0], f"log10_{name}_over_vanilla"
+        )
+        first, second = (math.log10(getattr(row, f"order_{name}_over_vanilla")) for row in rows)
         assert measured == pytest.approx(second - first, rel=1e-6)
         assert measured < -0.3
         for row in rows:
-            assert row[f"log10_{name}_over_vanilla"] == row[f"log10_{name}"] - row["log10_vanilla"]
+            assert (
+                getattr(row, f"log10_{name}_over_vanilla")
+                == getattr(row, f"log10_{name}") - row.log10_vanilla
+            )
 
 
 @given(problems(), alphas, between(0.1, 5.0), st.integers(1, 1000))
@@ -98,14 +103,14 @@ def test_remark_3_as_printed_is_not_what_theorem_4_says() -> None:
     """Up to m = α_δεψ/c the bound grows more than twentyfold; up to c/(α_δεψ) it stays within a factor 1.5."""
     assert printed_m_scale(P, alpha=0.2) == pytest.approx(4.0)
     rows = free_steps(P, ms=[1, 2, 4], T=1000, alpha=0.2)
-    assert all(row["below_printed_scale"] for row in rows)
-    assert rows[-1]["log10_over_m1"] > math.log10(20)
+    assert all(row.below_printed_scale for row in rows)
+    assert rows[-1].log10_over_m1 > math.log10(20)
 
     assert m_scale(P, alpha=0.005) == pytest.approx(10.0)
     rows = free_steps(P, ms=range(1, 10), T=1000, alpha=0.005)
-    assert all(row["below_scale"] for row in rows)
-    assert all(abs(row["log10_over_m1"]) < math.log10(1.5) for row in rows)
-    assert rows[-1]["log10_bound"] == pytest.approx(math.log10(free_bound(P, T=1000, alpha=0.005, m=9).value))
+    assert all(row.below_scale for row in rows)
+    assert all(abs(row.log10_over_m1) < math.log10(1.5) for row in rows)
+    assert rows[-1].log10_bound == pytest.approx(math.log10(free_bound(P, T=1000, alpha=0.005, m=9).value))
 
 
 def test_without_an_attack_step_every_m_is_below_the_scale() -> None:

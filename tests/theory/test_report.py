@@ -2,13 +2,15 @@
 
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from freeat.errors import InputError
+from freeat.files.documents import decoded, plain
 from freeat.theory import (
     HYPOTHESES,
+    BoundDocument,
     Problem,
     bound,
     bound_document,
@@ -21,8 +23,8 @@ from freeat.theory import (
 )
 
 P = Problem(beta=2.0, c=0.1, L=1.0, L_w=1.0, eps=0.5, psi=4.0, b=10, n=1000)
-ALL = {"beta": 2.0, "c": 0.1, "L": 1.0, "L_w": 1.0, "eps": 0.5, "psi": 4.0, "b": 10, "n": 1000}
-ALL |= {"alpha": 0.2, "m": 4, "T": 1000}
+RUN = {"alpha": 0.2, "m": 4, "T": 1000}
+ALL = asdict(P) | RUN
 
 
 def test_hypotheses_have_unique_keys_and_only_their_algorithms() -> None:
@@ -57,46 +59,52 @@ def test_facts_are_held_against_the_hypotheses() -> None:
     ("algorithm", "unused"), [("vanilla", {"psi", "alpha", "m"}), ("fast", {"m"}), ("free", set())]
 )
 def test_every_parameter_is_accepted_and_the_unused_are_named(algorithm: str, unused: set[str]) -> None:
-    document = bound_document(algorithm, **ALL)
-    assert set(document["unused"]) == unused
-    assert document["parameters"].keys() | document["unused"].keys() == ALL.keys()
+    document = bound_document(algorithm, P, **RUN)
+    assert set(document.unused) == unused
+    assert document.parameters.keys() | document.unused.keys() == ALL.keys()
     at = bound(algorithm, P, T=1000, alpha=0.2, m=4)
-    assert (document["lambda"], document["bound"], document["t0"]) == (at.lam, at.value, at.t0)
-    assert json.loads(json.dumps(document, allow_nan=False)) == document
-    needed_only = {name: value for name, value in ALL.items() if name not in unused}
-    assert bound_document(algorithm, **needed_only)["bound"] == document["bound"]
+    assert (document.lam, document.bound, document.t0) == (at.lam, at.value, at.t0)
+    assert decoded(json.loads(json.dumps(plain(document), allow_nan=False)), BoundDocument, "") == document
+    needed = {name: value for name, value in RUN.items() if name not in unused}
+    p = replace(P, psi=None) if "psi" in unused else P
+    assert bound_document(algorithm, p, **needed).bound == document.bound
     text = "\n".join(bound_lines(document))
     assert all(f"{name} = " in text for name in ALL)
     assert (f"unused by {algorithm}" in text) == bool(unused)
 
 
 def test_missing_parameters_are_asked_for() -> None:
-    for name in ("alpha", "m", "psi"):
+    for name in ("alpha", "m"):
         with pytest.raises(InputError, match=f"{name} is missing"):
-            bound_document("free", **{**ALL, name: None})
+            bound_document("free", P, **{**RUN, name: None})
+    with pytest.raises(InputError, match="psi is missing"):
+        bound_document("free", replace(P, psi=None), **RUN)
 
 
-def test_vacuous_and_t0_outside_are_said() -> None:
-    vacuous = bound_document("vanilla", **ALL)
-    assert vacuous["vacuous"]
+def test_notes_say_vacuous_and_t0_outside() -> None:
+    vacuous = bound_document("vanilla", P, **RUN)
+    assert vacuous.vacuous
     assert "note: vacuous" in "\n".join(bound_lines(vacuous))
-    assert not vacuous["t0_outside"]
-    below = bound_document("fast", **ALL)
-    assert below["t0"] < 1
-    assert any("below [1, 1000]" in note for note in below["notes"])
-    above = bound_document("free", **{**ALL, "L": 1e6})
-    assert above["t0"] > above["steps"] == 250
-    assert any("b·batches/n = 2.5" in note for note in above["notes"])
-    inside = bound_document("free", **ALL)
-    assert inside["notes"] == []
-    cut = bound_document("free", **{**ALL, "T": 1001})
-    assert any("m does not divide T = 1001" in note for note in cut["notes"])
-    assert any("pass L_w = 1" in note for note in bound_document("free", **{**ALL, "L_w": 3.0})["notes"])
+    assert not vacuous.t0_outside
+    below = bound_document("fast", P, **RUN)
+    assert below.t0 is not None
+    assert below.t0 < 1
+    assert any("below [1, 1000]" in note for note in below.notes)
+    above = bound_document("free", replace(P, L=1e6), **RUN)
+    assert above.t0 is not None
+    assert above.t0 > above.steps == 250
+    assert any("b·batches/n = 2.5" in note for note in above.notes)
+    inside = bound_document("free", P, **RUN)
+    assert inside.notes == ()
+    cut = bound_document("free", P, **{**RUN, "T": 1001})
+    assert any("m does not divide T = 1001" in note for note in cut.notes)
+    wasteful = bound_document("free", replace(P, L_w=3.0), **RUN)
+    assert any("pass L_w = 1" in note for note in wasteful.notes)
 
 
-def test_judged_hypotheses_reach_the_lines() -> None:
-    document = bound_document("free", **ALL, facts={"plain_sgd": False, "l2_ball": True})
-    status = {h["key"]: h["status"] for h in document["hypotheses"]}
+def test_the_status_of_each_hypothesis_reaches_the_lines() -> None:
+    document = bound_document("free", P, **RUN, facts={"plain_sgd": False, "l2_ball": True})
+    status = {h.key: h.status for h in document.hypotheses}
     assert (status["plain_sgd"], status["l2_ball"], status["smooth"]) == ("violated", "holds", "unknown")
     lines = bound_lines(document)
     assert any(line.startswith("  ✗ plain_sgd") for line in lines)
@@ -104,10 +112,10 @@ def test_judged_hypotheses_reach_the_lines() -> None:
 
 
 def test_numbers_beyond_every_float_stay_json() -> None:
-    document = bound_document("free", **{**ALL, "psi": 1e30, "m": 50})
-    assert document["lambda"] is None
-    assert document["log10_lambda"] > 1000
-    json.dumps(document, allow_nan=False)
+    document = bound_document("free", replace(P, psi=1e30), **{**RUN, "m": 50})
+    assert document.lam is None
+    assert document.log10_lam > 1000
+    json.dumps(plain(document), allow_nan=False)
     assert any(line.startswith("  lambda = 10^1") for line in bound_lines(document))
 
 
@@ -117,14 +125,14 @@ def test_numbers_beyond_every_float_stay_json() -> None:
 )
 def test_a_sweep_holds_the_three_bounds_at_every_value(parameter: str, values: list[float]) -> None:
     rows = sweep(P, parameter, values, T=1000, alpha=0.2, m=4)
-    assert [(row["value"], row["algorithm"]) for row in rows] == [
+    assert [(row.value, row.algorithm) for row in rows] == [
         (value, name) for value in values for name in ("vanilla", "fast", "free")
     ]
-    json.dumps(rows, allow_nan=False)
+    json.dumps(plain(rows), allow_nan=False)
     run = {"T": 1000, "alpha": 0.2, "m": 4}
     p = replace(P, **{parameter: values[1]}) if parameter in ("n", "eps") else P
     run |= {parameter: values[1]} if parameter in run else {}
-    assert rows[-1]["bound"] == free_bound(p, **run).value
+    assert rows[-1].bound == free_bound(p, **run).value
 
 
 def test_a_sweep_refuses_an_unknown_parameter() -> None:

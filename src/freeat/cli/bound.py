@@ -1,15 +1,22 @@
 """``freeat bound``: Theorems 2, 4 and 5 evaluated, for given constants or for a run."""
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from freeat.cli.options import json_option, trusts_code
 from freeat.errors import InputError
 from freeat.theory.problem import MEANINGS
+
+if TYPE_CHECKING:
+    from freeat.stability.bound_of_run import RunBound
+    from freeat.stability.constants import Constants
+    from freeat.theory import BoundDocument, ComparisonRow, FreeStepsRow, Problem
+
+Parameters = Mapping[str, float | None]
 
 OPTIONS = {
     "beta": "beta",
@@ -27,6 +34,14 @@ OPTIONS = {
 """The parameters of the bounds and what they are called on the command line."""
 
 COUNTS = ("m", "b", "n", "T")
+
+
+class RunParameters(TypedDict):
+    """The parameters of a bound that are not part of its problem."""
+
+    T: int
+    alpha: float
+    m: int
 
 
 def parameter_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -77,40 +92,51 @@ def bound(
     freeat bound --algorithm free --beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 \\
         --alpha-delta 0.2 --m 4 --batch-size 10 --n 1000 --updates 1000
     """
-    from freeat.theory.recursion import USED
+    from freeat.files.documents import plain, to_json
+    from freeat.theory.problem import USED
 
-    parameters, facts, document = _gather(given, run, points, data_dir, trust_code)
-    names = [algorithm] if algorithm else [document["algorithm"]] if run else list(USED)
-    document["bounds"] = [_bound(name, parameters, facts) for name in names]
-    if tables:
-        document |= _tables(parameters)
-    if plots is not None:
-        document["plots"] = _plots(plots, parameters)
-    if as_json:
-        flat = document["bounds"][0] if len(names) == 1 else {}
-        click.echo(json.dumps({**document, **flat}))
-    else:
-        click.echo("\n".join(_lines(document)))
-
-
-def _gather(
-    given: dict[str, Any], run: Path | None, points: int, data_dir: Path | None, trust_code: bool
-) -> tuple[dict[str, Any], dict[str, bool], dict[str, Any]]:
-    """The parameters, what is known of the hypotheses, and where both come from."""
     own = {name: _number(name, given[name.lower() + "_"]) for name in OPTIONS}
-    if run is None:
-        return own, {}, {}
+    found = None if run is None else _of_run(run, own, points, data_dir, trust_code)
+    parameters = own if found is None else {**found.parameters, **_known(own)}
+    names = (algorithm,) if algorithm else (found.algorithm,) if found else tuple(USED)
+    facts = {} if found is None else found.facts
+    output = Output(
+        constants=None if found is None else found.constants,
+        bounds=tuple(_bound(name, parameters, facts) for name in names),
+        comparison=_comparison(parameters) if tables else None,
+        free_steps=_free_steps(parameters) if tables else None,
+        plots=None if plots is None else _plots(plots, parameters),
+    )
+    if as_json:
+        flat = plain(output.bounds[0]) if len(names) == 1 else {}
+        click.echo(to_json({**plain(output), **flat}))
+    else:
+        click.echo("\n".join(_lines(output)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """All that the command computed; what was not asked for is None."""
+
+    bounds: "tuple[BoundDocument, ...]"
+    constants: "Constants | None"
+    comparison: "list[ComparisonRow] | None"
+    free_steps: "list[FreeStepsRow] | None"
+    plots: tuple[str, ...] | None
+
+
+def _of_run(run: Path, own: Parameters, points: int, data_dir: Path | None, trust_code: bool) -> "RunBound":
+    """The parameters that the run gives, and what it says about the hypotheses."""
     from freeat.stability.bound_of_run import bound_of_run
 
     trusted = trusts_code(trust_code, names_code=False)
     found = bound_of_run(run, points=points, data_dir=data_dir, trust_code=trusted)
-    parameters = found.parameters | {name: value for name, value in own.items() if value is not None}
-    if parameters["beta"] is None:
+    if found.parameters["beta"] is None and own["beta"] is None:
         raise InputError(f"--from {run}: {found.constants.no_beta} with --beta")
-    return parameters, found.facts, {"algorithm": found.algorithm, "constants": found.constants.row()}
+    return found
 
 
-def _number(name: str, text: str | None) -> float | int | None:
+def _number(name: str, text: str | None) -> float | None:
     from freeat.units import parse_number
 
     if text is None:
@@ -119,81 +145,71 @@ def _number(name: str, text: str | None) -> float | int | None:
     return int(value) if name in COUNTS and float(value).is_integer() else value
 
 
-def _required(parameters: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in names if parameters[name] is None]
+def _known(parameters: Parameters) -> dict[str, float]:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
+def _problem(parameters: Parameters, needed: tuple[str, ...]) -> tuple["Problem", "RunParameters"]:
+    """The problem and what is left: T, α_δ and m. Whatever is needed must be known."""
+    from freeat.theory import Problem
+
+    missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in needed if parameters[name] is None]
     if missing:
         raise InputError(f"missing: {', '.join(missing)}; give them, or a run with --from")
-    return {name: parameters[name] for name in names}
+    values = dict(parameters)
+    run = {name: values.pop(name) for name in ("T", "alpha", "m")}
+    return Problem(**values), run  # type: ignore[arg-type, return-value]
 
 
-def _bound(algorithm: str, parameters: dict[str, Any], facts: dict[str, bool]) -> dict[str, Any]:
+def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool]) -> "BoundDocument":
     from freeat.errors import unknown_name
     from freeat.theory import bound_document
-    from freeat.theory.recursion import USED
+    from freeat.theory.problem import USED
 
     if algorithm not in USED:
         raise unknown_name("algorithm", algorithm, USED)
-    _required(parameters, USED[algorithm])
-    return bound_document(algorithm, **parameters, facts=facts)
+    p, run = _problem(parameters, USED[algorithm])
+    return bound_document(algorithm, p, **run, facts=facts)
 
 
-def _problem(parameters: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    from freeat.theory import Problem
-
-    values = _required(parameters, tuple(OPTIONS))
-    run = {name: values.pop(name) for name in ("T", "alpha", "m")}
-    return Problem(**values), run
-
-
-def _tables(parameters: dict[str, Any]) -> dict[str, Any]:
+def _comparison(parameters: Parameters) -> "list[ComparisonRow]":
     from freeat.reports.bounds import comparison_sizes
-    from freeat.theory import comparison, free_steps
+    from freeat.theory import comparison
 
-    p, run = _problem(parameters)
-    passes = max(1, round(run["T"] / p.n))
-    rows = comparison(p, ns=comparison_sizes(p.n), passes=passes, alpha=run["alpha"], m=run["m"])
-    steps = free_steps(p, ms=range(1, max(12, 2 * run["m"]) + 1), T=run["T"], alpha=run["alpha"])
-    return {"comparison": rows, "free_steps": steps}
+    p, run = _problem(parameters, tuple(OPTIONS))
+    each = max(1, round(run["T"] / p.n))
+    return comparison(p, ns=comparison_sizes(p.n), updates_per_example=each, alpha=run["alpha"], m=run["m"])
 
 
-def _plots(folder: Path, parameters: dict[str, Any]) -> list[str]:
+def _free_steps(parameters: Parameters) -> "list[FreeStepsRow]":
+    from freeat.theory import free_steps
+
+    p, run = _problem(parameters, tuple(OPTIONS))
+    return free_steps(p, ms=range(1, max(12, 2 * run["m"]) + 1), T=run["T"], alpha=run["alpha"])
+
+
+def _plots(folder: Path, parameters: Parameters) -> tuple[str, ...]:
     from freeat.reports.bounds import draw_bounds
 
-    p, run = _problem(parameters)
-    return [str(path) for path in draw_bounds(folder, p, **run)]
+    p, run = _problem(parameters, tuple(OPTIONS))
+    return tuple(str(path) for path in draw_bounds(folder, p, **run))
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
-    from freeat.reports.bound_text import bound_comparison_lines
+def _lines(output: Output) -> list[str]:
+    from freeat.reports.bounds import bound_comparison_lines, table_lines
     from freeat.theory import bound_lines
 
     lines: list[str] = []
-    if "constants" in document:
-        c = document["constants"]
-        lines.append(
-            f"constants estimated at {c['points']} points, ψ from {c['gradients']} gradients: {c['caveat']}"
-        )
-    if len(document["bounds"]) > 1:
-        lines.extend([*bound_comparison_lines(document["bounds"]), ""])
+    if (c := output.constants) is not None:
+        lines.append(f"constants estimated at {c.points} points, ψ from {c.gradients} gradients: {c.caveat}")
+    if len(output.bounds) > 1:
+        lines.extend([*bound_comparison_lines(output.bounds), ""])
     else:
-        lines.extend([*bound_lines(document["bounds"][0]), ""])
-    for title, key in (
-        ("Free and Fast against Vanilla for T = O(n); log10, and the paper's ratio of orders", "comparison"),
-        ("Remark 3: Theorem 4's bound along m", "free_steps"),
-    ):
-        if key in document:
-            lines.extend([title, *_table(document[key]), ""])
-    lines.extend(f"picture: {path}" for path in document.get("plots", ()))
+        lines.extend([*bound_lines(output.bounds[0]), ""])
+    if output.comparison:
+        title = "Free and Fast against Vanilla for T = O(n); log10, and the paper's ratio of orders"
+        lines.extend([title, *table_lines(output.comparison), ""])
+    if output.free_steps:
+        lines.extend(["Remark 3: Theorem 4's bound along m", *table_lines(output.free_steps), ""])
+    lines.extend(f"figure: {path}" for path in output.plots or ())
     return lines
-
-
-def _table(rows: list[dict[str, Any]]) -> list[str]:
-    from freeat.reports.text import aligned
-
-    columns = list(rows[0])
-    cells = [columns, *([_cell(row[column]) for column in columns] for row in rows)]
-    return [f"  {line}" for line in aligned(cells, numbers=True)]
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,15 +1,86 @@
-"""The bounds of Theorems 2, 4 and 5 drawn along their parameters, with the paper's comparison and Remark 3."""
+"""The bounds of Theorems 2, 4 and 5 as text and as figures, with the paper's comparison and Remark 3."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import astuple, fields
 from pathlib import Path
 
 from freeat.reports.plots import look, save_figure, styled
-from freeat.theory import Problem, comparison, free_steps, m_scale, printed_m_scale, sweep
-from freeat.theory.recursion import USED
+from freeat.reports.text import aligned
+from freeat.theory import (
+    BoundDocument,
+    ComparisonRow,
+    FreeStepsRow,
+    Problem,
+    comparison,
+    free_steps,
+    m_scale,
+    printed_m_scale,
+    sweep,
+)
+from freeat.theory.problem import MEANINGS, USED
+from freeat.theory.report import MARKS, number_or_power
 
 PARAMETERS = {"T": "weight updates T", "n": "training examples n", "m": "free steps m"}
 PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε", "beta": "smoothness β"}
 POINTS = 33
+
+
+def bound_comparison_lines(documents: Sequence[BoundDocument]) -> list[str]:
+    """The bounds of several algorithms for the same parameters: parameters and hypotheses once, a table between."""
+    return [
+        *_parameters(documents),
+        "",
+        *aligned([("algorithm", "theorem", "λ", "bound", "t₀", ""), *map(_row, documents)]),
+        *(f"note ({one.algorithm}): {note}" for one in documents for note in one.notes),
+        "",
+        *_hypotheses(documents),
+    ]
+
+
+def _parameters(documents: Sequence[BoundDocument]) -> list[str]:
+    lines = ["parameters"]
+    for name, meaning in MEANINGS.items():
+        users = [one for one in documents if name in one.parameters]
+        if users:
+            only = _only([one.algorithm for one in users], documents)
+            lines.append(f"  {name} = {users[0].parameters[name]:g}{only}: {meaning}")
+    return lines
+
+
+def _row(one: BoundDocument) -> tuple[str, ...]:
+    remarks = ["vacuous: above 1"] if one.vacuous else []
+    remarks += [f"t₀ outside 1 to {one.steps:g} batches"] if one.t0_outside else []
+    return (
+        one.algorithm,
+        one.theorem,
+        number_or_power(one.lam, one.log10_lam, 4),
+        number_or_power(one.bound, one.log10_bound, 4),
+        "beyond every float" if one.t0 is None else f"{one.t0:.4g}",
+        ", ".join(remarks),
+    )
+
+
+def _hypotheses(documents: Sequence[BoundDocument]) -> list[str]:
+    """Every hypothesis once, with the algorithms whose bound needs it where not all do."""
+    found = {h.key: h for one in documents for h in one.hypotheses}
+    unknown = any(hypothesis.status == "unknown" for hypothesis in found.values())
+    lines = ["hypotheses" + (" (?: not known from numbers alone; --from checks a run)" if unknown else "")]
+    for key, hypothesis in found.items():
+        needing = [one.algorithm for one in documents if any(h.key == key for h in one.hypotheses)]
+        lines.append(f"  {MARKS[hypothesis.status]} {key}{_only(needing, documents)}: {hypothesis.sentence}")
+    return lines
+
+
+def _only(algorithms: Sequence[str], documents: Sequence[BoundDocument]) -> str:
+    return "" if len(algorithms) == len(documents) else f" ({' and '.join(algorithms)} only)"
+
+
+def table_lines(rows: Sequence[ComparisonRow] | Sequence[FreeStepsRow]) -> list[str]:
+    """The rows of a comparison or of Remark 3 as a table, with their fields as columns."""
+    heads = [field.name for field in fields(rows[0])]
+    values = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in astuple(row)] for row in rows]
+    return [f"  {line}" for line in aligned([heads, *values], numbers=True)]
 
 
 def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[float]:
@@ -23,8 +94,7 @@ def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[f
 
 
 def draw_bounds(folder: Path, p: Problem, *, T: int, alpha: float, m: int) -> list[Path]:
-    """A picture of the three bounds along each parameter, one of the comparison, one of Remark 3."""
-
+    """A figure of the three bounds along each parameter, one of the comparison, one of Remark 3."""
     with styled():
         return [
             _draw_sweeps(folder / "bounds.png", p, T=T, alpha=alpha, m=m),
@@ -50,9 +120,9 @@ def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Pat
         values = sweep_values(parameter, here[parameter], at_least=p.b if parameter == "n" else 1)
         rows = sweep(p, parameter, values, T=T, alpha=alpha, m=m)
         for place, name in enumerate(USED):
-            own = [row for row in rows if row["algorithm"] == name]
-            heights = [10 ** min(float(row["log10_bound"] or 0), 12) for row in own]
-            panel.plot([row["value"] for row in own], heights, label=name, markevery=6, **look(place))
+            own = [row for row in rows if row.algorithm == name]
+            heights = [10 ** min(row.log10_bound, 12) for row in own]
+            panel.plot([row.value for row in own], heights, label=name, markevery=6, **look(place))
         panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
         panel.axvline(here[parameter], color="0.7", linewidth=0.9)
         panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
@@ -66,11 +136,12 @@ def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     import matplotlib.pyplot as plt
 
     sizes = [round(p.n * 10 ** (k / 8)) for k in range(33)]
-    rows = comparison(p, ns=sizes, passes=max(1, round(T / p.n)), alpha=alpha, m=m)
+    rows = comparison(p, ns=sizes, updates_per_example=max(1, round(T / p.n)), alpha=alpha, m=m)
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
-    for place, name in enumerate(("fast", "free"), start=1):
-        ratios = [10 ** float(row[f"log10_{name}_over_vanilla"]) for row in rows]
-        orders = [row[f"order_{name}_over_vanilla"] for row in rows]
+    fast = [(10**row.log10_fast_over_vanilla, row.order_fast_over_vanilla) for row in rows]
+    free = [(10**row.log10_free_over_vanilla, row.order_free_over_vanilla) for row in rows]
+    for place, (name, values) in enumerate((("fast", fast), ("free", free)), start=1):
+        ratios, orders = zip(*values, strict=True)
         panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **look(place))
         panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(place)["color"])
     panel.set(xscale="log", yscale="log", xlabel="n, with T = O(n)", ylabel="bound over Vanilla's")
@@ -84,7 +155,7 @@ def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     ms = range(1, max(12, 2 * m) + 1)
     rows = free_steps(p, ms=ms, T=T, alpha=alpha)
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
-    panel.plot(ms, [10 ** float(row["log10_over_m1"]) for row in rows], **look(2))
+    panel.plot(ms, [10**row.log10_over_m1 for row in rows], **look(2))
     scales = (("m = α_δεψ/c, as printed", printed_m_scale), ("m = c/(α_δεψ)", m_scale))
     for (label, scale), style in zip(scales, ("--", ":"), strict=True):
         if 1 <= scale(p, alpha=alpha) <= ms[-1]:

@@ -1,9 +1,7 @@
 """What a stored run means for its theorem: the parameters of the bound, and which hypotheses the run violates."""
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -29,10 +27,10 @@ THEOREM_OF = {"vanilla": "vanilla", "fast": "fast", "free": "free", "erm": "vani
 
 @dataclass(frozen=True, kw_only=True)
 class RunBound:
-    """A run as its theorem sees it; ``parameters`` are those of ``theory.bound_document``."""
+    """A run as its theorem sees it; ``parameters`` are those of its bound by name, None where one is not known."""
 
     algorithm: str
-    parameters: dict[str, Any]
+    parameters: dict[str, float | None]
     facts: dict[str, bool]
     constants: Constants
 
@@ -60,7 +58,7 @@ def bound_of_run(
     constants = _constants(model, algorithm, ball, train, spec.seed, points)
     constants = _with_history(constants, folder)
     m = algorithm.updates_per_batch
-    parameters: dict[str, Any] = {
+    parameters: dict[str, float | None] = {
         "beta": constants.beta,
         "c": smallest_c(spec, updates, m),
         "L": constants.L,
@@ -69,7 +67,7 @@ def bound_of_run(
         "b": spec.batch_size,
         "n": len(train),
         "T": updates,
-        "psi": constants.psi if math.isfinite(constants.psi) else None,
+        "psi": constants.psi,
         "alpha": None if isinstance(algorithm, Erm) else relative_step(algorithm.step_size, spec.eps),
         "m": m,
     }

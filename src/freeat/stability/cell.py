@@ -14,6 +14,7 @@ from freeat.attacks.ascent import Ascent
 from freeat.compute.freezing import frozen
 from freeat.data import DataSet
 from freeat.evaluation.gradient_norms import GradientNorms
+from freeat.files.documents import plain
 from freeat.rng import ImageRng
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.coupled import CoupledRuns, make_runs
@@ -128,7 +129,7 @@ class CellRecorder:
             "probes": self.probes,
             "differences": self.differences.tolist(),
             "gradient_norms": self.gradients,
-            "constants": None if constants is None else constants.row(),
+            "constants": None if constants is None else plain(constants),
         }
 
 

@@ -5,8 +5,7 @@ infimum: bounds computed with these numbers describe the points seen and certify
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +23,10 @@ CAVEAT = "a maximum over samples is a lower estimate of the supremum, so these c
 
 @dataclass(frozen=True, kw_only=True)
 class Constants:
-    """What ``points`` points showed; ``beta`` is None, with the reason, where it is not defined."""
+    """What ``points`` points showed; ``beta`` is None, with the reason, where it is not defined.
+
+    ``psi`` is 1 over the smallest ‖∇_δ h‖ seen, None where that is 0.
+    """
 
     L: float
     L_w: float
@@ -33,11 +35,12 @@ class Constants:
     points: int
     gradients: int
     no_beta: str | None = None
+    psi: float | None = field(init=False, default=None)
+    caveat: str = CAVEAT
 
-    @property
-    def psi(self) -> float:
-        """1 over the smallest ‖∇_δ h‖ seen."""
-        return 1 / self.smallest_gradient if self.smallest_gradient > 0 else float("inf")
+    def __post_init__(self) -> None:
+        if self.smallest_gradient > 0:
+            object.__setattr__(self, "psi", 1 / self.smallest_gradient)
 
     def merged(self, other: "Constants") -> "Constants":
         """What both showed together."""
@@ -56,24 +59,6 @@ class Constants:
         """The same with the smallest ‖∇_δ h‖ of ``count`` more points, those that training itself visited."""
         least = min(self.smallest_gradient, smallest)
         return replace(self, smallest_gradient=least, gradients=self.gradients + count)
-
-    def row(self) -> dict[str, Any]:
-        return {
-            "L": self.L,
-            "L_w": self.L_w,
-            "beta": self.beta,
-            "psi": self.psi if self.smallest_gradient > 0 else None,
-            "smallest_gradient": self.smallest_gradient,
-            "points": self.points,
-            "gradients": self.gradients,
-            "no_beta": self.no_beta,
-            "caveat": CAVEAT,
-        }
-
-    @classmethod
-    def of_row(cls, row: dict[str, Any]) -> "Constants":
-        names = ("L", "L_w", "beta", "smallest_gradient", "points", "gradients", "no_beta")
-        return cls(**{name: row[name] for name in names})
 
 
 def estimate_constants(

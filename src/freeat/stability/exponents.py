@@ -63,7 +63,7 @@ def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row
     for key, measure in MEASURES.items():
         values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
         row[key] = {**fitted_exponent(np.array(sizes, float), values), "means": values.mean(0).tolist()}
-    lam = next((r["bound"]["lambda"] for r in rows if r["bound"] is not None), None)
+    lam = next((r["bound"]["lam"] for r in rows if r["bound"] is not None), None)
     row["predicted"] = None if lam is None else _predicted(parse_algorithm(name).family, lam)
     return row
 

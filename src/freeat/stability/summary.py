@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from freeat.algorithms import Erm, parse_algorithm
+from freeat.files.documents import decoded, plain
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import mean_estimate, mean_largest, uniform_stability
 from freeat.stability.exponents import converged, distance_of, risk_gap_of
@@ -94,7 +95,7 @@ def _row(setting: Setting, name: str, cells: list[Cell], classes: int) -> Row:
     }
     row["trained"] = row["robust_train"]["value"] >= 1 / classes + TRAINED
     constants = constants_of(cells)
-    row["constants"] = None if constants is None else constants.row()
+    row["constants"] = None if constants is None else plain(constants)
     row["bound"] = _bound(setting, name, constants)
     return row
 
@@ -104,7 +105,7 @@ def constants_of(cells: Sequence[Cell]) -> Constants | None:
     found: Constants | None = None
     for cell in cells:
         if cell["constants"] is not None:
-            here = Constants.of_row(cell["constants"])
+            here = decoded(cell["constants"], Constants, "a cell")
             found = here if found is None else found.merged(here)
     return found
 
@@ -122,7 +123,7 @@ def problem_of(setting: Setting, name: str, constants: Constants | None) -> tupl
     if not covered or constants is None or constants.beta is None or constants.beta == 0:
         return None
     algorithm = setting.algorithm(name)
-    psi = constants.psi if constants.smallest_gradient > 0 else None
+    psi = constants.psi
     if psi is None and parsed.family in ("fast", "free"):
         return None
     problem = Problem(
@@ -146,7 +147,7 @@ def _bound(setting: Setting, name: str, constants: Constants | None) -> Row | No
         return None
     theorem, problem, run = covered
     return {
-        **bound(theorem, problem, **run).row(),
+        **plain(bound(theorem, problem, **run).row()),
         "sharpest": sharpest_bound(theorem, problem, **run).value,
     }
 

@@ -1,7 +1,10 @@
 """The paper's stability bounds and the lemmas behind them, in pure Python."""
 
 from freeat.theory.asymptotics import (
+    ComparisonRow,
+    FreeStepsRow,
     Rate,
+    SweepRow,
     comparison,
     free_lambda_ceiling,
     free_steps,
@@ -9,63 +12,74 @@ from freeat.theory.asymptotics import (
     printed_m_scale,
     rate,
     ratio_to_vanilla,
+    sweep,
     vanilla_exponent,
 )
 from freeat.theory.bounds import (
     Bound,
+    BoundRow,
+    Recursion,
     bound,
     fast_bound,
+    fast_recursion,
     free_bound,
+    free_recursion,
+    loss_difference_bound,
+    meeting_bound,
     optimal_t0,
     recursion_bound,
+    recursion_of,
+    two_term_bound,
     vanilla_bound,
+    vanilla_recursion,
 )
-from freeat.theory.expansivity import (
+from freeat.theory.growth import (
     Eigendecomposition,
+    Growth,
+    SharpestBound,
     eigendecomposition,
     expansivity,
     expansivity_power,
-)
-from freeat.theory.growth import (
-    Growth,
     fast_growth,
+    fast_next,
     free_growth,
     free_growth_as_printed,
+    free_next,
     growths,
+    sharpest_bound,
     solved_recursion,
     vanilla_growth,
+    vanilla_next,
 )
-from freeat.theory.hypotheses import HYPOTHESES, Hypothesis, hypotheses, unsettled, violations
-from freeat.theory.pathwise import fast_next, free_next, vanilla_next
-from freeat.theory.problem import Problem
-from freeat.theory.recursion import (
-    Recursion,
-    fast_recursion,
-    free_recursion,
-    recursion_of,
-    vanilla_recursion,
+from freeat.theory.problem import (
+    HYPOTHESES,
+    Hypothesis,
+    Problem,
+    absolute_step,
+    hypotheses,
+    relative_step,
+    unsettled,
+    violations,
+    weight_step,
 )
-from freeat.theory.report import bound_document, bound_lines
-from freeat.theory.steps import absolute_step, relative_step, weight_step
-from freeat.theory.sweep import sweep
-from freeat.theory.two_terms import (
-    SharpestBound,
-    loss_difference_bound,
-    meeting_bound,
-    sharpest_bound,
-    two_term_bound,
-)
+from freeat.theory.report import BoundDocument, CheckedHypothesis, bound_document, bound_lines
 
 __all__ = [
     "HYPOTHESES",
     "Bound",
+    "BoundDocument",
+    "BoundRow",
+    "CheckedHypothesis",
+    "ComparisonRow",
     "Eigendecomposition",
+    "FreeStepsRow",
     "Growth",
     "Hypothesis",
     "Problem",
     "Rate",
     "Recursion",
     "SharpestBound",
+    "SweepRow",
     "absolute_step",
     "bound",
     "bound_document",

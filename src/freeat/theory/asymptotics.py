@@ -1,16 +1,13 @@
-"""What the bounds say as T and n grow: exponents, the comparison with Vanilla, and Remark 3 on m."""
+"""What the bounds say as T and n grow: exponents, the comparison with Vanilla, Remark 3 on m, and sweeps."""
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 
 from freeat.errors import InputError, unknown_name
-from freeat.theory.bounds import Bound, fast_bound, free_bound, vanilla_bound
+from freeat.theory.bounds import Bound, BoundRow, bound, fast_bound, free_bound, vanilla_bound
 from freeat.theory.logspace import exp_or_inf
-from freeat.theory.problem import Problem, require_distance, require_positive
-from freeat.theory.recursion import USED
-
-Row = dict[str, float | bool]
+from freeat.theory.problem import MEANINGS, USED, Problem, require_distance, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,30 +57,52 @@ def require_lambda(lam: float) -> None:
         raise InputError("lam = 0 must be positive: every theorem has λ ≥ βc > 0")
 
 
-def comparison(p: Problem, *, ns: Iterable[int], passes: int, alpha: float, m: int) -> list[Row]:
-    """The paper's comparison for T = O(n): the bounds at T = passes·n, and their ratios to Vanilla's.
+@dataclass(frozen=True, kw_only=True)
+class ComparisonRow:
+    """The three bounds at one n, and the ratios of Fast's and Free's to Vanilla's."""
+
+    n: int
+    updates: int
+    log10_vanilla: float
+    log10_fast: float
+    log10_fast_over_vanilla: float
+    order_fast_over_vanilla: float
+    log10_free: float
+    log10_free_over_vanilla: float
+    order_free_over_vanilla: float
+
+
+def comparison(
+    p: Problem, *, ns: Iterable[int], updates_per_example: int, alpha: float, m: int
+) -> list[ComparisonRow]:
+    """The paper's comparison for T = O(n): the bounds at T = updates_per_example·n, and their ratios to Vanilla's.
 
     Beside each ratio of bounds stands the paper's ratio of orders, which leaves the constants out.
     """
-    return [_compared(replace(p, n=n), T=passes * n, alpha=alpha, m=m) for n in ns]
+    return [_compared(replace(p, n=n), T=updates_per_example * n, alpha=alpha, m=m) for n in ns]
 
 
-def _compared(p: Problem, *, T: int, alpha: float, m: int) -> Row:
-    vanilla = vanilla_bound(p, T=T)
-    row: Row = {"n": p.n, "updates": T, "log10_vanilla": vanilla.log_bound / math.log(10)}
-    for other in (fast_bound(p, T=T, alpha=alpha), free_bound(p, T=T, alpha=alpha, m=m)):
-        row |= _against(other, vanilla, n=p.n)
-    return row
+def _compared(p: Problem, *, T: int, alpha: float, m: int) -> ComparisonRow:
+    vanilla, fast = vanilla_bound(p, T=T), fast_bound(p, T=T, alpha=alpha)
+    free = free_bound(p, T=T, alpha=alpha, m=m)
 
+    def log10_ratio(other: Bound) -> float:
+        return (other.log_bound - vanilla.log_bound) / math.log(10)
 
-def _against(other: Bound, vanilla: Bound, *, n: int) -> Row:
-    return {
-        f"log10_{other.algorithm}": other.log_bound / math.log(10),
-        f"log10_{other.algorithm}_over_vanilla": (other.log_bound - vanilla.log_bound) / math.log(10),
-        f"order_{other.algorithm}_over_vanilla": ratio_to_vanilla(
-            other.lam, lam_vanilla=vanilla.lam, T=other.T, n=n
-        ),
-    }
+    def order(other: Bound) -> float:
+        return ratio_to_vanilla(other.lam, lam_vanilla=vanilla.lam, T=T, n=p.n)
+
+    return ComparisonRow(
+        n=p.n,
+        updates=T,
+        log10_vanilla=vanilla.log_bound / math.log(10),
+        log10_fast=fast.log_bound / math.log(10),
+        log10_fast_over_vanilla=log10_ratio(fast),
+        order_fast_over_vanilla=order(fast),
+        log10_free=free.log_bound / math.log(10),
+        log10_free_over_vanilla=log10_ratio(free),
+        order_free_over_vanilla=order(free),
+    )
 
 
 def printed_m_scale(p: Problem, *, alpha: float) -> float:
@@ -106,20 +125,59 @@ def free_lambda_ceiling(p: Problem, *, multiple: float) -> float:
     return exp_or_inf(math.log(p.beta * p.c) + (1 + multiple) * p.beta * p.c)
 
 
-def free_steps(p: Problem, *, ms: Iterable[int], T: int, alpha: float) -> list[Row]:
+@dataclass(frozen=True, kw_only=True)
+class FreeStepsRow:
+    """Theorem 4's bound at one m, relative to m = 1, and whether m lies below the two scales of Remark 3."""
+
+    m: int
+    log10_lam: float
+    log10_bound: float
+    log10_over_m1: float
+    below_scale: bool
+    below_printed_scale: bool
+
+
+def free_steps(p: Problem, *, ms: Iterable[int], T: int, alpha: float) -> list[FreeStepsRow]:
     """Remark 3 as a table: λ_Free and Theorem 4's bound along m, relative to m = 1."""
     single = free_bound(p, T=T, alpha=alpha, m=1)
-    rows: list[Row] = []
+    rows = []
     for m in ms:
         at_m = free_bound(p, T=T, alpha=alpha, m=m)
         rows.append(
-            {
-                "m": m,
-                "log10_lambda": at_m.log_lam / math.log(10),
-                "log10_bound": at_m.log_bound / math.log(10),
-                "log10_over_m1": (at_m.log_bound - single.log_bound) / math.log(10),
-                "below_scale": m <= m_scale(p, alpha=alpha),
-                "below_printed_scale": m <= printed_m_scale(p, alpha=alpha),
-            }
+            FreeStepsRow(
+                m=m,
+                log10_lam=at_m.log_lam / math.log(10),
+                log10_bound=at_m.log_bound / math.log(10),
+                log10_over_m1=(at_m.log_bound - single.log_bound) / math.log(10),
+                below_scale=m <= m_scale(p, alpha=alpha),
+                below_printed_scale=m <= printed_m_scale(p, alpha=alpha),
+            )
         )
     return rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRow(BoundRow):
+    """One algorithm's bound at one value of the parameter that a sweep varies."""
+
+    parameter: str
+    value: float
+
+
+def sweep(
+    p: Problem, parameter: str, values: Iterable[float], *, T: int, alpha: float, m: int
+) -> list[SweepRow]:
+    """One row per value and algorithm; ``parameter`` is one of beta, c, L, L_w, psi, eps, alpha, m, b, n, T."""
+    if parameter not in MEANINGS:
+        raise unknown_name("parameter", parameter, MEANINGS)
+    run = {"T": T, "alpha": alpha, "m": m}
+    return [row for value in values for row in _at(p, parameter, value, run)]
+
+
+def _at(p: Problem, parameter: str, value: float, run: dict[str, float]) -> list[SweepRow]:
+    if parameter in {field.name for field in fields(Problem)}:
+        p = replace(p, **{parameter: value})  # type: ignore[arg-type]
+    else:
+        run = {**run, parameter: value}
+    bounds = (bound(name, p, T=run["T"], alpha=run["alpha"], m=run["m"]) for name in USED)
+    return [SweepRow(parameter=parameter, value=value, **asdict(at.row())) for at in bounds]

@@ -4,18 +4,106 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from freeat.errors import InputError, unknown_name
 from freeat.theory.logspace import exp_or_inf, softplus
-from freeat.theory.problem import Problem, require_count, require_positive
-from freeat.theory.recursion import (
-    Recursion,
-    batch_updates,
-    fast_recursion,
-    free_recursion,
-    recursion_of,
-    vanilla_recursion,
+from freeat.theory.problem import (
+    MEANINGS,
+    USED,
+    Problem,
+    require_count,
+    require_distance,
+    require_positive,
 )
 
 THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "free": "Theorem 4"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recursion:
+    """E[d_t] ≤ (1 + ν/t) E[d_{t−1}] + ν ξ/(n t), the hypothesis of Lemma 3.
+
+    ν is kept as its logarithm: λ_Free grows like a power m − 1 and leaves the range of a float.
+    """
+
+    log_nu: float
+    xi: float
+
+    @property
+    def nu(self) -> float:
+        """ν itself, inf where it exceeds every float."""
+        return exp_or_inf(self.log_nu)
+
+
+def vanilla_recursion(p: Problem) -> Recursion:
+    """Theorem 2: ν = λ_Vanilla = βc and ξ = 2εn + 2L/β (Lemma 4 with steps c/t)."""
+    return Recursion(log_nu=math.log(p.beta * p.c), xi=2 * p.eps * p.n + 2 * p.L / p.beta)
+
+
+def fast_recursion(p: Problem, *, alpha: float) -> Recursion:
+    """Theorem 5: ν = λ_Fast = βc(1 + α_δεψβ) and ξ = 2L/(β(1 + α_δεψβ)) (Lemma 7 with steps c/t)."""
+    gain = p.gain(alpha)
+    return Recursion(
+        log_nu=math.log(p.beta * p.c) + math.log1p(gain),
+        xi=2 * p.L / (p.beta * (1 + gain)),
+    )
+
+
+def free_recursion(p: Problem, *, alpha: float, m: int) -> Recursion:
+    """Theorem 4: ν = λ_Free = βc(1 + βc/m + α_δεψβ)^(m−1) and ξ = 2L/β (Lemma 6 with steps c/(mt))."""
+    require_count("m", m)
+    growth = p.beta * p.c / m + p.gain(alpha)
+    return Recursion(
+        log_nu=math.log(p.beta * p.c) + (m - 1) * math.log1p(growth),
+        xi=2 * p.L / p.beta,
+    )
+
+
+def recursion_of(
+    algorithm: str, p: Problem, *, alpha: float | None = None, m: float | None = None
+) -> Recursion:
+    """The algorithm's constants ν and ξ by name."""
+    if algorithm not in USED:
+        raise unknown_name("algorithm", algorithm, USED)
+    if algorithm == "vanilla":
+        return vanilla_recursion(p)
+    alpha = needed("alpha", alpha, algorithm)
+    if algorithm == "fast":
+        return fast_recursion(p, alpha=alpha)
+    return free_recursion(p, alpha=alpha, m=batch_updates(algorithm, m))
+
+
+def batch_updates(algorithm: str, m: float | None) -> int:
+    """Weight updates per batch: m for Free, 1 for the others, whatever m was given."""
+    if algorithm != "free":
+        return 1
+    value = needed("m", m, algorithm)
+    require_count("m", value)
+    return int(value)
+
+
+def needed(name: str, value: float | None, algorithm: str) -> float:
+    """A parameter that the algorithm's bound cannot do without."""
+    if value is None:
+        raise InputError(
+            f"{name} is missing: the bound of {algorithm} needs it; pass {name} ({MEANINGS[name]})"
+        )
+    return value
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundRow:
+    """A bound as numbers that JSON can hold: None where one exceeds every float."""
+
+    algorithm: str
+    lam: float | None
+    log10_lam: float
+    bound: float | None
+    log10_bound: float
+    t0: float | None
+    updates: float
+    steps: float
+    vacuous: bool
+    t0_outside: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,20 +147,20 @@ class Bound:
         """Whether t₀ lies outside [1, steps], where the bound holds but is not Lemma 2's best."""
         return self.t0_above or self.log_t0 < 0
 
-    def row(self) -> dict[str, str | float | bool | None]:
-        """The bound as plain values that JSON can hold: a number beyond every float is None."""
-        return {
-            "algorithm": self.algorithm,
-            "lambda": _finite(self.lam),
-            "log10_lambda": self.log_lam / math.log(10),
-            "bound": _finite(self.value),
-            "log10_bound": self.log_bound / math.log(10),
-            "t0": _finite(self.t0),
-            "updates": self.T,
-            "steps": self.steps,
-            "vacuous": self.vacuous,
-            "t0_outside": self.t0_outside,
-        }
+    def row(self) -> BoundRow:
+        """The bound as numbers for a table, a plot or JSON."""
+        return BoundRow(
+            algorithm=self.algorithm,
+            lam=_finite(self.lam),
+            log10_lam=self.log_lam / math.log(10),
+            bound=_finite(self.value),
+            log10_bound=self.log_bound / math.log(10),
+            t0=_finite(self.t0),
+            updates=self.T,
+            steps=self.steps,
+            vacuous=self.vacuous,
+            t0_outside=self.t0_outside,
+        )
 
 
 def _finite(x: float) -> float | None:
@@ -148,3 +236,28 @@ def _lemma_3(algorithm: str, p: Problem, recursion: Recursion, *, T: float, step
         T=T,
         steps=steps,
     )
+
+
+def loss_difference_bound(p: Problem, distance: float) -> float:
+    """Lemma 1: max_δ h is L_w-Lipschitz in w, so it differs by at most L_w·‖w − w′‖."""
+    require_distance("distance", distance)
+    return p.L_w * distance
+
+
+def meeting_bound(p: Problem, *, t0: float, distance: float) -> float:
+    """Lemma 2: b t₀/n + L_w E[d_t | d_{t₀} = 0], for a bound ``distance`` on that expectation.
+
+    By Theorem 1 whatever bounds the stability for every S, S′ and x bounds the generalization gap.
+    """
+    require_distance("t0", t0)
+    return p.b * t0 / p.n + loss_difference_bound(p, distance)
+
+
+def two_term_bound(p: Problem, recursion: Recursion, *, t0: float, steps: float) -> float:
+    """The function of t₀ that Lemma 3 minimizes: L_w (ξ/n) (steps/t₀)^ν + b t₀/n."""
+    require_positive("t0", t0)
+    require_positive("steps", steps)
+    log_ratio = math.log(steps / t0)
+    exponent = recursion.nu * log_ratio if log_ratio != 0 else 0.0
+    log_distance = math.log(p.L_w * recursion.xi / p.n) + exponent
+    return exp_or_inf(log_distance) + p.b * t0 / p.n

@@ -1,22 +1,22 @@
-"""How the expected distance of two coupled runs grows: Lemmas 4, 6 and 7, one batch and solved for every t."""
+"""How the distance of two coupled runs grows: Lemmas 4 to 7, in expectation, on a path, and solved for every t."""
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from freeat.errors import InputError
-from freeat.theory.logspace import exp_or_inf, log_expm1, log_geometric_sum, softplus
-from freeat.theory.problem import Problem, require_count, require_positive
-from freeat.theory.recursion import (
+from freeat.theory.bounds import (
     Recursion,
     batch_updates,
     fast_recursion,
     free_recursion,
+    meeting_bound,
     needed,
     recursion_of,
     vanilla_recursion,
 )
-from freeat.theory.steps import weight_step
+from freeat.theory.logspace import exp_or_inf, log_expm1, log_geometric_sum, softplus
+from freeat.theory.problem import Problem, require_count, require_distance, require_positive, weight_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +131,124 @@ def solved_recursion(
         total += growth.log_factor
         distances.append(exp_or_inf(log_unit + log_expm1(total)))
     return distances
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharpestBound:
+    """The least that Lemma 2 and the growth lemmas give, and the batch t₀ it is attained at."""
+
+    value: float
+    t0: int
+
+
+def sharpest_bound(
+    algorithm: str, p: Problem, *, T: int, alpha: float | None = None, m: int | None = None
+) -> SharpestBound:
+    """The minimum of Lemma 2 over whole t₀ in [0, batches], with the recursion solved as `solved_recursion`.
+
+    Never above the theorem's bound, whose t₀ is a real number and whose distance is relaxed twice.
+    """
+    steps = list(growths(algorithm, p, T=T, alpha=alpha, m=m))
+    log_unit = math.log(steps[0].xi / p.n)
+    best = SharpestBound(value=meeting_bound(p, t0=len(steps), distance=0.0), t0=len(steps))
+    total = 0.0
+    for t0 in range(len(steps) - 1, -1, -1):
+        total += steps[t0].log_factor
+        value = meeting_bound(p, t0=t0, distance=exp_or_inf(log_unit + log_expm1(total)))
+        if value > best.value:  # convex in t₀: from here on it only grows
+            break
+        best = SharpestBound(value=value, t0=t0)
+    return best
+
+
+Matrix = tuple[tuple[float, float], tuple[float, float]]
+
+
+def expansivity(p: Problem, *, step: float, alpha: float) -> Matrix:
+    """Lemma 5: η_t = [[1 + αβ, αβ], [γ, 1 + γ]] for the weight step α = α_{w,t} and γ = α_δ ε ψ β."""
+    require_positive("step", step)
+    descent, ascent = step * p.beta, p.gain(alpha)
+    return (1 + descent, descent), (ascent, 1 + ascent)
+
+
+def expansivity_power(p: Problem, *, step: float, alpha: float, m: int) -> Matrix:
+    """Lemma 6's closed form of η_t^m, exact: I + s·(η_t − I) with s = Σ_{j<m} (1 + αβ + γ)^j.
+
+    η_t − I has rank one and trace αβ + γ, so its square is (αβ + γ)(η_t − I). This is the product of the
+    paper's eigen-decomposition, written so that it also holds for α_δ ε = 0, where that one divides by 0.
+    """
+    require_positive("step", step)
+    require_count("m", m)
+    descent, ascent = step * p.beta, p.gain(alpha)
+    total = exp_or_inf(log_geometric_sum(descent + ascent, m))
+    to_w, to_delta = _scaled(total, descent), _scaled(total, ascent)
+    return (1 + to_w, to_w), (to_delta, 1 + to_delta)
+
+
+def _scaled(total: float, part: float) -> float:
+    """total·part, where an infinite total does not turn an absent part into nan."""
+    return total * part if part > 0 else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eigendecomposition:
+    """η_t = ``vectors`` · diag(``values``) · ``inverse``, as printed in the proof of Lemma 6."""
+
+    vectors: Matrix
+    values: tuple[float, float]
+    inverse: Matrix
+
+
+def eigendecomposition(p: Problem, *, step: float, alpha: float) -> Eigendecomposition:
+    """The eigen-decomposition of η_t in the proof of Lemma 6, with r = α_δ ε ψ / α_{w,t} > 0."""
+    require_positive("step", step)
+    descent, ascent = step * p.beta, p.gain(alpha)
+    if ascent == 0:
+        raise InputError(
+            f"alpha·eps = {alpha * p.eps!r}: the decomposition divides by r = α_δεψ/α_w, which must be positive; "
+            "use expansivity_power, which also holds at 0"
+        )
+    r = ascent / descent
+    return Eigendecomposition(
+        vectors=((1 / r, -1.0), (1.0, 1.0)),
+        values=(1 + descent + ascent, 1.0),
+        inverse=((r / (r + 1), r / (r + 1)), (-r / (r + 1), 1 / (r + 1))),
+    )
+
+
+def vanilla_next(p: Problem, *, step: float, d_w: float, met: bool) -> float:
+    """Lemma 4's proof: ‖w_t − w_t′‖ after one Vanilla update from ``d_w``.
+
+    ``met`` says whether the batch holds the replaced example.
+    """
+    require_positive("step", step)
+    require_distance("d_w", d_w)
+    shared = (1 + step * p.beta) * d_w + 2 * p.eps * step * p.beta
+    if not met:
+        return shared
+    return ((p.b - 1) * shared + d_w + 2 * step * p.L) / p.b
+
+
+def fast_next(p: Problem, *, step: float, alpha: float, d_w: float, met: bool) -> float:
+    """Lemma 7's proof: ‖w_t − w_t′‖ after one Fast update."""
+    require_positive("step", step)
+    require_distance("d_w", d_w)
+    own = 2 * step * p.L / p.b if met else 0.0
+    return d_w + step * p.beta * (1 + p.gain(alpha)) * d_w + own
+
+
+def free_next(
+    p: Problem, *, step: float, alpha: float, d_w: float, d_delta: float, met: bool
+) -> tuple[float, float]:
+    """Lemma 5: (‖w − w′‖, mean ‖δ − δ′‖) after one of Free's m updates, η_t · (d_w, d_delta) + own part.
+
+    ``d_delta`` is the batch's mean ‖δ_j − δ_j′‖ before the update.
+    """
+    require_distance("d_w", d_w)
+    require_distance("d_delta", d_delta)
+    (ww, wd), (dw, dd) = expansivity(p, step=step, alpha=alpha)
+    own = 2 * p.L / p.b if met else 0.0
+    return (
+        ww * d_w + wd * d_delta + own * step,
+        dw * d_w + dd * d_delta + own * p.gain(alpha) / p.beta,
+    )

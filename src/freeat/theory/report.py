@@ -1,61 +1,74 @@
-"""One algorithm's bound as a JSON document and as the plain lines that a terminal shows."""
+"""One algorithm's bound with its parameters and hypotheses, as a typed value and as lines for a terminal."""
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Literal
 
-from freeat.theory.bounds import THEOREMS, Bound, bound
-from freeat.theory.hypotheses import Hypothesis, hypotheses, unsettled, violations
-from freeat.theory.problem import MEANINGS, Problem
-from freeat.theory.recursion import USED
+from freeat.theory.bounds import THEOREMS, Bound, BoundRow, bound
+from freeat.theory.problem import MEANINGS, USED, Hypothesis, Problem, hypotheses, unsettled, violations
 
-Document = dict[str, Any]
+Status = Literal["violated", "holds", "unknown"]
+MARKS: Mapping[Status, str] = {"violated": "✗", "holds": "✓", "unknown": "?"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedHypothesis:
+    """A hypothesis with what a run's facts say about it."""
+
+    key: str
+    sentence: str
+    status: Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoundDocument(BoundRow):
+    """A bound with the parameters it used and did not use, its hypotheses and notes."""
+
+    theorem: str
+    parameters: dict[str, float]
+    unused: dict[str, float]
+    hypotheses: tuple[CheckedHypothesis, ...]
+    notes: tuple[str, ...]
 
 
 def bound_document(
     algorithm: str,
+    p: Problem,
     *,
-    beta: float,
-    c: float,
-    L: float,
-    L_w: float,
-    eps: float,
-    b: int,
-    n: int,
     T: int,
-    psi: float | None = None,
     alpha: float | None = None,
     m: int | None = None,
     facts: Mapping[str, bool] | None = None,
-) -> Document:
+) -> BoundDocument:
     """The bound, its λ and t₀, the parameters it did not use, and its hypotheses with what a run's facts say.
 
-    Every parameter is accepted for every algorithm. Without ``facts`` no hypothesis is judged.
+    Every parameter is accepted for every algorithm. Without ``facts`` the status of every hypothesis is unknown.
     """
-    given = {"beta": beta, "c": c, "L": L, "L_w": L_w, "eps": eps, "b": b, "n": n, "T": T}
-    given |= {name: value for name, value in (("psi", psi), ("alpha", alpha), ("m", m)) if value is not None}
-    p = Problem(beta=beta, c=c, L=L, L_w=L_w, eps=eps, b=b, n=n, psi=psi)
     result = bound(algorithm, p, T=T, alpha=alpha, m=m)
-    return {
-        "format": 1,
-        "theorem": THEOREMS[algorithm],
-        **result.row(),
-        "parameters": {name: value for name, value in given.items() if name in USED[algorithm]},
-        "unused": {name: value for name, value in given.items() if name not in USED[algorithm]},
-        "hypotheses": _judged(algorithm, facts or {}),
-        "notes": _notes(result, p),
-    }
+    every = {**asdict(p), "T": T, "alpha": alpha, "m": m}
+    given = {name: every[name] for name in USED["free"] if every[name] is not None}
+    return BoundDocument(
+        **asdict(result.row()),
+        theorem=THEOREMS[algorithm],
+        parameters={name: value for name, value in given.items() if name in USED[algorithm]},
+        unused={name: value for name, value in given.items() if name not in USED[algorithm]},
+        hypotheses=_checked(algorithm, facts or {}),
+        notes=tuple(_notes(result, p)),
+    )
 
 
-def _judged(algorithm: str, facts: Mapping[str, bool]) -> list[dict[str, str]]:
+def _checked(algorithm: str, facts: Mapping[str, bool]) -> tuple[CheckedHypothesis, ...]:
     violated, unknown = violations(algorithm, facts), unsettled(algorithm, facts)
 
-    def status(hypothesis: Hypothesis) -> str:
+    def status(hypothesis: Hypothesis) -> Status:
         if hypothesis in violated:
             return "violated"
         return "unknown" if hypothesis in unknown else "holds"
 
-    return [{"key": h.key, "sentence": h.sentence, "status": status(h)} for h in hypotheses(algorithm)]
+    return tuple(
+        CheckedHypothesis(key=h.key, sentence=h.sentence, status=status(h)) for h in hypotheses(algorithm)
+    )
 
 
 def _notes(result: Bound, p: Problem) -> list[str]:
@@ -81,30 +94,26 @@ def _notes(result: Bound, p: Problem) -> list[str]:
     return notes
 
 
-_MARKS = {"violated": "✗", "holds": "✓", "unknown": "?"}
-
-
-def bound_lines(document: Document) -> list[str]:
+def bound_lines(document: BoundDocument) -> list[str]:
     """The document as lines of plain text: result, notes, parameters, hypotheses."""
-    batches = f" = {document['steps']:g} batches" if document["algorithm"] == "free" else ""
+    batches = f" = {document.steps:g} batches" if document.algorithm == "free" else ""
     lines = [
-        f"{document['algorithm']} ({document['theorem']}) after {document['updates']:g} weight updates{batches}",
-        f"  generalization gap ≤ {_number(document, 'bound')}",
-        f"  lambda = {_number(document, 'lambda')}",
-        f"  t0     = {'beyond every float' if document['t0'] is None else format(document['t0'], '.6g')}",
-        *(f"  note: {note}" for note in document["notes"]),
+        f"{document.algorithm} ({document.theorem}) after {document.updates:g} weight updates{batches}",
+        f"  generalization gap ≤ {number_or_power(document.bound, document.log10_bound, 6)}",
+        f"  lambda = {number_or_power(document.lam, document.log10_lam, 6)}",
+        f"  t0     = {'beyond every float' if document.t0 is None else format(document.t0, '.6g')}",
+        *(f"  note: {note}" for note in document.notes),
         "parameters",
-        *(f"  {name} = {value:g}: {MEANINGS[name]}" for name, value in document["parameters"].items()),
+        *(f"  {name} = {value:g}: {MEANINGS[name]}" for name, value in document.parameters.items()),
     ]
-    if document["unused"]:
-        unused = ", ".join(f"{name} = {value:g}" for name, value in document["unused"].items())
-        lines.append(f"  unused by {document['algorithm']}: {unused}")
+    if document.unused:
+        unused = ", ".join(f"{name} = {value:g}" for name, value in document.unused.items())
+        lines.append(f"  unused by {document.algorithm}: {unused}")
     lines.append("hypotheses")
-    lines.extend(f"  {_MARKS[h['status']]} {h['key']}: {h['sentence']}" for h in document["hypotheses"])
+    lines.extend(f"  {MARKS[h.status]} {h.key}: {h.sentence}" for h in document.hypotheses)
     return lines
 
 
-def _number(document: Document, key: str) -> str:
+def number_or_power(value: float | None, log10: float, digits: int) -> str:
     """A number, or a power of ten where it is beyond every float."""
-    value = document[key]
-    return f"10^{document[f'log10_{key}']:.6g}" if value is None else f"{value:.6g}"
+    return f"10^{log10:.{digits}g}" if value is None else f"{value:.{digits}g}"

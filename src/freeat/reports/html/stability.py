@@ -5,6 +5,7 @@ from dataclasses import asdict, fields
 
 import numpy as np
 
+from freeat.files.documents import decoded
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -243,7 +244,7 @@ def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
     presets = []
     for row in study.summary["rows"]:
         setting = Setting(**{**study.setting, "n": row["n"]})
-        constants = None if row["constants"] is None else Constants.of_row(row["constants"])
+        constants = None if row["constants"] is None else decoded(row["constants"], Constants, study.name)
         covered = problem_of(setting, row["algorithm"], constants)
         if row["bound"] is None or covered is None:
             continue
