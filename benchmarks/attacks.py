@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import lent
 from freeat.compute.machine import arithmetic, provenance
 from freeat.data import DataSet, load
@@ -171,8 +171,8 @@ def contenders(queries: int) -> dict[str, list[Contender]]:
     """Who takes part in which race."""
     return {
         "PGD-10": [
-            Contender("freeat, last, fp32", ours(Pgd(verdict="last")), ours=True),
-            Contender("freeat, last, bf16", ours(Pgd(verdict="last", precision="bf16")), ours=True),
+            Contender("freeat, last, fp32", ours(Pgd(iterate="last")), ours=True),
+            Contender("freeat, last, bf16", ours(Pgd(iterate="last", precision="bf16")), ours=True),
             Contender("freeat, worst, fp32", ours(Pgd()), ours=True),
             Contender("freeat, worst, bf16", ours(Pgd(precision="bf16")), ours=True),
             Contender("foolbox", foolbox_pgd),

@@ -49,16 +49,16 @@ class TestLinearModels:
         lost = torch.where(y == 1, -1.0, 1.0) * (delta * net.w).sum((-3, -2, -1))
         torch.testing.assert_close(lost, torch.full_like(lost, optimum(ball, net.w)), rtol=1e-6, atol=0)
 
-    @pytest.mark.parametrize("verdict", ["last", "worst"])
-    def test_evaluation_finds_the_largest_loss_and_the_right_verdict(
-        self, ball: Ball, start: Start, verdict: str
+    @pytest.mark.parametrize("iterate", ["last", "worst"])
+    def test_evaluation_finds_the_largest_loss_and_the_right_outcome(
+        self, ball: Ball, start: Start, iterate: str
     ) -> None:
         """Fooled exactly when the ball reaches over the boundary; the loss is log(1 + exp(ε‖w‖ − margin))."""
         net, _, y, ball = problem(ball)
         margin = optimum(ball, net.w) * torch.tensor([0.5, 0.9, 1.1, 2.0, -0.3], dtype=torch.float64)
         direction = (net.w / net.w.square().sum()) * torch.where(y == 1, 1.0, -1.0)[:, None, None, None]
         x = margin[:, None, None, None] * direction
-        pgd = Pgd(steps=80, start=start, verdict=verdict)  # type: ignore[arg-type]
+        pgd = Pgd(steps=80, start=start, iterate=iterate)  # type: ignore[arg-type]
         found = pgd(net, x, y, ball, ImageRng(0, range(B)), with_loss=True)
         assert found.fooled.tolist() == [True, True, False, False, True]
         assert found.loss is not None

@@ -1,4 +1,4 @@
-"""The perturbation of every attack is in the ball and the box, whatever the images; and the verdict is true."""
+"""The perturbation of every attack is in the ball and the box, whatever the images; and the outcome is true."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from freeat.attacks.pgd import VERDICTS, Pgd, Verdict
+from freeat.attacks.pgd import ITERATES, Iterate, Pgd
 from freeat.attacks.registry import parse_attack
+from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.objectives import LOSS_NAMES, LossName
 from freeat.rng import ImageRng
 from freeat.threat import L2, STARTS, Ball, Linf, Start
@@ -108,11 +108,11 @@ CORNERS = {
 
 
 @pytest.mark.parametrize("loss", LOSS_NAMES)
-@pytest.mark.parametrize("verdict", VERDICTS)
+@pytest.mark.parametrize("iterate", ITERATES)
 @given(case=OURS, start=st.sampled_from(STARTS), steps=st.integers(1, 3), restarts=st.integers(1, 2))
 @settings(max_examples=30)
-def test_pgd(verdict: Verdict, loss: LossName, case: Case, start: Start, steps: int, restarts: int) -> None:
-    check(Pgd(steps=steps, restarts=restarts, start=start, verdict=verdict, loss=loss), case)
+def test_pgd(iterate: Iterate, loss: LossName, case: Case, start: Start, steps: int, restarts: int) -> None:
+    check(Pgd(steps=steps, restarts=restarts, start=start, iterate=iterate, loss=loss), case)
 
 
 @given(case=OURS, queries=st.integers(1, 20), rescale=st.booleans())

@@ -71,7 +71,7 @@ def test_fooled_exactly_where_the_optimum_reaches(name: str, ball: Ball, classes
 def test_one_step_is_optimal_for_two_classes(ball: Ball) -> None:
     """FGSM on a linear model is the optimum itself, in length and direction."""
     net, x, y = problem(2)
-    delta = parse_attack("fgsm", verdict="last")(net, x, y, ball, ImageRng(0, range(N))).delta
+    delta = parse_attack("fgsm", iterate="last")(net, x, y, ball, ImageRng(0, range(N))).delta
     w = net[1].weight  # type: ignore[index]
     gained = (delta.flatten(1) * (w[1 - y] - w[y])).sum(-1)
     dual = (w[1 - y] - w[y]).norm(dim=-1) if isinstance(ball, L2) else (w[1 - y] - w[y]).abs().sum(-1)

@@ -1,4 +1,4 @@
-"""PGD as an evaluation: verdicts, losses, active sets, company."""
+"""PGD as an evaluation: outcomes, losses, active sets, company."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from freeat.algorithms import Erm
 from freeat.attacks.ascent import Ascent
 from freeat.attacks.pgd import Pgd
-from freeat.attacks.verdict import Attacked
+from freeat.attacks.result import AttackResult
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import cross_entropy
@@ -33,7 +33,7 @@ def net() -> nn.Module:
 
 def attack(
     net: Callable[[Tensor], Tensor], ball: Ball, rows: list[int] | None = None, **how: object
-) -> Attacked:
+) -> AttackResult:
     x, y = images(100, B)
     rows = list(range(B)) if rows is None else rows
     with_loss = bool(how.pop("with_loss", False))
@@ -42,12 +42,12 @@ def attack(
 
 
 @BOTH_NORMS
-@pytest.mark.parametrize("verdict", ["last", "worst"])
-def test_the_perturbation_is_feasible_and_bears_out_the_verdict(
-    net: nn.Module, ball: Ball, verdict: str
+@pytest.mark.parametrize("iterate", ["last", "worst"])
+def test_the_perturbation_is_feasible_and_bears_out_the_outcome(
+    net: nn.Module, ball: Ball, iterate: str
 ) -> None:
     x, y = images(100, B)
-    found = attack(net, ball, verdict=verdict)
+    found = attack(net, ball, iterate=iterate)
     assert (ball.size(found.delta) <= ball.eps * (1 + 1e-12)).all()
     assert torch.equal(net(ball.apply(x, found.delta)).argmax(-1) != y, found.fooled)
     torch.testing.assert_close(ball.apply(x, found.delta), x + found.delta, rtol=0, atol=1e-15)
@@ -66,14 +66,14 @@ def test_last_judges_the_last_iterate_of_the_training_attack(
     alpha = share * ball.eps
     delta = Ascent(steps=6, alpha=alpha)(lambda z: cross_entropy(net(z), y), x, y, ball, rng)
     for with_loss in (False, True):
-        found = attack(net, ball, verdict="last", alpha=alpha, with_loss=with_loss)
+        found = attack(net, ball, iterate="last", alpha=alpha, with_loss=with_loss)
         assert torch.equal(found.delta, delta)
 
 
 @BOTH_NORMS
 def test_worst_is_at_least_as_strong_as_last_and_as_no_attack(net: nn.Module, ball: Ball) -> None:
     x, y = images(100, B)
-    worst, last = attack(net, ball, verdict="worst").fooled, attack(net, ball, verdict="last").fooled
+    worst, last = attack(net, ball, iterate="worst").fooled, attack(net, ball, iterate="last").fooled
     assert (worst | ~last).all()
     clean = net(x).argmax(-1) != y
     assert (worst | ~clean).all()
@@ -92,34 +92,34 @@ def test_the_loss_is_the_largest_along_the_way(net: nn.Module, ball: Ball, resta
         iterates.append(cross_entropy(logits.detach(), y))
         return logits
 
-    for verdict, first in (("worst", 1), ("last", 0)):
+    for iterate, first in (("worst", 1), ("last", 0)):
         iterates.clear()
-        found = attack(spy, ball, verdict=verdict, restarts=restarts, with_loss=True)
+        found = attack(spy, ball, iterate=iterate, restarts=restarts, with_loss=True)
         assert len(iterates) == first + 7 * restarts, "every image runs every step"
         assert found.loss is not None
         assert torch.equal(found.loss, torch.stack(iterates).amax(0))
 
 
 @BOTH_NORMS
-def test_asking_for_the_loss_does_not_change_the_verdict(net: nn.Module, ball: Ball) -> None:
+def test_asking_for_the_loss_does_not_change_the_outcome(net: nn.Module, ball: Ball) -> None:
     plain, asked = attack(net, ball), attack(net, ball, with_loss=True)
     assert torch.equal(plain.fooled, asked.fooled)
     torch.testing.assert_close(plain.delta, asked.delta, rtol=1e-9, atol=1e-12)
 
 
 @BOTH_NORMS
-@pytest.mark.parametrize("verdict", ["last", "worst"])
-def test_an_image_fares_the_same_in_any_company(net: nn.Module, ball: Ball, verdict: str) -> None:
-    together = attack(net, ball, verdict=verdict, restarts=2)
+@pytest.mark.parametrize("iterate", ["last", "worst"])
+def test_an_image_fares_the_same_in_any_company(net: nn.Module, ball: Ball, iterate: str) -> None:
+    together = attack(net, ball, iterate=iterate, restarts=2)
     for rows in ([7], [30, 3, 12, 9], list(range(0, B, 3))):
-        some = attack(net, ball, rows, verdict=verdict, restarts=2)
+        some = attack(net, ball, rows, iterate=iterate, restarts=2)
         assert torch.equal(some.fooled, together.fooled[rows])
         torch.testing.assert_close(some.delta, together.delta[rows], rtol=1e-7, atol=1e-10)
 
 
 @BOTH_NORMS
 def test_the_active_set_shrinks_and_passes_are_counted(net: nn.Module, ball: Ball) -> None:
-    for how in ({"verdict": "worst"}, {"verdict": "worst", "restarts": 2}, {"verdict": "last"}):
+    for how in ({"iterate": "worst"}, {"iterate": "worst", "restarts": 2}, {"iterate": "last"}):
         sizes: list[tuple[int, bool]] = []
 
         def spy(x: Tensor, sizes: list[tuple[int, bool]] = sizes) -> Tensor:
@@ -129,7 +129,7 @@ def test_the_active_set_shrinks_and_passes_are_counted(net: nn.Module, ball: Bal
         found = attack(spy, ball, **how)
         counts = [n for n, _ in sizes]
         assert counts == sorted(counts, reverse=True)
-        assert (counts[-1] < B) == (how["verdict"] == "worst")
+        assert (counts[-1] < B) == (how["iterate"] == "worst")
         assert found.passes.gradient == sum(n for n, grad in sizes if grad)
         assert found.passes.forward == sum(n for n, grad in sizes if not grad)
 
@@ -162,4 +162,4 @@ def test_names_and_refusals() -> None:
         with pytest.raises(InputError, match="at least 1"):
             Pgd(**how)
     with pytest.raises(InputError, match="did you mean 'worst'"):
-        Pgd(verdict="worts")  # type: ignore[arg-type]
+        Pgd(iterate="worts")  # type: ignore[arg-type]

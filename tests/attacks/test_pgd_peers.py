@@ -88,7 +88,7 @@ def test_pgd_agrees_with_other_libraries(
     net, x, y = digits
     accuracy = (
         1
-        - Pgd(steps=STEPS, verdict="last")(net, x, y, ball, ImageRng(0, range(IMAGES))).fooled.double().mean()
+        - Pgd(steps=STEPS, iterate="last")(net, x, y, ball, ImageRng(0, range(IMAGES))).fooled.double().mean()
     )
     assert 0.2 < accuracy < 0.8, "an attack that fools all or none shows nothing"
     assert theirs(net, x, y, ball) == pytest.approx(float(accuracy), abs=0.01)

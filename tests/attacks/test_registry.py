@@ -5,10 +5,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
-from freeat.attacks.pgd import VERDICTS, Pgd
+from freeat.attacks.pgd import ITERATES, Pgd
 from freeat.attacks.registry import EXAMPLES, parse_attack
+from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.errors import InputError
 from freeat.objectives import LOSS_NAMES
 from freeat.threat import STARTS
@@ -49,7 +49,7 @@ ATTACKS: st.SearchStrategy[Attack] = st.one_of(
         start=st.sampled_from(STARTS),
         loss=st.sampled_from(LOSS_NAMES),
         alpha=st.none() | st.floats(0.01, 1),
-        verdict=st.sampled_from(VERDICTS),
+        iterate=st.sampled_from(ITERATES),
     ),
     st.builds(Square, queries=st.integers(1, 9999)),
     st.builds(AutoAttack, parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(tuple)),
@@ -61,13 +61,13 @@ ATTACKS: st.SearchStrategy[Attack] = st.one_of(
 @example(Pgd(steps=1, start="zero", restarts=3))
 def test_the_name_and_the_options_of_an_attack_give_it_back(attack: Attack) -> None:
     options = {option: getattr(attack, option, None) for option in ("alpha", "start")}
-    verdict = getattr(attack, "verdict", "worst")
-    assert parse_attack(attack.name, verdict=verdict, **options) == attack  # type: ignore[arg-type]
+    iterate = getattr(attack, "iterate", "worst")
+    assert parse_attack(attack.name, iterate=iterate, **options) == attack  # type: ignore[arg-type]
 
 
 def test_options_reach_the_attack() -> None:
-    pgd = parse_attack("pgd-5", verdict="last", alpha=0.1, start="zero", precision="bf16")
-    assert pgd == Pgd(steps=5, verdict="last", alpha=0.1, start="zero", precision="bf16")
+    pgd = parse_attack("pgd-5", iterate="last", alpha=0.1, start="zero", precision="bf16")
+    assert pgd == Pgd(steps=5, iterate="last", alpha=0.1, start="zero", precision="bf16")
     assert parse_attack("square-9", precision="bf16") == Square(queries=9, precision="bf16")
 
 

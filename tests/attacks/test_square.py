@@ -70,7 +70,7 @@ def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tens
     assert (long.loss > short.loss).any()
     assert long.passes.forward == 40 * 121
     assert torch.equal(Square(queries=20)(robust_net, x, y, Linf(0.1), rng).fooled, short.fooled), (
-        "asking for the loss does not change the verdict"
+        "asking for the loss does not change the outcome"
     )
 
 

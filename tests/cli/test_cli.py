@@ -34,7 +34,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "augmentation": ({"augment": "crp"}, "did you mean 'crop'"),
     "precision": ({"precision": "bf15"}, "did you mean 'bf16'"),
     "start": ({"start": "unifrom"}, "did you mean 'uniform'"),
-    "verdict": ({"verdict": "wurst"}, "did you mean 'worst'"),
+    "iterate": ({"iterate": "wurst"}, "did you mean 'worst'"),
     "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
     "attack that is not PGD": ({"attack": "square"}, "judged by PGD"),
     "attack steps": ({"attack": "pgd-0"}, "must be at least 1"),

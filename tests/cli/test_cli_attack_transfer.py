@@ -159,7 +159,7 @@ def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
         for target in ("free-4", "erm")
         for eps in (0.05, 0.1)
     }
-    assert all(cell["verdict"] == "last" for cell in cells)
+    assert all(cell["iterate"] == "last" for cell in cells)
 
 
 def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(

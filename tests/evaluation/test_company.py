@@ -1,4 +1,4 @@
-"""An image's verdict depends neither on the batch size nor on its company, and bf16 guides but never judges."""
+"""An image's outcome depends neither on the batch size nor on its company, and bf16 guides but never judges."""
 
 import pytest
 import torch
@@ -15,10 +15,10 @@ from freeat.threat import L2, Ball, Linf
 BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
 NAMES = ("fgsm", "pgd-5", "pgd-dlr-4-2", "square-60")
 JUDGED = [
-    (name, verdict)
+    (name, iterate)
     for name in NAMES
-    for verdict in ("last", "worst")
-    if (name, verdict) != ("square-60", "last")
+    for iterate in ("last", "worst")
+    if (name, iterate) != ("square-60", "last")
 ]
 
 
@@ -30,12 +30,12 @@ def double_net(robust_net: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
-@pytest.mark.parametrize(("name", "verdict"), JUDGED)
-def test_same_verdict_in_any_batch_in_float64(
-    name: str, ball: Ball, verdict: str, double_net: nn.Module, judged: Images
+@pytest.mark.parametrize(("name", "iterate"), JUDGED)
+def test_same_outcome_in_any_batch_in_float64(
+    name: str, ball: Ball, iterate: str, double_net: nn.Module, judged: Images
 ) -> None:
     images = judged.take(torch.arange(64))
-    attack = parse_attack(name, verdict=verdict)  # type: ignore[arg-type]
+    attack = parse_attack(name, iterate=iterate)  # type: ignore[arg-type]
     whole = evaluate(double_net, images, attack, ball, classes=10, batch_size=64, keep_delta=True)
     assert 0 < whole.robust_correct.sum() < 64
     for size in (1, 7):
@@ -49,7 +49,7 @@ def test_same_verdict_in_any_batch_in_float64(
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
 @pytest.mark.parametrize("name", NAMES)
-def test_in_fp32_a_verdict_differs_only_near_the_boundary(
+def test_in_fp32_an_outcome_differs_only_near_the_boundary(
     name: str, ball: Ball, robust_net: nn.Module, judged: Images, batch: tuple[Tensor, Tensor]
 ) -> None:
     results = [
@@ -66,15 +66,15 @@ def test_in_fp32_a_verdict_differs_only_near_the_boundary(
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
 @pytest.mark.parametrize(
-    ("name", "verdict"), [("pgd-20", "last"), ("pgd-20", "worst"), ("square-100", "worst")]
+    ("name", "iterate"), [("pgd-20", "last"), ("pgd-20", "worst"), ("square-100", "worst")]
 )
 def test_bf16_loses_little_and_claims_nothing_false(
-    name: str, ball: Ball, verdict: str, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+    name: str, ball: Ball, iterate: str, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     x, y = batch
     rng = ImageRng(0, range(len(x)))
-    exact = parse_attack(name, verdict=verdict)(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
-    rough = parse_attack(name, verdict=verdict, precision="bf16")(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
+    exact = parse_attack(name, iterate=iterate)(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
+    rough = parse_attack(name, iterate=iterate, precision="bf16")(robust_net, x, y, ball, rng)  # type: ignore[arg-type]
     assert (robust_net(ball.apply(x, rough.delta)).argmax(-1) != y)[rough.fooled].all()
     assert not torch.equal(exact.delta, rough.delta), "bf16 was not used"
     assert abs(int(exact.fooled.sum()) - int(rough.fooled.sum())) <= 6  # of 200 images

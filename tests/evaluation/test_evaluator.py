@@ -59,13 +59,13 @@ def test_a_part_is_named_as_such_and_stays_the_same(net: nn.Module) -> None:
     assert (one["validation"]["n"], one["validation"]["population"]) == (50, 50)
 
 
-@pytest.mark.parametrize("verdict", ["worst", "last"])
+@pytest.mark.parametrize("iterate", ["worst", "last"])
 @pytest.mark.parametrize("restarts", [1, 2])
 @pytest.mark.parametrize("watches_collapse", [True, False])
 def test_the_work_per_image_is_what_is_spent(
-    net: nn.Module, verdict: Any, restarts: int, watches_collapse: bool
+    net: nn.Module, iterate: Any, restarts: int, watches_collapse: bool
 ) -> None:
-    attack = Pgd(steps=3, restarts=restarts, verdict=verdict)
+    attack = Pgd(steps=3, restarts=restarts, iterate=iterate)
     judge = make_judge(attack=attack, watches_collapse=watches_collapse)
     record = judge.record(net, 40)
     if watches_collapse:

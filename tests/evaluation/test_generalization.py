@@ -66,7 +66,7 @@ SAMPLES = {
 
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_every_kind_of_sample_gives_the_same(model: nn.Module, kind: str) -> None:
-    """Digits have 16 levels of grey, exact in float32; as bytes they are rounded, and verdicts may differ a little."""
+    """Digits have 16 levels of grey, exact in float32; as bytes they are rounded, and outcomes may differ a little."""
     numbered = [
         freeat.Images.of(*tensors(images)) for images in (TRAIN, TEST)
     ]  # drawn for by position, as theirs

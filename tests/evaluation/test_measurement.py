@@ -1,4 +1,4 @@
-"""A measurement: every verdict confirmed on what is stored, costs counted, the model given back as it was."""
+"""A measurement: every outcome confirmed on what is stored, costs counted, the model given back as it was."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +9,8 @@ from scipy.stats import binomtest
 from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack, Attacked
 from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
@@ -30,9 +30,9 @@ class Boaster:
 
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
-    ) -> Attacked:
+    ) -> AttackResult:
         fooled = torch.ones_like(y, dtype=torch.bool)
-        return Attacked(
+        return AttackResult(
             delta=torch.zeros_like(x), fooled=fooled, loss=None, passes=Passes(), notes=("trust me",)
         )
 
@@ -41,7 +41,7 @@ class Boaster:
 class Modest(Pgd):
     """An attack that fools images and claims none of them."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Attacked:
+    def __call__(self, *args: Any, **kwargs: Any) -> AttackResult:
         attacked = super().__call__(*args, **kwargs)
         return replace(attacked, fooled=torch.zeros_like(attacked.fooled))
 
@@ -53,7 +53,7 @@ def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, judged
 
 
 @pytest.mark.parametrize("attack", [Pgd(steps=50, restarts=3), Square()], ids=["pgd", "square"])
-def test_in_a_ball_of_radius_0_the_clean_verdict_is_the_answer(
+def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
     attack: Attack, robust_net: nn.Module, judged: Images
 ) -> None:
     zero, usual = (

@@ -1,4 +1,4 @@
-"""Two runs side by side: what differs in their settings, and pairs of verdicts on the same images."""
+"""Two runs side by side: what differs in their settings, and pairs of outcomes on the same images."""
 
 from pathlib import Path
 from typing import Any
@@ -59,7 +59,7 @@ def test_the_difference_is_that_of_the_accuracies_and_its_sign_turns(store: Path
     assert there["robust"]["difference"] != 0
 
 
-def test_clean_verdicts_are_those_of_the_model(store: Path) -> None:
+def test_clean_outcomes_are_those_of_the_model(store: Path) -> None:
     data = load("digits")
     x, y = data.test.batch(torch.arange(50))
     right = [(open_model(store / name, data).model(x).argmax(-1) == y).tolist() for name in ("fast", "erm")]
@@ -72,8 +72,8 @@ def test_both_are_judged_at_one_radius(store: Path) -> None:
     assert pair(store, "fast", "friendly", n=20)["eps"] == 0.5
     with pytest.raises(Unpaired, match=r"l2 0\.5 and l2 1: choose with --norm and --eps"):
         pair(store, "fast", "wide", n=20)
-    asked = pair(store, "fast", "wide", {"eval_eps": 0.25, "attack": "pgd-3", "verdict": "last"}, n=20)
-    assert (asked["eps"], asked["attack"], asked["verdict"]) == (0.25, "pgd-3", "last")
+    asked = pair(store, "fast", "wide", {"eval_eps": 0.25, "attack": "pgd-3", "iterate": "last"}, n=20)
+    assert (asked["eps"], asked["attack"], asked["iterate"]) == (0.25, "pgd-3", "last")
     assert pair(store, "fast", "erm", {"eval_eps": 0.1}, norm="linf", n=20)["norm"] == "linf"
 
 
@@ -105,7 +105,7 @@ def test_failed_checks_of_either_model_are_told() -> None:
         "second": "b",
         "settings": [],
         "judged": {
-            "n": 5, "population": 5, "attack": "fgsm", "verdict": "worst", "norm": "l2", "eps": 0.5,
+            "n": 5, "population": 5, "attack": "fgsm", "iterate": "worst", "norm": "l2", "eps": 0.5,
             "robust": None, "clean": None, "warnings": ["b: gradients may be masked."],
         },
     }  # fmt: skip

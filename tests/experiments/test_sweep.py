@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.data import DataSet, Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import evaluate, joined
@@ -122,7 +122,7 @@ def test_other_weights_images_attacks_and_seeds_are_other_cells(
     again = Counter(monkeypatch, plans, "evaluate")
     changed = [
         Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
-        Plan(data=plan.data, attacks=(Pgd(steps=2, verdict="last"),), balls=BALLS[:1], n=20),
+        Plan(data=plan.data, attacks=(Pgd(steps=2, iterate="last"),), balls=BALLS[:1], n=20),
         Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[1:], n=20),
         Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20, seed=1),
     ]
@@ -294,7 +294,7 @@ def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan
     rough = Plan(data=plan.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5)
     (cell,) = attack_models([opened(robust_net, "net")], rough)["cells"]
     assert cell["settings"] == {
-        "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "verdict": "worst", "loss": "ce",
+        "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "iterate": "worst", "loss": "ce",
         "precision": "bf16",
     }  # fmt: skip
     assert (cell["batch_size"], cell["device"]) == (256, "cpu")
@@ -302,7 +302,7 @@ def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan
     assert cell["command"].startswith("freeat")
 
 
-def test_examples_bear_out_the_verdicts(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
+def test_examples_bear_out_the_outcomes(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
     small = Plan(data=plan.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
     report = attack_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
     stored = load_examples(Path(report["cells"][0]["examples"]))
@@ -319,7 +319,7 @@ def test_a_matrix_makes_each_perturbation_once(
     robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
-    small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS, n=80)
+    small = Plan(data=plan.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS, n=80)
     made = Counter(monkeypatch, plans, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
@@ -347,12 +347,12 @@ def test_a_transfer_says_what_it_cost_and_what_weakens_it(
         report = transfer_models([a], [b], Plan(data=plan.data, attacks=(attack,), balls=BALLS[1:], n=40))
         return report["cells"][0]
 
-    strong = moved(Pgd(steps=3, verdict="last"))
+    strong = moved(Pgd(steps=3, iterate="last"))
     assert strong["making"]["passes"]["gradient"] == 3 * 40
     assert strong["making"]["queries"] is None
     assert strong["passes"]["forward"] == 2 * 40
     assert strong["notes"] == []
-    for weak in (Pgd(steps=3, verdict="worst"), Square(queries=10)):
+    for weak in (Pgd(steps=3, iterate="worst"), Square(queries=10)):
         (note,) = moved(weak)["notes"]
         assert f"{weak.name} stops at the first perturbation that fools its source" in note
     assert moved(Square(queries=10))["making"]["queries"]["most"] == 10
@@ -366,7 +366,7 @@ def test_a_transfer_carries_the_notes_of_its_attack(
     three = Images(x=judged.x, y=judged.y % 3, index=judged.index)
     data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
     nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
-    small = Plan(data=data, attacks=(Pgd(steps=1, loss="dlr", verdict="last"),), balls=BALLS[:1], n=10)
+    small = Plan(data=data, attacks=(Pgd(steps=1, loss="dlr", iterate="last"),), balls=BALLS[:1], n=10)
     (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small)["cells"]
     assert cell["notes"][0] == "made up"
     assert "undefined with 3 classes" in cell["notes"][1]
@@ -376,7 +376,7 @@ def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
     robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
 ) -> None:
     a, b = opened(robust_net, "a"), opened(other_net, "b")
-    small = Plan(data=plan.data, attacks=(Pgd(steps=5, verdict="last"),), balls=BALLS[1:], n=40)
+    small = Plan(data=plan.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS[1:], n=40)
     checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
     for name in "ab":
         assert any(check["sentence"].startswith(f"{name} (Linf): The model gives") for check in checks)
@@ -467,7 +467,7 @@ def test_an_unfooled_image_transfers_its_last_iterate(
     from freeat.rng import ImageRng
 
     x, y = batch
-    attacked = Pgd(steps=5, verdict="last")(robust_net, x, y, BALLS[0], ImageRng(0, range(len(x))))
+    attacked = Pgd(steps=5, iterate="last")(robust_net, x, y, BALLS[0], ImageRng(0, range(len(x))))
     assert (BALLS[0].size(attacked.delta[~attacked.fooled]) > 0.9 * BALLS[0].eps).all()
 
 
@@ -480,7 +480,7 @@ def test_a_models_own_black_box_attack_stays_one(
         splits=("test",),
         balls=BALLS[:1],
         n=20,
-        attacks=(Pgd(steps=2, verdict="last"), Square(queries=5)),
+        attacks=(Pgd(steps=2, iterate="last"), Square(queries=5)),
     )
     cells = transfer_models(both[:1], both, small, probes=False)["cells"]
     found = {(cell["model"], cell["attack"].split()[0]): (cell["own"], cell["black_box"]) for cell in cells}
@@ -495,7 +495,7 @@ def test_a_models_own_black_box_attack_stays_one(
 def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Module, plan: Plan) -> None:
     layers = copy.deepcopy(robust_net)
     wrapped = nn.Sequential(*layers.children(), nn.Identity())
-    small = replace(plan, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, verdict="last"),))
+    small = replace(plan, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, iterate="last"),))
     other = Opened(name="other", model=wrapped, digest=weights_digest(robust_net))
     (cell,) = transfer_models([opened(robust_net, "net")], [other], small, probes=False)["cells"]
     assert not cell["own"]

@@ -19,7 +19,7 @@ def cell(model: str, eps: float, **more: Any) -> dict[str, Any]:
     return {
         "model": model,
         "attack": "pgd-10",
-        "verdict": "worst",
+        "iterate": "worst",
         "norm": "linf",
         "split": "test",
         "eps": eps,
@@ -158,11 +158,11 @@ def test_the_table_says_everything_once() -> None:
 
 def test_what_is_unusual_about_an_attack_is_said() -> None:
     usual = {"alpha": None, "start": "uniform", "precision": "fp32"}
-    for settings, verdict, said in (
+    for settings, iterate, said in (
         (usual, "worst", "pgd-10"),
         (usual | {"alpha": 2 / 255, "precision": "bf16"}, "last", "pgd-10 (last, bf16, α = 2/255)"),
         (usual | {"start": "zero"}, "worst", "pgd-10 (zero start)"),
     ):
-        assert attack_text(cell("net", 0.1, settings=settings, verdict=verdict)) == said
+        assert attack_text(cell("net", 0.1, settings=settings, iterate=iterate)) == said
     assert attack_text(cell("net", 0.1)) == "pgd-10", "a cell of an older version"
     assert attack_text(cell("net", 0.1, attack="fgsm", settings=usual | {"start": "zero"})) == "fgsm"

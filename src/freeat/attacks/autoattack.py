@@ -11,8 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freeat.attacks.oracle import Oracle, misclassified
-from freeat.attacks.verdict import Attacked, Search
+from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import DLR_CLASSES, Model, cross_entropy, margin
 from freeat.rng import ImageRng
@@ -61,7 +60,7 @@ class AutoAttack:
 
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
-    ) -> Attacked:
+    ) -> AttackResult:
         package = _package()
         if ball.box != (0.0, 1.0):
             raise InputError(

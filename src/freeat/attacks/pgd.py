@@ -7,16 +7,15 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from freeat.attacks.oracle import Oracle, misclassified
-from freeat.attacks.verdict import Attacked, Search
+from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
 from freeat.rng import ImageRng
 from freeat.threat import STARTS, Ball, Start
 
-Verdict = Literal["last", "worst"]
-VERDICTS = ("last", "worst")
+Iterate = Literal["last", "worst"]
+ITERATES = ("last", "worst")
 BLIND = "The model hides its gradient altogether: PGD walked at random, and what it left right is not robust."
 
 
@@ -27,14 +26,14 @@ class Pgd:
     ``last``: every image runs every step and only the last iterate is judged, as the paper's code does.
     ``worst``: every iterate is judged, the clean image among them, and an image is done once it is fooled.
     A loss, where it is asked for, is the largest cross-entropy over all iterates of all images, so nothing is
-    then cut short. In ``precision`` bf16 only the gradients are: every verdict is the model's own, in fp32.
+    then cut short. In ``precision`` bf16 only the gradients are; correctness is decided in fp32.
     """
 
     steps: int = 10
     restarts: int = 1
     alpha: float | None = None
     start: Start = "uniform"
-    verdict: Verdict = "worst"
+    iterate: Iterate = "worst"
     loss: LossName = "ce"
     precision: str = "fp32"
     black_box: ClassVar[bool] = False
@@ -47,7 +46,7 @@ class Pgd:
         if self.alpha is not None and not 0 <= self.alpha < math.inf:
             raise InputError(f"PGD with steps of {self.alpha:g}: must be positive and finite, e.g. 2/255")
         for kind, value, known in (
-            ("verdict", self.verdict, VERDICTS),
+            ("iterate", self.iterate, ITERATES),
             ("loss of an attack", self.loss, LOSS_NAMES),
             ("start", self.start, STARTS),
             ("precision", self.precision, PRECISIONS),
@@ -57,7 +56,7 @@ class Pgd:
 
     @property
     def name(self) -> str:
-        """What it is called; ``alpha``, ``verdict``, ``precision`` and most starts are said elsewhere."""
+        """What it is called; ``alpha``, ``iterate``, ``precision`` and most starts are said elsewhere."""
         loss = [self.loss] if self.loss != "ce" else []
         if self.steps == self.restarts == 1 and self.start == "zero":
             return "-".join(["fgsm", *loss])
@@ -72,12 +71,12 @@ class Pgd:
 
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
-    ) -> Attacked:
+    ) -> AttackResult:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
-        if self.verdict == "worst":
+        if self.iterate == "worst":
             everyone = torch.arange(len(x), device=x.device)
             self._judge(oracle, everyone, x, y, torch.zeros_like(x), ball, search)
-        cuts = self.verdict == "worst" and not with_loss
+        cuts = self.iterate == "worst" and not with_loss
         for r in range(self.restarts):
             self._climb(oracle, x, y, ball, rng.at("restart", r), search, cuts=cuts)
         notes = (*defined_loss(self.loss, oracle.classes)[1], *(() if oracle.differentiable else (BLIND,)))
@@ -119,7 +118,7 @@ class Pgd:
             logits = oracle.logits(x_adv)
             name = defined_loss(self.loss, oracle.classes)[0]
             losses = LOSSES[name](logits, y)
-        counts = self.verdict == "worst"
+        counts = self.iterate == "worst"
         wrong = oracle.wrong(x_adv, y, logits) if counts else search.fooled[rows]
         measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
         search.see(rows, delta, wrong, measured, counts=counts)

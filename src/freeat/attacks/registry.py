@@ -15,9 +15,9 @@ another.
 from typing import cast
 
 from freeat.attacks.autoattack import PARTS, AutoAttack
-from freeat.attacks.pgd import Pgd, Verdict
+from freeat.attacks.pgd import Iterate, Pgd
+from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LossName
 from freeat.threat import Start
@@ -44,7 +44,7 @@ EXAMPLES = {
 def parse_attack(
     text: str,
     *,
-    verdict: Verdict = "worst",
+    iterate: Iterate = "worst",
     alpha: float | None = None,
     start: Start | None = None,
     precision: str = "fp32",
@@ -57,9 +57,9 @@ def parse_attack(
     family, rest = words[0], words[1:]
     if family == "fgsm" and len(rest) <= 1:
         loss = _loss(text, rest[0]) if rest else "ce"
-        return Pgd(steps=1, start="zero", alpha=alpha, verdict=verdict, loss=loss, precision=precision)
+        return Pgd(steps=1, start="zero", alpha=alpha, iterate=iterate, loss=loss, precision=precision)
     if family == "pgd":
-        return _pgd(text, rest, verdict=verdict, alpha=alpha, start=start or "uniform", precision=precision)
+        return _pgd(text, rest, iterate=iterate, alpha=alpha, start=start or "uniform", precision=precision)
     if family == "square" and len(rest) <= 1:
         return Square(queries=_count(text, rest[0]) if rest else 5000, precision=precision)
     part = "square" if words == ["autoattack", "square"] else written
@@ -71,7 +71,7 @@ def parse_attack(
 
 
 def _pgd(
-    text: str, rest: list[str], *, verdict: Verdict, alpha: float | None, start: Start, precision: str
+    text: str, rest: list[str], *, iterate: Iterate, alpha: float | None, start: Start, precision: str
 ) -> Pgd:
     loss: LossName = "ce"
     if rest and not rest[0].isdecimal():
@@ -85,7 +85,7 @@ def _pgd(
         restarts=restarts,
         alpha=alpha,
         start=start,
-        verdict=verdict,
+        iterate=iterate,
         loss=loss,
         precision=precision,
     )

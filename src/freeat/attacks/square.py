@@ -6,10 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from freeat.attacks.oracle import Oracle
+from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.attacks.square_draws import SquareDraws
 from freeat.attacks.square_moves import moves
-from freeat.attacks.verdict import Attacked, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
@@ -58,7 +57,7 @@ class Square:
     @torch.no_grad()
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
-    ) -> Attacked:
+    ) -> AttackResult:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
         queries = torch.zeros_like(y)
         rows = torch.arange(len(x), device=x.device)

@@ -10,7 +10,7 @@ from freeat.cli.judging_options import judging_arithmetic, judging_options, make
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
-@judging_options(verdict="worst")
+@judging_options(iterate="worst")
 @click.option("--examples", is_flag=True, help="store the adversarial examples (.npz) and a picture of some")
 def attack(
     models: tuple[str, ...], examples: bool, plot: Path | None, out: Path | None, as_json: bool, **given: Any

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 _NAMED = re.compile(r"([\w .+-]+)=(.+)")
 
 
-def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of both commands; ``verdict`` is the default mode of PGD."""
+def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of both commands; ``iterate`` is the default of PGD."""
     options: list[Callable[[Any], Any]] = [
         click.option(
             "--attack",
@@ -48,9 +48,9 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
         click.option("--alpha", default=None, help="step of PGD in input units  [default: ε/4]"),
         click.option("--start", default=None, help="start of PGD: uniform, radius, gaussian or zero"),
         click.option(
-            "--verdict",
+            "--iterate",
             type=click.Choice(["worst", "last"]),
-            default=verdict,
+            default=iterate,
             show_default=True,
             help="judge every iterate of PGD, or the last one only",
         ),
@@ -58,7 +58,7 @@ def judging_options(*, verdict: str) -> Callable[[Callable[..., Any]], Callable[
             "--precision",
             default="fp32",
             show_default=True,
-            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; verdicts are always in fp32",
+            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; correctness is decided in fp32",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
         click.option(
@@ -134,7 +134,7 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     attacks = tuple(
         parse_attack(
             attack,
-            verdict=given["verdict"],
+            iterate=given["iterate"],
             alpha=alpha,
             start=given["start"],
             precision=precision,

@@ -105,7 +105,7 @@ def delete(
 @click.option("--attack", help="attack that judges both  [default: the first run's]")
 @click.option("--norm", help="l2 or linf  [default: the runs']")
 @click.option("--eps", "eval_eps", help="radius they are judged at  [default: the runs']")
-@click.option("--verdict", type=click.Choice(["worst", "last"]), help="[default: the first run's]")
+@click.option("--iterate", type=click.Choice(["worst", "last"]), help="[default: the first run's]")
 @click.option(
     "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to judge on"
 )

@@ -28,7 +28,7 @@ class _Sides(click.Command):
 @click.command(cls=_Sides)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCES…")
 @click.option("--to", "targets", multiple=True, metavar="TARGETS…", help="the models that are judged")
-@judging_options(verdict="last")
+@judging_options(iterate="last")
 def transfer(
     sources: tuple[str, ...],
     targets: tuple[str, ...],

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.verdict import Attack, Attacked
+from freeat.attacks.result import Attack, AttackResult
 from freeat.compute.freezing import lent
 from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
@@ -300,11 +300,11 @@ def evaluate(
     )
 
 
-def _untouched(x: Tensor, wrong: Tensor, attack: Attack) -> Attacked:
+def _untouched(x: Tensor, wrong: Tensor, attack: Attack) -> AttackResult:
     """The result of no attack."""
     nothing = torch.zeros(len(x), dtype=torch.int64)
     queries = nothing if attack.black_box else None
-    return Attacked(delta=torch.zeros_like(x), fooled=wrong, loss=None, passes=Passes(), queries=queries)
+    return AttackResult(delta=torch.zeros_like(x), fooled=wrong, loss=None, passes=Passes(), queries=queries)
 
 
 @torch.no_grad()

@@ -72,7 +72,7 @@ class Judge:
         """Clean and robust accuracy and loss on every split, and the gaps."""
         record: dict[str, Any] = {
             "attack": self.attack.name,
-            "verdict": self.attack.verdict,
+            "iterate": self.attack.iterate,
             "norm": self.ball.norm,
             "eps": self.ball.eps,
         }

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from freeat.attacks.registry import parse_attack
-from freeat.attacks.verdict import Attack
+from freeat.attacks.result import Attack
 from freeat.data import DataSet, Images
 from freeat.data.samples import Sample, blocks, sample_size
 from freeat.errors import InputError

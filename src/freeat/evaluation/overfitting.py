@@ -27,4 +27,4 @@ class CollapseRule:
 
 def one_step_attack(ball: Ball) -> Pgd:
     """The full-length single step whose success a collapsed model fakes."""
-    return Pgd(steps=1, alpha=ball.eps, start="zero", verdict="last")
+    return Pgd(steps=1, alpha=ball.eps, start="zero", iterate="last")

@@ -3,10 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.oracle import Oracle
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack, Oracle
 from freeat.attacks.square import Square
-from freeat.attacks.verdict import Attack
 from freeat.compute.freezing import frozen
 from freeat.data import Images
 from freeat.evaluation.evaluate import device_and_dtype, evaluate
@@ -40,13 +39,13 @@ def probe(
         return found.index[~found.robust_correct].tolist()
 
     huge = _huge(ball, images.shape)
-    few = fooled(Pgd(steps=5, verdict="last"), ball)
-    many = fooled(Pgd(steps=20, verdict="last"), ball)
+    few = fooled(Pgd(steps=5, iterate="last"), ball)
+    many = fooled(Pgd(steps=20, iterate="last"), ball)
     black = fooled(Square(queries=100), ball)
     n = len(images)
     larger = []
     if wider := _wider(ball):
-        wide = fooled(Pgd(steps=20, verdict="last"), wider)
+        wide = fooled(Pgd(steps=20, iterate="last"), wider)
         said = f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}"
         larger.append(_order("larger radius", said, wide, many))
     return [
@@ -129,8 +128,8 @@ def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
     beaten = outdone(strong, weak)
     if beaten:
         return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
-    verdict = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
-    return Check(name=name, passed=True, sentence=f"{said}, {verdict}.")
+    judgement = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    return Check(name=name, passed=True, sentence=f"{said}, {judgement}.")
 
 
 def _vanishing(ball: Ball, right: int, n: int) -> Check:

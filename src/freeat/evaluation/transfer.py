@@ -5,7 +5,7 @@ import time
 from torch import nn
 
 from freeat.attacks.autoattack import AutoAttack
-from freeat.attacks.verdict import Attack
+from freeat.attacks.result import Attack
 from freeat.compute.freezing import lent
 from freeat.compute.passes import Passes
 from freeat.data import Images
@@ -19,13 +19,13 @@ def weakness(attack: Attack) -> tuple[str, ...]:
     if isinstance(attack, AutoAttack):
         raise InputError(
             f"{attack.name} gives no perturbation for an image it could not fool, and its transfers would look "
-            "harmless: make them by PGD judged at its last iterate, e.g. --attack pgd-50 --verdict last"
+            "harmless: make them by PGD evaluated at its last iterate, e.g. --attack pgd-50 --iterate last"
         )
-    if getattr(attack, "verdict", "worst") == "last":
+    if getattr(attack, "iterate", "worst") == "last":
         return ()
     return (
         f"{attack.name} stops at the first perturbation that fools its source, which barely does: these transfers are "
-        "weaker than an attack that goes on to its end (PGD with --verdict last).",
+        "weaker than an attack that goes on to its end (PGD with --iterate last).",
     )
 
 

@@ -70,7 +70,7 @@ def judged_pair(
         plan = Plan(data=data, attacks=(attack,), balls=(ball,), n=n, seed=0)
         report = attack_models(models, plan, watch=watch)
     cells = report["cells"]
-    about = {name: cells[0][name] for name in ("data", "attack", "verdict", "norm", "eps", "n", "population")}
+    about = {name: cells[0][name] for name in ("data", "attack", "iterate", "norm", "eps", "n", "population")}
     return {
         **about,
         "robust": _difference(cells, "robust_accuracy", "fooled"),
@@ -109,7 +109,7 @@ def _judged_at(folder: RunFolder) -> float:
 
 
 def _difference(cells: list[Cell], accuracy: str, wrong: str) -> dict[str, Any] | None:
-    """First minus second, over pairs of verdicts on the same images; None where an old cell lacks them."""
+    """First minus second, over pairs of outcomes on the same images; None where an old cell lacks them."""
     if any(wrong not in cell for cell in cells):
         return None
     first, second = (set(cell[wrong]) for cell in cells)

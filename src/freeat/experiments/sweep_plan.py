@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from freeat.attacks.autoattack import AutoAttack
-from freeat.attacks.verdict import Attack
+from freeat.attacks.result import Attack
 from freeat.compute.machine import provenance
 from freeat.data import DataSet, Images
 from freeat.errors import InputError, unknown_name
@@ -221,7 +221,7 @@ class Plan:
             "data_digest": self.data.digest,
             "split": trial.split,
             "attack": attack.name,
-            "verdict": getattr(attack, "verdict", "worst"),
+            "iterate": getattr(attack, "iterate", "worst"),
             "settings": asdict(attack) if is_dataclass(attack) else {},
             "black_box": attack.black_box,
             "norm": ball.norm,

@@ -114,11 +114,11 @@ class Attacking:
     radii: tuple[float, ...]
     n: int
     splits: tuple[str, ...] = ("test",)
-    verdict: str = "worst"
+    iterate: str = "worst"
 
     @cached_property
     def key(self) -> str:
-        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "verdict")}
+        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "iterate")}
         return _digest({"kind": "attack", "target": self.target.key, **words})
 
     @property
@@ -162,11 +162,11 @@ class Transferring:
     radii: tuple[float, ...]
     n: int
     splits: tuple[str, ...] = ("test",)
-    verdict: str = "last"
+    iterate: str = "last"
 
     @cached_property
     def key(self) -> str:
-        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "verdict")}
+        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "iterate")}
         targets = [target.key for target in self.targets]
         return _digest({"kind": "transfer", "source": self.source.key, "targets": targets, **words})
 
@@ -225,7 +225,7 @@ def _measure(
         device = resolve_device(site.device)
         data = load(spec.data, data_dir=site.data_dir, seed=spec.seed, image_size=spec.image_size)
         opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in task.runs]
-        attack = parse_attack(task.attack, verdict=task.verdict)  # type: ignore[arg-type]
+        attack = parse_attack(task.attack, iterate=task.iterate)  # type: ignore[arg-type]
         balls = tuple(make_ball(task.norm, eps) for eps in task.radii)
         plan = Plan(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)
         total = len(balls) * len(task.splits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from freeat.attacks.verdict import Attack
+from freeat.attacks.result import Attack
 from freeat.evaluation.evaluate import Evaluation, device_and_dtype, joined
 from freeat.evaluation.sanity import compare_cells
 from freeat.evaluation.transfer import apply_to, weakness

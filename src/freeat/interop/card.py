@@ -163,7 +163,7 @@ def _ball(threat: dict[str, Any]) -> str:
 
 
 def _attack(row: dict[str, Any]) -> str:
-    judged = "" if row["verdict"] == "worst" else ", last iterate"
+    judged = "" if row["iterate"] == "worst" else ", last iterate"
     return f"{_code(row['attack'])}, {_ball(row)}{judged}"
 
 

@@ -11,14 +11,14 @@ from freeat.runs.folder import FORMAT, RunFolder
 from freeat.training.recorder import Record
 
 SPLITS = ("train", "test", "validation")
-JUDGED_BY = ("attack", "verdict", "norm", "eps")
+JUDGED_BY = ("attack", "iterate", "norm", "eps")
 FIGURES = ("n", "population", "clean_accuracy", "robust_accuracy", "robust_interval")
 
 
 def figures(folder: RunFolder, weights: str) -> dict[str, Any]:
     """The judgement that belongs to these weights: of the last, the averaged, or those best on validation."""
     record = _record(folder, weights)
-    found = {name: record[name] for name in ("attack", "verdict", "norm", "eps", "gap", "clean_gap")}
+    found = {name: record[name] for name in ("attack", "iterate", "norm", "eps", "gap", "clean_gap")}
     for split in SPLITS:
         if split in record:
             found[split] = _figures(record[split])

@@ -54,10 +54,10 @@ def _turned(cell: dict[str, Any]) -> str:
 
 
 def attack_text(cell: dict[str, Any]) -> str:
-    """The attack's name, with what about it is not as usual; older cells know their verdict only."""
+    """The attack's name, with what about it is not as usual; older cells know their iterate only."""
     settings = {"alpha": None, "precision": "fp32"} | cell.get("settings", {})
     words = [
-        "last" if cell["verdict"] == "last" else "",
+        "last" if cell["iterate"] == "last" else "",
         "" if settings["precision"] == "fp32" else settings["precision"],
         "" if settings["alpha"] is None else f"α = {radius_text(settings['alpha'])}",
         f"{settings['start']} start" if _unusual_start(cell["attack"], settings) else "",

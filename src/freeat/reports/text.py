@@ -140,7 +140,7 @@ def difference_lines(document: dict[str, Any]) -> list[str]:
         return [*lines, f"not judged side by side: {judged['reason']}"]
     lines.append(
         f"on the same {judged['n']} of {judged['population']} test images, {judged['attack']} "
-        f"({judged['verdict']}), {judged['norm']} ε = {radius_text(judged['eps'])}:"
+        f"({judged['iterate']}), {judged['norm']} ε = {radius_text(judged['eps'])}:"
     )
     for word in ("robust", "clean"):
         if (found := judged[word]) is not None:

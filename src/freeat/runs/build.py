@@ -146,7 +146,7 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     """The PGD attack by which a run is judged."""
     attack = parse_attack(
         evaluation.attack,
-        verdict=evaluation.verdict,  # type: ignore[arg-type]
+        iterate=evaluation.iterate,  # type: ignore[arg-type]
         alpha=evaluation.eval_alpha,
     )
     if not isinstance(attack, Pgd):

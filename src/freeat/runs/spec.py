@@ -195,7 +195,9 @@ class EvalSpec(_Words):
     eval_alpha: float | None = _setting(
         None, "step of that attack; default a quarter of its radius", parse_radius
     )
-    verdict: str = _setting("worst", "judge every iterate (worst) or the last one only, as the paper (last)")
+    iterate: str = _setting(
+        "worst", "evaluate every iterate (worst) or the last one only, as the paper (last)"
+    )
     eval_every: int | None = _setting(
         None, "evaluate every so many updates; default: as 15 % of the passes allow"
     )

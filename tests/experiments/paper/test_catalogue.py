@@ -130,7 +130,7 @@ def test_every_run_is_trained_and_judged_as_its_label_says(name: str) -> None:
             assert spec.updates == updates(PAPER, entry.data)
             assert (spec.validation, spec.augment, spec.normalize) == (0.0, "auto", None)
             assert (spec.precision, spec.ema, spec.init_from) == ("fp32", None, None)
-            assert (evaluation.attack, evaluation.verdict) == ("pgd-10", "last")
+            assert (evaluation.attack, evaluation.iterate) == ("pgd-10", "last")
             assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(judged_at)
             assert evaluation.eval_alpha is None
             assert evaluation.final_size is None

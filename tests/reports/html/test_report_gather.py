@@ -161,7 +161,7 @@ def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     elsewhere = wide | {"identity": wide["identity"] | {"images": "0" * 64}}
     assert failed(narrow, wide) == 1
     assert failed(narrow, elsewhere) == 0
-    assert failed(narrow, wide | {"verdict": "last"}) == 0
+    assert failed(narrow, wide | {"iterate": "last"}) == 0
 
 
 def test_documents_that_lack_something_are_left_out_by_name(store: Path, tmp_path: Path) -> None:

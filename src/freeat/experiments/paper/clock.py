@@ -116,7 +116,7 @@ class _Bench:
         return self._timed(lambda x, y: one.step(self.learner, x, y), b)
 
     def judge(self, b: int) -> float:
-        attack = Pgd(steps=STEPS, verdict="last")
+        attack = Pgd(steps=STEPS, iterate="last")
         self.model.eval()
         return self._timed(
             lambda x, y: attack(self.model, x, y, self.ball, ImageRng(0, list(range(len(x))))), b

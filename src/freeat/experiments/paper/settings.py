@@ -86,7 +86,7 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
         "updates": total,
         "threads": scale.threads,
         "precision": scale.precision,
-        "verdict": "last",
+        "iterate": "last",
         "eval_every": max(1, total // scale.curve_points),
         "eval_size": scale.early_size if early else scale.curve_size,
         "final_size": scale.final_size,

@@ -89,7 +89,7 @@ def settings_of(run: Run) -> dict[str, Any]:
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.settings() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
-    judged = {"attack": evaluation.attack, "verdict": evaluation.verdict}
+    judged = {"attack": evaluation.attack, "iterate": evaluation.iterate}
     return settings | trained_at | judged
 
 

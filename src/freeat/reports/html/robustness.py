@@ -190,7 +190,7 @@ def _evaluation(run: Run, one: Json) -> list[str | Cell]:
     gap = one["gap"]
     return [
         run.name,
-        f"{one['attack']} ({one['verdict']})",
+        f"{one['attack']} ({one['iterate']})",
         radius_text(one["eps"]),
         percent(one["train"]["robust_accuracy"]),
         percent(one["test"]["robust_accuracy"]),

@@ -1,0 +1,136 @@
+"""What an attack is, what it finds, and how it asks the model: counted passes, correctness in full precision."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from freeat.compute.passes import Passes
+from freeat.compute.precision import Precision
+from freeat.objectives import Model
+from freeat.rng import ImageRng
+from freeat.threat import Ball
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackResult:
+    """The result of an attack on a batch. ``loss`` is the largest cross-entropy along the way, if asked for.
+
+    ``queries`` counts, for a black-box attack, the scores it asked of each image; ``notes`` are sentences that a
+    report of this result must say.
+    """
+
+    delta: Tensor
+    fooled: Tensor
+    loss: Tensor | None
+    passes: Passes
+    queries: Tensor | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Attack(Protocol):
+    """Looks for δ in the ball, in the box, such that the model is wrong at x + δ.
+
+    ``f`` is the model, in evaluation mode with its weights frozen.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def black_box(self) -> bool:
+        """Whether it asks for scores only, never for a gradient."""
+        ...
+
+    def __call__(
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
+    ) -> AttackResult: ...
+
+
+def misclassified(logits: Tensor, y: Tensor) -> Tensor:
+    """Whether each image's largest logit is not its label's."""
+    return logits.detach().argmax(-1) != y
+
+
+class Oracle:
+    """Counts the passes it is asked for. Rough logits guide an attack; whether an image is fooled is then
+    confirmed by the model itself, so that a bf16 attack never claims what fp32 does not show."""
+
+    def __init__(self, f: Model, precision: str, x: Tensor) -> None:
+        self.f = f
+        self.precision = Precision(precision, x.device)
+        self.passes = Passes()
+        self.classes = 0  # known once the model has answered
+        self.differentiable = True  # until an answer has no gradient
+
+    @property
+    def exact(self) -> bool:
+        return self.precision.dtype is None
+
+    def logits(self, x_adv: Tensor) -> Tensor:
+        """The logits that guide the attack, in the precision asked for."""
+        if torch.is_grad_enabled():
+            self.passes.gradient += len(x_adv)
+        else:
+            self.passes.forward += len(x_adv)
+        return self._seen(self.precision.run(self.f, x_adv))
+
+    @torch.no_grad()
+    def exact_logits(self, x_adv: Tensor) -> Tensor:
+        """The logits that decide correctness."""
+        self.passes.forward += len(x_adv)
+        return self._seen(self.f(x_adv))
+
+    def gradient(self, losses: Tensor, delta: Tensor) -> Tensor:
+        """∇_δ of the losses; zero, and known to be none, where the model cut it off."""
+        if losses.requires_grad:
+            (g_delta,) = torch.autograd.grad(losses.sum(), delta, allow_unused=True)
+            if g_delta is not None:
+                return g_delta
+        self.differentiable = False
+        return torch.zeros_like(delta)
+
+    def wrong(self, x_adv: Tensor, y: Tensor, logits: Tensor) -> Tensor:
+        """Whether the model is wrong at x_adv, where ``logits`` are already known from ``logits(x_adv)``."""
+        wrong = misclassified(logits, y)
+        if not self.exact and bool(wrong.any()):
+            rows = wrong.nonzero().squeeze(-1)
+            wrong[rows] = misclassified(self.exact_logits(x_adv[rows].detach()), y[rows])
+        return wrong
+
+    def _seen(self, logits: Tensor) -> Tensor:
+        self.classes = logits.shape[-1]
+        return logits
+
+
+class Search:
+    """The best found so far for each image of a batch, while an attack runs."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.delta = torch.zeros_like(x)
+        self.fooled = torch.zeros_like(y, dtype=torch.bool)
+        self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
+        self._kept = self.loss.clone()  # the loss at the perturbation that is kept
+
+    def see(self, rows: Tensor, delta: Tensor, wrong: Tensor, loss: Tensor, *, counts: bool) -> None:
+        """An iterate of the images ``rows``; it ``counts`` towards the result, or only towards the loss.
+
+        Kept is the first perturbation that fools, and until there is one, that of the largest loss.
+        """
+        loss = loss.detach().to(self.loss.dtype)
+        if counts:
+            better = ~self.fooled[rows] & (wrong | (loss > self._kept[rows]))
+            at = rows[better]
+            self.delta[at] = delta.detach()[better]
+            self._kept[at] = loss[better]
+            self.fooled[at] = wrong[better]
+        self.loss[rows] = torch.maximum(self.loss[rows], loss)
+
+    def result(
+        self, passes: Passes, *, with_loss: bool, queries: Tensor | None = None, notes: tuple[str, ...] = ()
+    ) -> AttackResult:
+        loss = self.loss if with_loss else None
+        return AttackResult(
+            delta=self.delta, fooled=self.fooled, loss=loss, passes=passes, queries=queries, notes=notes
+        )
