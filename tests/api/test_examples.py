@@ -64,7 +64,7 @@ def test_accelerate_in_two_processes() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("judged by") == 1
+    assert done.stdout.count("evaluated by") == 1
     clean = re.search(r"clean   train (\S+)%", done.stdout)
     assert clean
     assert float(clean[1]) > 85

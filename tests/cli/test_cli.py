@@ -293,7 +293,7 @@ def test_a_run_is_judged_again_from_the_command_line(
 ) -> None:
     assert run(["evaluate", str(finished), "--attack", "pgd-3", "--eval-eps", "128/255"]) == 0
     told = capsys.readouterr().out
-    assert "judged by pgd-3 at ε = 0.502" in told
+    assert "evaluated by pgd-3 at ε = 0.502" in told
     assert "no weights called 'ema'" in refused(capsys, ["evaluate", str(finished), "--weights", "ema"])
     assert "unknown attack 'magic'" in refused(capsys, ["evaluate", str(finished), "--attack", "magic"])
 

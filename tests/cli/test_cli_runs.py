@@ -78,7 +78,7 @@ def test_diff_of_runs_judged_differently_still_shows_the_settings(
     assert run(args) == 0
     text = capsys.readouterr().out
     assert "norm: l2 | linf" in text
-    assert "not judged side by side: they were judged at" in text
+    assert "not evaluated side by side: they were judged at" in text
     assert run([*args, "--norm", "l2", "--eps", "0.3", "-n", "10"]) == 0
     assert "l2 ε = 0.3:" in capsys.readouterr().out
 

@@ -36,7 +36,7 @@ def test_a_run_in_lines() -> None:
     gap = {"value": 0.125, "low": -0.01, "high": 0.26}
     result = {"update": 40, "attack": "pgd-10", "eps": 8 / 255, "train": split, "test": split}
     lines = accuracy_lines("free-4", result | {"gap": gap, "clean_gap": gap})
-    assert lines[0] == "free-4 after 40 updates, judged by pgd-10 at ε = 0.03137:"
+    assert lines[0] == "free-4 after 40 updates, evaluated by pgd-10 at ε = 0.03137:"
     assert " ".join(lines[1].split()) == "robust train 75.0 % test 75.0 % gap 12.5 [-1.0, 26.0]"
     assert "clean" in lines[2]
     assert "90.0" in lines[2]
@@ -73,7 +73,7 @@ def test_a_reader_is_told_what_spoils_a_comparison() -> None:
     )
     assert told == [
         "free-4 did not get above chance: its gap says nothing.",
-        "fast collapsed in 1 of 2 runs.",
+        "fast collapsed (catastrophic overfitting) in 1 of 2 runs.",
         "erm/seed-1 failed: no memory",
         "a note",
     ]

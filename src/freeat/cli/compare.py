@@ -39,7 +39,10 @@ OWNERS = {"tau": "friendly", "omega": "friendly", "carry": "free"}
     "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
 )
 @click.option(
-    "--axis", type=click.Choice(["epochs", "updates", "passes", "seconds"]), default="epochs", help="x-axis"
+    "--axis",
+    type=click.Choice(["epochs", "updates", "gradients", "seconds"]),
+    default="epochs",
+    help="x-axis",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("comparison"), help="folder of the comparison"

@@ -36,7 +36,7 @@ SETTINGS: dict[str, Any] = {
 AXES = {
     "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
     "updates": ("update", "weight updates"),
-    "passes": ("gradient_passes", "gradient passes (images)"),
+    "gradients": ("gradient_passes", "gradient evaluations (images)"),
     "seconds": ("seconds", "seconds"),
 }
 

@@ -108,7 +108,7 @@ def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
     """What a finished run achieved: train, test and gap, robust and clean."""
     rows = [("robust", "robust_accuracy", "gap"), ("clean", "clean_accuracy", "clean_gap")]
     lines = [
-        f"{algorithm} after {result['update']} updates, judged by {result['attack']} at ε = {result['eps']:.4g}:"
+        f"{algorithm} after {result['update']} updates, evaluated by {result['attack']} at ε = {result['eps']:.4g}:"
     ]
     for word, key, gap in rows:
         lines.append(
@@ -137,7 +137,7 @@ def difference_lines(document: dict[str, Any]) -> list[str]:
         lines.append("  no setting differs")
     judged = document["judged"]
     if "reason" in judged:
-        return [*lines, f"not judged side by side: {judged['reason']}"]
+        return [*lines, f"not evaluated side by side: {judged['reason']}"]
     lines.append(
         f"on the same {judged['n']} of {judged['population']} test images, {judged['attack']} "
         f"({judged['iterate']}), {judged['norm']} ε = {radius_text(judged['eps'])}:"
@@ -157,7 +157,7 @@ def remarks(summary: dict[str, Any]) -> list[str]:
     """What a reader of the table must know."""
     lines = [chance_remark(row["algorithm"]) for row in summary["algorithms"] if not row["above_chance"]]
     lines += [
-        f"{row['algorithm']} collapsed in {row['collapsed']} of {len(row['seeds'])} runs."
+        f"{row['algorithm']} collapsed (catastrophic overfitting) in {row['collapsed']} of {len(row['seeds'])} runs."
         for row in summary["algorithms"]
         if row["collapsed"]
     ]
@@ -176,7 +176,7 @@ def _comparison_rows(summary: dict[str, Any]) -> list[list[str]]:
         ]
         for row in summary["algorithms"]
     ]
-    return [["algorithm", *ACCURACIES.values(), "passes", "seconds"], *rows]
+    return [["algorithm", *ACCURACIES.values(), "gradient evaluations", "seconds"], *rows]
 
 
 def comparison_table(summary: dict[str, Any]) -> None:

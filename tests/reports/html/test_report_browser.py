@@ -130,11 +130,11 @@ def test_the_axis_is_switched(page: "Page") -> None:
         return float(drawn[0]["data"][-1][0])
 
     places = {}
-    for key in ("epochs", "updates", "passes", "seconds"):
+    for key in ("epochs", "updates", "gradients", "seconds"):
         with axis(page, key):
             places[key] = last()
     assert places["updates"] > places["epochs"] > 0
-    assert places["passes"] > places["updates"]
+    assert places["gradients"] > places["updates"]
     assert len(set(places.values())) == 4
 
 
@@ -242,7 +242,7 @@ def hover_until(page: "Page", chart: str, *texts: str) -> None:
     pytest.fail(f"no tooltip says {texts!r}")
 
 
-@pytest.mark.parametrize("key", ["epochs", "updates", "passes", "seconds"])
+@pytest.mark.parametrize("key", ["epochs", "updates", "gradients", "seconds"])
 def test_a_pointer_sees_every_series_on_every_axis(page: "Page", key: str) -> None:
     """Also where no two algorithms have a point at the same place, as in seconds."""
     names = {one["name"] for one in series(page, "curves-0") if one.get("name")}

@@ -25,9 +25,9 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert sum(len(run.evaluations) for run in found.runs) == 1
     assert [study.name for study in found.studies] == ["study"]
     assert len(found.studies[0].cells) == 12
-    judged = [cell for cell in found.measurements if "source" not in cell]
-    assert {cell["model"] for cell in judged} == {"free-4-60/seed-0"}
-    assert len(judged) == 4
+    own = [cell for cell in found.measurements if "source" not in cell]
+    assert {cell["model"] for cell in own} == {"free-4-60/seed-0"}
+    assert len(own) == 4
     assert len(found.measurements) == 8
     probed = sorted((probe.model, probe.ball) for probe in found.probes)
     assert [model for model, _ in probed] == ["free-4-60/seed-0"] * 2 + ["vanilla-2-60/seed-0"]
@@ -156,7 +156,7 @@ def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
 
     def failed(*cells: dict[str, Any]) -> int:
         found = checks_section([], cells, []).blocks
-        return sum(verdict.passed is False for block in found for verdict in block.verdicts)
+        return sum(check.passed is False for block in found for check in block.checks)
 
     elsewhere = wide | {"identity": wide["identity"] | {"images": "0" * 64}}
     assert failed(narrow, wide) == 1

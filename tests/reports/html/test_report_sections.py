@@ -14,6 +14,7 @@ import freeat
 from freeat.reports.html.answer import _about, _row, _written_ball
 from freeat.reports.html.blocks import (
     Cell,
+    Checks,
     Claim,
     Density,
     Document,
@@ -23,11 +24,10 @@ from freeat.reports.html.blocks import (
     Pictures,
     Section,
     Table,
-    Verdicts,
 )
 from freeat.reports.html.curves import COLUMNS, _merged
 from freeat.reports.html.gather import Examples, Gathered, gather
-from freeat.reports.html.groups import tasks_of
+from freeat.reports.html.groups import benchmarks_of
 from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
 from freeat.reports.html.robustness import _lines, attacked, data_uri, examples_section
@@ -73,13 +73,13 @@ def test_the_answer_names_the_best_and_its_gap(document: Document, store: Path) 
     (table,) = document.tables
     assert len(table.rows) == 4
     assert all(len(row) == len(table.columns) for row in table.rows)
-    assert any("is judged on 24 of" in remark for remark in document.remarks)
+    assert any("is evaluated on 24 of" in remark for remark in document.remarks)
 
 
 def test_curves_hold_the_stored_errors(document: Document, store: Path) -> None:
     (chart,) = section(document, "curves").blocks
     assert isinstance(chart, Lines)
-    assert [axis.key for axis in chart.axes] == ["epochs", "updates", "passes", "seconds"]
+    assert [axis.key for axis in chart.axes] == ["epochs", "updates", "gradients", "seconds"]
     named = {one.name: one for one in chart.series}["free-4, train size 60"]
     line = next(curve for curve in named.curves if curve.panel == 1 and not curve.apart)
     histories = [run.history for run in gather([store / "runs" / "free-4-60"]).runs]
@@ -91,7 +91,7 @@ def test_curves_hold_the_stored_errors(document: Document, store: Path) -> None:
     assert any(curve.apart for curve in named.curves)
 
 
-def test_a_run_judged_twice_has_curves_and_one_judged_once_says_why_not(store: Path) -> None:
+def test_a_run_evaluated_twice_has_curves_and_one_evaluated_once_says_why_not(store: Path) -> None:
     folder = store / "runs" / "free-4-60" / "seed-0"
     found = gather([folder])
     (run,) = found.runs
@@ -164,8 +164,8 @@ def test_merging_columns_loses_no_image() -> None:
 
 def test_failed_checks_come_first(document: Document) -> None:
     for block in section(document, "checks").blocks:
-        assert isinstance(block, Verdicts)
-        passed = [verdict.passed for verdict in block.verdicts]
+        assert isinstance(block, Checks)
+        passed = [check.passed for check in block.checks]
         assert passed == sorted(passed)
 
 
@@ -285,7 +285,7 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
         ("measured here", [(False, "1 refuted"), (None, "1 undecided")]),
         ("published", [(True, "1 confirmed")]),
     ]
-    assert [one.passed for one in claim.verdicts] == [False, None, True]
+    assert [one.passed for one in claim.checks] == [False, None, True]
     facts = [block for block in section(document, "provenance").blocks if isinstance(block, Facts)]
     assert [name for name, _ in facts[-1].facts] == ["free-4 40", "free-4 60"]
     assert {"commit": "abc", "commits": '["def", "012"]'}.items() <= dict(facts[0].facts).items()
@@ -366,16 +366,16 @@ def test_a_last_point_on_more_images_stands_apart() -> None:
 
 
 def test_a_row_names_the_seed_that_is_finished(store: Path) -> None:
-    (task, *_) = tasks_of(gather([store]).runs)
-    group = next(group for group in task.groups if len(group.runs) == 2)
+    (benchmark, *_) = benchmarks_of(gather([store]).runs)
+    group = next(group for group in benchmark.groups if len(group.runs) == 2)
     first, second = group.runs
     half = replace(group, runs=[replace(first, result=None), second])
     assert _row(half)[0].detail == "seed 1"  # type: ignore[union-attr]
 
 
 def test_chance_counts_the_classes_of_the_data_not_those_seen(store: Path) -> None:
-    (task, *_) = tasks_of(gather([store]).runs)
-    group = task.groups[0]
+    (benchmark, *_) = benchmarks_of(gather([store]).runs)
+    group = benchmark.groups[0]
     result = copy.deepcopy(group.finished[0])
     result["train"] |= {"classes": 100, "robust_interval": [0.02, 0.1], "robust_accuracy": 0.05}
     result["test"] |= {"classes": 100}

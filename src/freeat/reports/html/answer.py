@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 from freeat.evaluation.sanity import compare_cells
 from freeat.evaluation.statistics import above_chance, chance_remark
-from freeat.reports.html.blocks import Cell, Section, Table, Verdict, Verdicts
+from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Probe
-from freeat.reports.html.groups import Group, Task
+from freeat.reports.html.groups import Benchmark, Group
 from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
 from freeat.reports.robustness import attack_text
 from freeat.reports.text import ACCURACIES, percent, spread
@@ -23,27 +23,30 @@ COLUMNS = (
     "robust gap",
     "clean test %",
     "updates",
-    "gradient passes",
+    "gradient evaluations",
     "time",
 )
 
 
-def answers(tasks: Sequence[Task], found: Gathered) -> list[str]:
-    """A sentence for every task; without one, for what else was found."""
-    sentences = [*_of_reproductions(found), *(_sentence(task) for task in tasks if task.finished)]
+def answers(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
+    """A sentence for every benchmark; without one, for what else was found."""
+    sentences = [
+        *_of_reproductions(found),
+        *(_sentence(benchmark) for benchmark in benchmarks if benchmark.finished),
+    ]
     if not sentences:
         sentences = [*_of_studies(found), *_of_measurements(found), *_of_comparisons(found)]
-    return sentences or ["Nothing here is finished yet: the same command goes on where it stopped."]
+    return sentences or ["Nothing here is finished yet: the same command resumes where it stopped."]
 
 
-def _sentence(task: Task) -> str:
-    groups = task.finished
+def _sentence(benchmark: Benchmark) -> str:
+    groups = benchmark.finished
     best = max(groups, key=lambda group: group.accuracy("test", "robust").mean)
     attack = best.finished[0]["attack"].upper()
     test, gap = best.accuracy("test", "robust"), best.gap()
-    under = f"{attack} at {ball_text(task.norm, task.eps)}"
+    under = f"{attack} at {ball_text(benchmark.norm, benchmark.eps)}"
     start = (
-        f"On {task.data}, {best.label} keeps {percent(test.mean)} % of new images right under {under}, "
+        f"On {benchmark.data}, {best.label} keeps {percent(test.mean)} % of new images right under {under}, "
         f"with a robust generalization gap of {percent(gap.mean)} points"
     )
     if len(groups) == 1:
@@ -63,7 +66,7 @@ def _alternative(calm: Group, best: Group) -> str:
     )
     dearer = best.mean("gradient_passes") / calm.mean("gradient_passes")
     if dearer >= 1.5:
-        return f"{said} and {times(dearer)} times fewer gradient passes"
+        return f"{said} and {times(dearer)} times fewer gradient evaluations"
     return said
 
 
@@ -115,13 +118,13 @@ def _of_comparisons(found: Gathered) -> list[str]:
 
 
 def _of_measurements(found: Gathered) -> list[str]:
-    judged: dict[str, Json] = {}
+    hardest: dict[str, Json] = {}
     for cell in found.measurements:
         if cell["split"] == "test" and cell["eps"] > 0:
-            worst = judged.setdefault(cell["model"], cell)
+            worst = hardest.setdefault(cell["model"], cell)
             if cell["robust_accuracy"] < worst["robust_accuracy"]:
-                judged[cell["model"]] = cell
-    return [_hardest(cell) for cell in judged.values()]
+                hardest[cell["model"]] = cell
+    return [_hardest(cell) for cell in hardest.values()]
 
 
 def _hardest(cell: Json) -> str:
@@ -131,18 +134,18 @@ def _hardest(cell: Json) -> str:
     )
 
 
-def answer_tables(tasks: Sequence[Task], found: Gathered) -> list[Table]:
-    """Everyone's accuracies, gap and cost: a table for every task, or for comparisons whose runs are not here."""
+def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Table]:
+    """Everyone's accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
     if not found.runs:
         return [_comparison_table(name, document) for name, document in found.comparisons]
     return [
         Table(
-            caption=f"{task.title}. {_meaning(task)}",
+            caption=f"{benchmark.title}. {_meaning(benchmark)}",
             columns=COLUMNS,
-            rows=[_row(group) for group in task.finished],
+            rows=[_row(group) for group in benchmark.finished],
         )
-        for task in tasks
-        if task.finished
+        for benchmark in benchmarks
+        if benchmark.finished
     ]
 
 
@@ -158,13 +161,13 @@ def _comparison_table(name: str, document: Json) -> Table:
     ]
     return Table(
         caption=f"{name}. In %, mean ± standard deviation over the seeds.",
-        columns=("algorithm", *ACCURACIES.values(), "gradient passes", "time"),
+        columns=("algorithm", *ACCURACIES.values(), "gradient evaluations", "time"),
         rows=rows,
     )
 
 
-def _meaning(task: Task) -> str:
-    if any(len(group.finished) > 1 for group in task.finished):
+def _meaning(benchmark: Benchmark) -> str:
+    if any(len(group.finished) > 1 for group in benchmark.finished):
         return "Mean ± standard deviation over the seeds; in brackets the 95 % interval of that mean (Student's t)."
     return "In brackets 95 % intervals over the images (Wilson's; for the gap Newcombe's)."
 
@@ -185,16 +188,18 @@ def _row(group: Group) -> list[str | Cell]:
     ]
 
 
-def remarks(tasks: Sequence[Task], found: Gathered) -> list[str]:
+def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
     """What a reader of the table must know before believing it."""
     lines = []
-    for task in tasks:
-        for group in task.groups:
+    for benchmark in benchmarks:
+        for group in benchmark.groups:
             lines += _about(group)
-        if task.finished and all(len(run.history) < 2 for group in task.groups for run in group.runs):
+        if benchmark.finished and all(
+            len(run.history) < 2 for group in benchmark.groups for run in group.runs
+        ):
             lines.append(
-                "There are no learning curves: the training was judged at its end only. The option --eval-every "
-                "says how often to judge it."
+                "There are no learning curves: the runs were evaluated at their end only. The option --eval-every "
+                "says how often to evaluate them."
             )
     for name, comparison in found.comparisons:
         lines += [
@@ -210,43 +215,52 @@ def _about(group: Group) -> list[str]:
     if unfinished:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
     if collapsed := sum(bool(result.get("collapsed")) for result in group.finished):
-        lines.append(f"{group.label} collapsed in {collapsed} of {len(group.finished)} runs.")
+        lines.append(
+            f"{group.label} collapsed (catastrophic overfitting) in {collapsed} of {len(group.finished)} runs."
+        )
     if not all(above_chance(result) for result in group.finished):
         lines.append(chance_remark(group.label))
     some = [result for result in group.finished if result["train"]["n"] < result["train"]["population"]]
     if some:
         train, test = some[0]["train"], some[0]["test"]
         lines.append(
-            f"{group.label} is judged on {train['n']} of {train['population']} training and {test['n']} of "
+            f"{group.label} is evaluated on {train['n']} of {train['population']} training and {test['n']} of "
             f"{test['population']} test images."
         )
     return lines
 
 
-def checks_section(tasks: Sequence[Task], cells: Sequence[Json], probes: Sequence[Probe]) -> Section:
+def checks_section(
+    benchmarks: Sequence[Benchmark], cells: Sequence[Json], probes: Sequence[Probe]
+) -> Section:
     """The checks of the training runs, of attacks among each other, and of the models themselves."""
     blocks = [
-        Verdicts(caption=caption, verdicts=_failed_first(verdicts))
-        for caption, verdicts in (
+        Checks(caption=caption, checks=_failed_first(checks))
+        for caption, checks in (
             (
                 "Training runs",
-                [verdict for task in tasks for group in task.groups for verdict in _of_group(group)],
+                [
+                    check
+                    for benchmark in benchmarks
+                    for group in benchmark.groups
+                    for check in _of_group(group)
+                ],
             ),
             ("Attacks among each other", _of_cells(cells)),
             *((f"{probe.model}, {_written_ball(probe.ball)}", _of_checks(probe.checks)) for probe in probes),
         )
-        if verdicts
+        if checks
     ]
-    failed = sum(verdict.passed is False for block in blocks for verdict in block.verdicts)
-    total = sum(len(block.verdicts) for block in blocks)
+    failed = sum(check.passed is False for block in blocks for check in block.checks)
+    total = sum(len(block.checks) for block in blocks)
     lead = (
-        f"{failed} of {total} checks failed: do not trust the figures they speak of before you know why."
+        f"{failed} of {total} checks failed: do not trust the numbers they speak of before you know why."
         if failed
         else f"All {total} checks passed."
         if total > 1
         else "The one check made was passed."
     )
-    return Section(key="checks", title="Honesty checks", lead=lead, blocks=blocks)
+    return Section(key="checks", title="Sanity checks", lead=lead, blocks=blocks)
 
 
 def _written_ball(ball: str) -> str:
@@ -258,25 +272,25 @@ def _written_ball(ball: str) -> str:
     return ball_text(norm.lower(), float(eps))
 
 
-def _failed_first(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    return sorted(verdicts, key=lambda verdict: verdict.passed is not False)
+def _failed_first(checks: Sequence[Check]) -> list[Check]:
+    return sorted(checks, key=lambda check: check.passed is not False)
 
 
-def _of_group(group: Group) -> list[Verdict]:
-    """Whether a one-step attack was fooled where PGD was not, which is what a collapse looks like."""
-    judged = [result for result in group.finished if "one_step" in result]
-    if not judged:
+def _of_group(group: Group) -> list[Check]:
+    """Whether a model resists one full step but not PGD: catastrophic overfitting."""
+    evaluated = [result for result in group.finished if "one_step" in result]
+    if not evaluated:
         return []
-    collapsed = [result for result in judged if result.get("collapsed")]
+    collapsed = [result for result in evaluated if result.get("collapsed")]
     if collapsed:
         said = f"{group.label}: {collapsed[0]['collapse']}"
-        return [Verdict(passed=False, sentence=f"{said} ({len(collapsed)} of {len(judged)} runs).")]
-    widest = max(judged, key=lambda result: _one_step(result) - _pgd(result))
+        return [Check(passed=False, sentence=f"{said} ({len(collapsed)} of {len(evaluated)} runs).")]
+    widest = max(evaluated, key=lambda result: _one_step(result) - _pgd(result))
     return [
-        Verdict(
+        Check(
             passed=True,
-            sentence=f"{group.label}: no collapse; {percent(_one_step(widest))} % of the training images stay right "
-            f"against one full step, {percent(_pgd(widest))} % against {widest['attack']}.",
+            sentence=f"{group.label}: no catastrophic overfitting; {percent(_one_step(widest))} % of the training "
+            f"images stay right against one full step, {percent(_pgd(widest))} % against {widest['attack']}.",
         )
     ]
 
@@ -289,7 +303,7 @@ def _pgd(result: Json) -> float:
     return float(result["train"]["robust_accuracy"])
 
 
-def _of_cells(cells: Sequence[Json]) -> list[Verdict]:
+def _of_cells(cells: Sequence[Json]) -> list[Check]:
     """Attacks are compared where they were made on the same images, with the same settings and draws."""
     groups: dict[tuple[str, ...], list[Json]] = {}
     for cell in cells:
@@ -297,8 +311,8 @@ def _of_cells(cells: Sequence[Json]) -> list[Verdict]:
         on = (str(identity.get(key)) for key in ("weights", "architecture", "images", "index", "seed"))
         groups.setdefault(tuple(on), []).append(cell | {"attack": attack_text(cell)})
     checks = [check for group in groups.values() for check in compare_cells(group)]
-    return [Verdict(passed=check.passed, sentence=check.sentence) for check in checks]
+    return [Check(passed=check.passed, sentence=check.sentence) for check in checks]
 
 
-def _of_checks(checks: Sequence[Json]) -> list[Verdict]:
-    return [Verdict(passed=check["passed"], sentence=check["sentence"]) for check in checks]
+def _of_checks(checks: Sequence[Json]) -> list[Check]:
+    return [Check(passed=check["passed"], sentence=check["sentence"]) for check in checks]

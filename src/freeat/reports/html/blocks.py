@@ -140,7 +140,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class Check:
     """Whether something holds (None: it cannot be said), and what was found, in plain words."""
 
     passed: bool | None
@@ -149,12 +149,12 @@ class Verdict:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdicts:
-    """A list of verdicts; those that failed are the ones to read."""
+class Checks:
+    """A list of checks; those that failed are the ones to read."""
 
-    kind: ClassVar[str] = "verdicts"
+    kind: ClassVar[str] = "checks"
     caption: str
-    verdicts: Sequence[Verdict]
+    checks: Sequence[Check]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,13 +167,13 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A sentence that was put to the test, how it fared in a line, and its verdicts one by one when asked for."""
+    """A sentence that was put to the test, how it fared in a line, and its comparisons one by one when asked for."""
 
     kind: ClassVar[str] = "claim"
     sentence: str
     source: str
     tallies: Sequence[Tally]
-    verdicts: Sequence[Verdict]
+    checks: Sequence[Check]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,7 +208,7 @@ class Explorer:
     presets: Sequence[tuple[str, Mapping[str, float]]] = ()
 
 
-Block = Table | Lines | Density | Matrix | Pictures | Verdicts | Claim | Facts | Explorer
+Block = Table | Lines | Density | Matrix | Pictures | Checks | Claim | Facts | Explorer
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
 from freeat.reports.html.gather import Json, Study
-from freeat.reports.html.groups import Group, Task, settings_of
+from freeat.reports.html.groups import Benchmark, Group, settings_of
 from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
 from freeat.reports.html.stability import cells_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
@@ -19,12 +19,12 @@ PANELS = (
     Panel(title="robust test error", unit="%"),
     Panel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
 )
-LABELS = {"epochs": "epochs", "updates": "updates", "passes": "gradient passes", "seconds": "time"}
+LABELS = {"epochs": "epochs", "updates": "updates", "gradients": "gradient evaluations", "seconds": "time"}
 
 
-def curves_section(tasks: Sequence[Task]) -> Section:
-    """A chart for every task whose runs were evaluated on the way."""
-    blocks: list[Block] = [chart for task in tasks if (chart := _chart(task)) is not None]
+def curves_section(benchmarks: Sequence[Benchmark]) -> Section:
+    """A chart for every benchmark whose runs were evaluated on the way."""
+    blocks: list[Block] = [chart for benchmark in benchmarks if (chart := _chart(benchmark)) is not None]
     return Section(
         key="curves",
         title="Learning curves",
@@ -35,12 +35,12 @@ def curves_section(tasks: Sequence[Task]) -> Section:
     )
 
 
-def _chart(task: Task) -> Lines | None:
-    series = [one for group in task.groups if (one := _series(group)) is not None]
+def _chart(benchmark: Benchmark) -> Lines | None:
+    series = [one for group in benchmark.groups if (one := _series(group)) is not None]
     if all(sum(len(curve.y) for curve in one.curves if curve.panel == 0) < 2 for one in series):
         return None
     return Lines(
-        title=task.title,
+        title=benchmark.title,
         description=f"Robust training error, test error and gap of {', '.join(one.name for one in series)}",
         axes=[Axis(key=key, label=text) for key, (_, text) in AXES.items()],
         panels=PANELS,
@@ -85,17 +85,17 @@ COLUMNS = 40
 Counts = dict[int, int]
 
 
-def gradients_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Section:
+def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> Section:
     """A heat map for every algorithm whose training shows gradients; the first seed speaks for the others."""
     blocks: list[Block] = []
-    for task in tasks:
+    for benchmark in benchmarks:
         records = {
             group.label: [
                 _of_record(record) for record in group.runs[0].history if record.get("gradient_norms")
             ]
-            for group in task.groups
+            for group in benchmark.groups
         }
-        blocks += _charts(task.title, records)
+        blocks += _charts(benchmark.title, records)
     for study in studies:
         if study.cells:
             shown = {name: cells[0]["gradient_norms"] for name, cells in cells_by_algorithm(study).items()}
@@ -185,9 +185,11 @@ SWEPT = ("train_size", "epochs", "updates")
 N_AXIS = Axis(key="n", label="training images n", log=True)
 
 
-def sizes_section(tasks: Sequence[Task], studies: Sequence[Study]) -> Section:
-    """Of every task that was trained on several n, and of every study that swept it."""
-    blocks: list[Block] = [chart for task in tasks if (chart := _of_task(task)) is not None]
+def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> Section:
+    """Of every benchmark that was trained on several n, and of every study that swept it."""
+    blocks: list[Block] = [
+        chart for benchmark in benchmarks if (chart := _of_benchmark(benchmark)) is not None
+    ]
     for study in studies:
         if rows := (study.summary or {}).get("exponents"):
             blocks += [_of_study(study, rows), _fits(study, rows)]
@@ -207,8 +209,8 @@ def exponent(fit: Json | None) -> str:
     return f"a = {cell.text} {cell.detail}".strip()
 
 
-def _of_task(task: Task) -> Lines | None:
-    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(task).items()}
+def _of_benchmark(benchmark: Benchmark) -> Lines | None:
+    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(benchmark).items()}
     lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
     if not lines:
         return None
@@ -223,7 +225,7 @@ def _of_task(task: Task) -> Lines | None:
         ]
     columns = ("algorithm", "n", "robust gap (points)", "exponent")
     return Lines(
-        title=task.title,
+        title=benchmark.title,
         description=f"Robust generalization gap against the number of training images of {', '.join(lines)}",
         axes=[N_AXIS],
         panels=[Panel(title="robust generalization gap", unit="points", log=True)],
@@ -232,10 +234,10 @@ def _of_task(task: Task) -> Lines | None:
     )
 
 
-def _sweeps(task: Task) -> dict[str, list[Group]]:
+def _sweeps(benchmark: Benchmark) -> dict[str, list[Group]]:
     """Groups that differ in n only, the number of weight updates being fixed, by a name that tells them apart."""
     sweeps: dict[tuple[str, str], list[Group]] = {}
-    for group in task.finished:
+    for group in benchmark.finished:
         run = group.runs[0]
         if run.spec.train_size is not None:
             fixed = {name: value for name, value in settings_of(run).items() if name not in SWEPT}

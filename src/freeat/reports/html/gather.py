@@ -62,7 +62,7 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The honesty checks of one model in one ball, which is given as it is written in Python."""
+    """The sanity checks of one model in one ball, which is given as it is written in Python."""
 
     model: str | None
     weights: str

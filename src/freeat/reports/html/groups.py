@@ -1,4 +1,4 @@
-"""Runs put in order: those that solve one task side by side, those that differ in the seed only as one."""
+"""Runs put in order: those of one benchmark side by side, those that differ in the seed only as one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from freeat.units import radius_text
 
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
 WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
-"""Settings by which the groups of a task are not told apart: named elsewhere, or how the same was computed."""
+"""Settings by which the groups of a benchmark are not told apart: named elsewhere, or how the same was computed."""
 LENGTHS = ("eps", "alpha")
 """Settings that are lengths in pixel space."""
 
@@ -49,8 +49,8 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
-    """What was to be learnt and how it is judged, and all who tried."""
+class Benchmark:
+    """Data, network, norm and radius of evaluation, and the runs that were trained for them."""
 
     data: str
     model: str
@@ -67,30 +67,30 @@ class Task:
         return [group for group in self.groups if group.finished]
 
 
-def tasks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Task]:
-    """The runs by task, and in a task by everything but the seed; algorithms in ``order``, then as they come."""
-    by_task: dict[tuple[Any, ...], list[Run]] = {}
+def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchmark]:
+    """The runs by benchmark, then by everything but the seed; algorithms in ``order``, then as they come."""
+    by_benchmark: dict[tuple[Any, ...], list[Run]] = {}
     for run in runs:
-        by_task.setdefault(_task_key(run), []).append(run)
+        by_benchmark.setdefault(_benchmark_key(run), []).append(run)
     return [
-        Task(data=key[0], model=key[1], norm=key[2], eps=key[3], groups=_groups(own, order))
-        for key, own in by_task.items()
+        Benchmark(data=key[0], model=key[1], norm=key[2], eps=key[3], groups=_groups(own, order))
+        for key, own in by_benchmark.items()
     ]
 
 
-def _task_key(run: Run) -> tuple[Any, ...]:
+def _benchmark_key(run: Run) -> tuple[Any, ...]:
     spec, evaluation = run.spec, run.evaluation
     eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     return run.description.get("data", {}).get("name", spec.data), spec.model, spec.norm, eps
 
 
 def settings_of(run: Run) -> dict[str, Any]:
-    """What may tell two groups apart: settings of the training, and the attack they are judged by."""
+    """What may tell two groups apart: settings of the training, and the attack that evaluates them."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.settings() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
-    judged = {"attack": evaluation.attack, "iterate": evaluation.iterate}
-    return settings | trained_at | judged
+    attack = {"attack": evaluation.attack, "iterate": evaluation.iterate}
+    return settings | trained_at | attack
 
 
 def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:

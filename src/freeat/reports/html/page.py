@@ -23,13 +23,13 @@ from freeat.reports.html.answer import answer_tables, answers, checks_section, r
 from freeat.reports.html.blocks import Density, Document, Explorer, Lines, Section
 from freeat.reports.html.curves import curves_section, gradients_section, sizes_section
 from freeat.reports.html.gather import Gathered, gather
-from freeat.reports.html.groups import Task, tasks_of
+from freeat.reports.html.groups import Benchmark, benchmarks_of
 from freeat.reports.html.provenance import provenance_section
 from freeat.reports.html.reproduction import claims_section, figures_section, published_section
 from freeat.reports.html.robustness import (
     attacked,
+    evaluated_again,
     examples_section,
-    judged_again,
     robustness_section,
     transfer_section,
 )
@@ -69,42 +69,42 @@ def write_report(path: Path, folders: Sequence[Path], *, title: str | None = Non
 def make_document(found: Gathered, folders: Sequence[Path], title: str | None = None) -> Document:
     """The report of all that was found."""
     order = [row["algorithm"] for _, comparison in found.comparisons for row in comparison["algorithms"]]
-    tasks = tasks_of(found.runs, order)
-    sections, left_out = _sections(found, tasks)
+    benchmarks = benchmarks_of(found.runs, order)
+    sections, left_out = _sections(found, benchmarks)
     return Document(
         title=title or ", ".join(folder.resolve().name for folder in folders),
-        setting=_setting(found, tasks),
-        answers=answers(tasks, found),
-        tables=answer_tables(tasks, found),
-        remarks=remarks(tasks, found),
+        setting=_setting(found, benchmarks),
+        answers=answers(benchmarks, found),
+        tables=answer_tables(benchmarks, found),
+        remarks=remarks(benchmarks, found),
         sections=sections,
         left_out=[*found.left_out, *left_out],
     )
 
 
-def _sections(found: Gathered, tasks: Sequence[Task]) -> tuple[list[Section], list[str]]:
+def _sections(found: Gathered, benchmarks: Sequence[Benchmark]) -> tuple[list[Section], list[str]]:
     cells = attacked(found)
     examples, left_out = examples_section(found.examples)
     sections = [
         claims_section(found.reproductions),
         published_section(found.reproductions),
         figures_section(found.reproductions),
-        curves_section(tasks),
+        curves_section(benchmarks),
         robustness_section(cells),
         transfer_section(cells),
-        judged_again(found.runs),
+        evaluated_again(found.runs),
         examples,
-        checks_section(tasks, cells, found.probes),
-        sizes_section(tasks, found.studies),
+        checks_section(benchmarks, cells, found.probes),
+        sizes_section(benchmarks, found.studies),
         stability_section(found.studies),
-        gradients_section(tasks, found.studies),
+        gradients_section(benchmarks, found.studies),
         explorer_section(found.studies),
         provenance_section(found),
     ]
     return [section for section in sections if section.blocks], left_out
 
 
-def _setting(found: Gathered, tasks: Sequence[Task]) -> str:
+def _setting(found: Gathered, benchmarks: Sequence[Benchmark]) -> str:
     """What the page is about, in a line."""
     counted = (
         (len(found.runs), "run", "runs"),
@@ -113,7 +113,7 @@ def _setting(found: Gathered, tasks: Sequence[Task]) -> str:
         (len(found.reproductions), "reproduction", "reproductions"),
     )
     parts = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]
-    return " · ".join([*(task.title for task in tasks[:3]), *parts])
+    return " · ".join([*(benchmark.title for benchmark in benchmarks[:3]), *parts])
 
 
 def asset(name: str) -> str:

@@ -31,7 +31,7 @@ def provenance_section(found: Gathered) -> Section:
         key="provenance",
         title="Provenance",
         lead="Every random draw is a function of the seed: the same spec on the same machine gives the same "
-        "bits. What each figure was made from:",
+        "bits. What each number was made from:",
         blocks=blocks,
     )
 

@@ -9,6 +9,7 @@ from freeat.reports.html.blocks import (
     Axis,
     Block,
     Cell,
+    Check,
     Claim,
     Curve,
     Density,
@@ -19,7 +20,6 @@ from freeat.reports.html.blocks import (
     Series,
     Table,
     Tally,
-    Verdict,
 )
 from freeat.reports.html.curves import N_AXIS, PANELS
 from freeat.reports.html.gather import Json
@@ -51,7 +51,7 @@ def _claim(claim: Json) -> Claim:
         sentence=_said(claim),
         source=f"our observation, not the paper's; {where}" if claim["ours"] else where,
         tallies=[_tally("measured here", claim["measured"]), _tally("published", claim["published"])],
-        verdicts=_verdicts(claim),
+        checks=_comparisons(claim),
     )
 
 
@@ -78,9 +78,9 @@ def title_of(name: str) -> str:
     return name.replace("-", " ").capitalize()
 
 
-def _verdicts(claim: Json) -> list[Verdict]:
+def _comparisons(claim: Json) -> list[Check]:
     return [
-        Verdict(
+        Check(
             passed=PASSED.get(one["verdict"]),
             sentence=", ".join(filter(None, (source, one["panel"]))) + f": {one['verdict']}",
             detail=_found(claim, one),

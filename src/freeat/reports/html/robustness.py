@@ -167,21 +167,21 @@ def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
     sources, targets = (sorted(set(names)) for names in zip(*own, strict=True))
     return Matrix(
         caption=f"{attack}, {ball_text(norm, eps)}, {split} images",
-        corner="made on ↓, judged →",
+        corner="made on ↓, evaluated →",
         columns=targets,
         rows=[(source, [own.get((source, target)) for target in targets]) for source in sources],
     )
 
 
-def judged_again(runs: Sequence[Run]) -> Section:
+def evaluated_again(runs: Sequence[Run]) -> Section:
     """What ``freeat evaluate`` found: the same weights under other attacks and radii."""
     rows = [_evaluation(run, one) for run in runs for one in run.evaluations]
     columns = ("run", "attack", "ε", "robust train %", "robust test %", "robust gap", "clean test %")
     table = Table(caption="Finished runs under other attacks or radii", columns=columns, rows=rows, words=2)
     return Section(
         key="evaluations",
-        title="Judged again",
-        lead="The same weights, judged by another attack or at another radius than while training.",
+        title="Evaluated again",
+        lead="The same weights, evaluated by another attack or at another radius than while training.",
         blocks=[table] if rows else [],
     )
 

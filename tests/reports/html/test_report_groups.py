@@ -10,30 +10,30 @@ from hypothesis import strategies as st
 
 from freeat.evaluation.statistics import wilson
 from freeat.reports.html.gather import gather
-from freeat.reports.html.groups import tasks_of
+from freeat.reports.html.groups import benchmarks_of
 from freeat.reports.html.numbers import over_seeds, thinned
 
 
 def test_groups_differ_in_what_their_label_says(store: Path) -> None:
-    (task,) = tasks_of(gather([store]).runs, order=["vanilla-2", "free-4"])
-    assert task.title == "digits, mlp-w12, L2 ε = 0.5"
-    assert [group.label for group in task.groups] == [
+    (benchmark,) = benchmarks_of(gather([store]).runs, order=["vanilla-2", "free-4"])
+    assert benchmark.title == "digits, mlp-w12, L2 ε = 0.5"
+    assert [group.label for group in benchmark.groups] == [
         "vanilla-2, train size 40",
         "vanilla-2, train size 60",
         "free-4, train size 40",
         "free-4, train size 60",
     ]
-    assert all([run.spec.seed for run in group.runs] == [0, 1] for group in task.groups)
+    assert all([run.spec.seed for run in group.runs] == [0, 1] for group in benchmark.groups)
 
 
 def test_one_setting_needs_no_label(store: Path) -> None:
-    (task,) = tasks_of(gather([store / "runs" / "free-4-60", store / "runs" / "vanilla-2-60"]).runs)
-    assert [group.label for group in task.groups] == ["free-4", "vanilla-2"]
+    (benchmark,) = benchmarks_of(gather([store / "runs" / "free-4-60", store / "runs" / "vanilla-2-60"]).runs)
+    assert [group.label for group in benchmark.groups] == ["free-4", "vanilla-2"]
 
 
 def test_a_single_run_keeps_its_own_interval(store: Path) -> None:
-    (task,) = tasks_of(gather([store / "runs" / "free-4-60" / "seed-0"]).runs)
-    (group,) = task.groups
+    (benchmark,) = benchmarks_of(gather([store / "runs" / "free-4-60" / "seed-0"]).runs)
+    (group,) = benchmark.groups
     result = group.finished[0]
     assert (group.gap().low, group.gap().high) == (result["gap"]["low"], result["gap"]["high"])
     test = group.accuracy("test", "robust")
@@ -61,8 +61,8 @@ def test_thinning_keeps_the_ends_and_the_order(length: int, most: int) -> None:
 
 def test_algorithms_stand_in_an_order_that_can_be_read(store: Path) -> None:
     runs = gather([store]).runs
-    (task,) = tasks_of(runs[::-1])
-    labels = [group.label for group in task.groups]
+    (benchmark,) = benchmarks_of(runs[::-1])
+    labels = [group.label for group in benchmark.groups]
     assert labels == [f"{name}, train size {n}" for name in ("free-4", "vanilla-2") for n in (40, 60)]
 
 
@@ -71,5 +71,5 @@ def test_lengths_in_labels_are_short(store: Path) -> None:
     other = replace(
         run, description=run.description | {"spec": run.description["spec"] | {"alpha": 32 / 255}}
     )
-    (task,) = tasks_of([run, other])
-    assert {group.label for group in task.groups} == {"free-4", "free-4, alpha 32/255"}
+    (benchmark,) = benchmarks_of([run, other])
+    assert {group.label for group in benchmark.groups} == {"free-4", "free-4, alpha 32/255"}
