@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
-from freeat.compute.freezing import lent
+from freeat.compute.frozen import frozen_eval
 from freeat.compute.machine import arithmetic, provenance
 from freeat.data import DataSet, load
 from freeat.rng import ImageRng
@@ -65,11 +65,11 @@ class Contender:
 
 
 def ours(attack: Attack) -> Run:
-    """An attack of ours, with the model lent as ``freeat attack`` does it."""
+    """An attack of ours, with the model in frozen eval mode."""
 
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, seed: int) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
-        with lent(model):
+        with frozen_eval(model):
             return ball.apply(x, attack(model, x, y, ball, ImageRng(seed, range(len(x)))).delta)
 
     return run

@@ -38,7 +38,7 @@ def permutation(n: int, seed: int, *path: str | int) -> Tensor:
 def layer_rng(device: torch.device, key: int) -> Iterator[None]:
     """Inside, layers that draw for themselves (dropout) draw from the stream ``key``; outside, nothing changes.
 
-    Such layers read torch's global generator, so it is lent and given back.
+    Such layers read torch's global generator, so it is saved and restored.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.compute.freezing import lent
+from freeat.compute.frozen import frozen_eval
 from freeat.compute.precision import Precision, resolve_precision
 from freeat.errors import InputError
 from problems import images, same_bits, smooth_net, weights
@@ -109,7 +109,7 @@ def test_names() -> None:
         Precision("fp31", CPU)
 
 
-def test_a_lent_model_computes_in_true_fp32_whatever_the_process_allows() -> None:
+def test_a_model_in_frozen_eval_mode_computes_in_true_fp32_whatever_the_process_allows() -> None:
     backends: Any = torch.backends
     kinds = (backends.cuda.matmul, backends.cudnn.conv, backends.mkldnn.matmul)
 
@@ -122,10 +122,10 @@ def test_a_lent_model_computes_in_true_fp32_whatever_the_process_allows() -> Non
     torch.set_float32_matmul_precision("medium")
     try:
         allowed = [kind.fp32_precision for kind in kinds]
-        with lent(witness):
+        with frozen_eval(witness):
             witness(torch.zeros(1, 1, 2, 2))
         assert witness.seen == ["ieee"] * len(kinds)
-        with pytest.raises(ZeroDivisionError), lent(witness):
+        with pytest.raises(ZeroDivisionError), frozen_eval(witness):
             raise ZeroDivisionError
         assert [kind.fp32_precision for kind in kinds] == allowed != ["ieee"] * len(kinds)
     finally:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.attacks.ascent import delta_gradient
-from freeat.compute.freezing import Mode
+from freeat.compute.frozen import Mode
 from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.compute.freezing import Mode
+from freeat.compute.frozen import Mode
 from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.learner import Learner

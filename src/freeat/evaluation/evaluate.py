@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.result import Attack, AttackResult
-from freeat.compute.freezing import lent
+from freeat.compute.frozen import frozen_eval
 from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
 from freeat.errors import InputError, wrong_type
@@ -259,7 +259,7 @@ def evaluate(
     found, passes = Columns(), Passes()
     notes: dict[str, None] = {}
     began = time.perf_counter()
-    with lent(model):
+    with frozen_eval(model):
         for batch in image_batches(model, images, batch_size, seed=seed, rows=own, augment=augment):
             x, y = batch.x, batch.y
             clean = logits_of(model, x)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack, Oracle
 from freeat.attacks.square import Square
-from freeat.compute.freezing import frozen
+from freeat.compute.frozen import frozen
 from freeat.data import Images
 from freeat.evaluation.evaluate import device_and_dtype, evaluate
 from freeat.evaluation.sanity import MASKED, Check, outdone

@@ -6,7 +6,7 @@ from torch import nn
 
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.result import Attack
-from freeat.compute.freezing import lent
+from freeat.compute.frozen import frozen_eval
 from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
@@ -39,7 +39,7 @@ def apply_to(
     """
     found = Columns()
     began = time.perf_counter()
-    with lent(target):
+    with frozen_eval(target):
         for batch in image_batches(target, images, batch_size):
             x, y = batch.x, batch.y
             clean = logits_of(target, x).argmax(-1)

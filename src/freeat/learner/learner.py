@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 import torch
 from torch import Tensor, nn
 
-from freeat.compute.freezing import Mode, frozen, lent
+from freeat.compute.frozen import Mode, frozen, frozen_eval
 from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
@@ -119,7 +119,7 @@ class Learner:
     def attacking(self, mode: Mode) -> AbstractContextManager[None]:
         """w is frozen, so that gradients are computed for δ only, and the network is in ``mode``."""
         own = self._forward is self.model  # what a compiled network has seen of the layers must not change
-        return lent(self.model) if own and mode == "eval" else frozen(self.model, mode)
+        return frozen_eval(self.model) if own and mode == "eval" else frozen(self.model, mode)
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""

@@ -54,7 +54,7 @@ def build(
 def seeded(seed: int, purpose: str) -> Iterator[None]:
     """Inside, modules are made on the CPU, in float32, from a stream of their own; outside, nothing changes.
 
-    Initializers read torch's global CPU generator, so it is lent and given back. ``torch.manual_seed`` would
+    Initializers read torch's global CPU generator, so it is saved and restored. ``torch.manual_seed`` would
     reseed the generators of the accelerators too.
     """
     dtype = torch.get_default_dtype()

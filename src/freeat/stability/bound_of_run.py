@@ -8,7 +8,7 @@ from torch import nn
 
 from freeat.algorithms import Erm, Fast, Free, Vanilla, parse_algorithm
 from freeat.attacks.ascent import Ascent
-from freeat.compute.freezing import frozen
+from freeat.compute.frozen import frozen
 from freeat.data import Images, parse_augmentation
 from freeat.errors import InputError
 from freeat.learner.schedules import Clock, make_schedule

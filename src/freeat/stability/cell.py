@@ -11,7 +11,7 @@ from torch import Tensor
 from freeat.algorithms import Erm
 from freeat.algorithms.step import StepRecord
 from freeat.attacks.ascent import Ascent
-from freeat.compute.freezing import frozen
+from freeat.compute.frozen import frozen
 from freeat.data import DataSet
 from freeat.evaluation.gradient_norms import GradientNorms
 from freeat.files.documents import plain

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from freeat.compute.freezing import frozen
+from freeat.compute.frozen import frozen
 from freeat.objectives import Objective
 from freeat.rng import generator, stream_key
 from freeat.stability.smoothness import why_no_beta

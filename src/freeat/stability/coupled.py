@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, StepRecord
-from freeat.compute.freezing import frozen
+from freeat.compute.frozen import frozen
 from freeat.errors import unknown_name
 from freeat.learner import Learner
 from freeat.objectives import Model

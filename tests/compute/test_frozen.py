@@ -1,4 +1,4 @@
-"""Folding changes what an attack costs, not the function it attacks."""
+"""Fusion changes what an attack costs, not the function it attacks."""
 
 import pytest
 import torch
@@ -6,14 +6,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from freeat import models
-from freeat.compute.freezing import frozen, lent
-from freeat.compute.fusion import folded
+from freeat.compute.frozen import frozen, frozen_eval, fused
 
 NETWORKS = ["resnet18-w8", "resnet50-w4", "preact-resnet18-w8", "wrn10-1", "vgg19-w8", "cnn-w8"]
 
 
 def network(name: str, device: torch.device) -> nn.Module:
-    """A network in float64 whose batch norms have something to fold: statistics and weights of their own."""
+    """A network in float64 whose batch norms have something to fuse: statistics and weights of their own."""
     return with_statistics(models.build(name, classes=4, shape=(3, 16, 16), seed=1).double()).to(device)
 
 
@@ -45,11 +44,11 @@ def count_batch_norms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_function_and_its_gradient_stay(name: str, device: torch.device) -> None:
+def test_the_function_and_its_gradient_stay_the_same(name: str, device: torch.device) -> None:
     net, x = network(name, device), images(device)
     with frozen(net, "eval"):
         plain = answer(net, x)
-    with lent(net):
+    with frozen_eval(net):
         quick = answer(net, x)
     for before, now in zip(plain, quick, strict=True):
         torch.testing.assert_close(now, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
@@ -58,13 +57,13 @@ def test_the_function_and_its_gradient_stay(name: str, device: torch.device) -> 
 @pytest.mark.parametrize(
     ("name", "left"), [("resnet18-w8", 0), ("resnet50-w4", 0), ("vgg19-w8", 0), ("cnn-w8", 0), ("wrn10-1", 4)]
 )
-def test_the_batch_norms_are_gone(
+def test_batch_norms_after_convolutions_are_not_computed(
     name: str, left: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but those before a convolution, as pre-activation networks have them."""
     net, x = network(name, device), images(device)
     calls = count_batch_norms(monkeypatch)
-    with lent(net):
+    with frozen_eval(net):
         net(x)
     assert len(calls) == left
 
@@ -122,7 +121,7 @@ class Branching(Foreign):
     ("kind", "left"),
     [(Foreign, 0), (Looked, 1), (Shared, 3), (Read, 1), (Branching, 2)],
 )
-def test_any_model_is_folded_where_its_forward_allows(
+def test_any_model_is_fused_where_its_forward_allows(
     kind: type[Foreign], left: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.manual_seed(0)
@@ -132,7 +131,7 @@ def test_any_model_is_folded_where_its_forward_allows(
     with frozen(net, "eval"):
         plain = answer(net, x)
     calls = count_batch_norms(monkeypatch)
-    with lent(net):
+    with frozen_eval(net):
         quick = answer(net, x)
     assert len(calls) == left
     for before, now in zip(plain, quick, strict=True):
@@ -141,16 +140,14 @@ def test_any_model_is_folded_where_its_forward_allows(
     assert len(net.seen) == len(outputs) == 2
 
 
-def test_who_looks_at_a_block_never_sees_a_symbol(
-    device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hooks_of_a_block_never_see_a_symbol(device: torch.device, monkeypatch: pytest.MonkeyPatch) -> None:
     block = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     net, x = with_statistics(nn.Sequential(block, nn.ReLU()).double()).to(device), images(device)
     seen: list[object] = []
     block.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     block.register_forward_hook(lambda module, inputs, output: seen.append(output))
     calls = count_batch_norms(monkeypatch)
-    with lent(net):
+    with frozen_eval(net):
         net(x)
     assert calls == []
     assert [type(one) for one in seen] == [Tensor, Tensor]
@@ -164,33 +161,33 @@ class Moody(Foreign):
         return self.norm2(inner) if self.norm2.training else self.norm2(inner) + inner
 
 
-def test_another_mode_is_read_again(device: torch.device) -> None:
+def test_another_mode_is_traced_again(device: torch.device) -> None:
     net, x = with_statistics(Moody().double()).to(device), images(device)
-    with frozen(net, "train"), folded(net):
+    with frozen(net, "train"), fused(net):
         pass
     with frozen(net, "eval"):
         plain = net(x)
-    with lent(net):
+    with frozen_eval(net):
         torch.testing.assert_close(net(x), plain)
 
 
-def test_a_changed_model_is_read_again(device: torch.device) -> None:
+def test_a_changed_model_is_traced_again(device: torch.device) -> None:
     net = with_statistics(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).double()).to(device)
     x = images(device)
-    with lent(net):
+    with frozen_eval(net):
         net(x)
     net.insert(1, nn.Tanh())
     with frozen(net, "eval"):
         plain = net(x)
-    with lent(net):
+    with frozen_eval(net):
         torch.testing.assert_close(net(x), plain)
 
 
-def test_the_model_is_given_back_as_it_was(device: torch.device) -> None:
+def test_the_model_is_restored_after_an_error(device: torch.device) -> None:
     net, x = network("resnet18-w8", device), images(device)
     parameters = list(net.named_parameters())
     state = {name: tensor.clone() for name, tensor in net.state_dict().items()}
-    with pytest.raises(RuntimeError, match="channels"), lent(net):
+    with pytest.raises(RuntimeError, match="channels"), frozen_eval(net):
         net(x[:, :1])
     assert all(a is b for (_, a), (_, b) in zip(parameters, net.named_parameters(), strict=True))
     assert all(torch.equal(state[name], tensor) for name, tensor in net.state_dict().items())
@@ -199,29 +196,29 @@ def test_the_model_is_given_back_as_it_was(device: torch.device) -> None:
     assert not any("forward" in module.__dict__ for module in net.modules())
 
 
-def test_lending_twice_is_lending_once(device: torch.device) -> None:
+def test_nested_frozen_eval_changes_nothing(device: torch.device) -> None:
     net, x = network("cnn-w8", device), images(device)
-    with lent(net):
+    with frozen_eval(net):
         once = net(x)
-        with lent(net):
+        with frozen_eval(net):
             twice = net(x)
         assert torch.equal(net(x), once)
     assert torch.equal(once, twice)
 
 
-def test_nothing_is_folded_that_trains_or_is_watched(device: torch.device) -> None:
+def test_nothing_is_fused_that_trains_or_has_a_hook(device: torch.device) -> None:
     net, x = network("cnn-w8", device), images(device)
     seen: list[Tensor] = []
-    with frozen(net, "train"), folded(net):
+    with frozen(net, "train"), fused(net):
         assert not any("forward" in module.__dict__ for module in net.modules())
     handle = net.get_submodule("norm1").register_forward_hook(lambda m, i, out: seen.append(out))
     with frozen(net, "eval"):
         net(x)
-    with lent(net):
+    with frozen_eval(net):
         net(x)
     handle.remove()
-    plain, lent_out = seen
-    assert torch.equal(plain, lent_out)
+    plain, frozen_out = seen
+    assert torch.equal(plain, frozen_out)
 
 
 def test_a_batch_norm_without_statistics_stays(device: torch.device) -> None:
@@ -229,5 +226,5 @@ def test_a_batch_norm_without_statistics_stays(device: torch.device) -> None:
     x = images(device)
     with frozen(net, "eval"):
         plain = net(x)
-    with lent(net):
+    with frozen_eval(net):
         assert torch.equal(net(x), plain)
