@@ -1,17 +1,25 @@
 """Attacks by name."""
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
 from freeat.attacks.pgd import ITERATES, Pgd
 from freeat.attacks.registry import EXAMPLES, parse_attack
-from freeat.attacks.result import Attack
+from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
 from freeat.errors import InputError
 from freeat.objectives import LOSS_NAMES
-from freeat.threat import STARTS
+from freeat.rng import ImageRng
+from freeat.threat import STARTS, Linf
+from problems import images, smooth_net
 
 MEANT: dict[str, Attack] = {
     "fgsm": Pgd(steps=1, start="zero"),
@@ -95,3 +103,80 @@ def test_refusals(text: str, message: str) -> None:
 def test_black_box_attacks_are_known_as_such() -> None:
     black = {name for name in EXAMPLES if parse_attack(name).black_box}
     assert black == {"square", "square-1000", "autoattack-square"}
+
+
+SOURCE = """
+import torch
+
+def corner(f, x, y, ball, rng):
+    return torch.full_like(x, 10.0)
+
+class Gradient:
+    def __call__(self, f, x, y, ball, rng):
+        probe = x.clone().requires_grad_()
+        loss = torch.nn.functional.cross_entropy(f(probe), y, reduction="sum")
+        return ball.extreme(torch.autograd.grad(loss, probe)[0], rng.at(0))
+
+class Needy:
+    def __init__(self, steps):
+        pass
+
+def shapeless(f, x, y, ball, rng):
+    return x[0]
+
+number = 3
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "myattacks.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path / "myattacks.py"
+    sys.modules.pop("myattacks", None)
+
+
+def attacked(path: str) -> tuple[AttackResult, Tensor]:
+    x, y = images(0, 6)
+    net = smooth_net().eval()
+    result = parse_attack(path, trust_code=True)(net, x, y, Linf(0.1), ImageRng(0, range(6)), with_loss=True)
+    return result, net(Linf(0.1).apply(x, result.delta)).argmax(-1) != y
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize("path", ["myattacks:corner", "myattacks:Gradient"])
+def test_an_imported_attack_is_projected_and_its_success_checked(path: str) -> None:
+    result, wrong = attacked(path)
+    assert torch.equal(result.fooled, wrong)
+    assert result.delta.abs().max() <= 0.1 * (1 + 1e-12)
+    assert result.loss is not None
+    assert parse_attack(path, trust_code=True).name == path
+
+
+def test_the_source_of_an_imported_attack_is_a_part_of_it(mine: Path) -> None:
+    first = parse_attack("myattacks:corner", trust_code=True)
+    mine.write_text(SOURCE.replace("10.0", "0.01"))
+    sys.modules.pop("myattacks")
+    assert parse_attack("myattacks:corner", trust_code=True) != first
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("myattacks:Needy", "cannot be made: TypeError"),
+        ("myattacks:number", "is no function"),
+        ("myattacks:cornr", "did you mean 'corner'"),
+    ],
+)
+def test_wrong_imported_attacks_are_refused(path: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_attack(path, trust_code=True)
+    with pytest.raises(InputError, match="--trust-code"):
+        parse_attack(path)
+
+
+@pytest.mark.usefixtures("mine")
+def test_an_imported_attack_must_return_perturbations() -> None:
+    with pytest.raises(InputError, match="must return δ of shape"):
+        attacked("myattacks:shapeless")

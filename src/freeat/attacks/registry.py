@@ -9,18 +9,25 @@
 
 ``pgd`` is ``pgd-10``, ``cw`` another word for the margin loss, ``square`` has 5000 queries. ``autoattack-square``
 is pyautoattack's own Square attack, ``square`` alone is ours; ``apgd-ce+fab`` runs parts of AutoAttack one after
-another.
+another. ``package.module:name`` is anyone's attack (``ImportedAttack``).
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import cast
+
+import torch
+from torch import Tensor
 
 from freeat.attacks.autoattack import PARTS, AutoAttack
 from freeat.attacks.pgd import Iterate, Pgd
-from freeat.attacks.result import Attack
+from freeat.attacks.result import Attack, AttackResult, Oracle, Search, misclassified
 from freeat.attacks.square import Square
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import LOSS_NAMES, LossName
-from freeat.threat import Start
+from freeat.models.imported import find_code, is_import_path, source_digest
+from freeat.objectives import LOSS_NAMES, LossName, Model, cross_entropy
+from freeat.rng import ImageRng
+from freeat.threat import Ball, Start
 
 EXAMPLES = {
     "fgsm": "one step of length ε from the image itself",
@@ -41,6 +48,61 @@ EXAMPLES = {
 """The names shown to a newcomer; every number of steps, restarts and queries works."""
 
 
+Perturb = Callable[[Model, Tensor, Tensor, Ball, ImageRng], Tensor]  # f, x, y, ball, rng to δ of x's shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportedAttack:
+    """Anyone's attack: a function f(model, x, y, ball, rng) → δ, or a class that makes one without arguments.
+
+    The model's scores decide whether an image is fooled, at x itself and at x + δ with δ projected to the ball and
+    the box, whatever the function claims. One with the attribute ``black_box`` is given no gradient, and its
+    queries are counted. ``source`` is the digest of its file, a part of every result's identity.
+    """
+
+    path: str
+    source: str
+    black_box: bool = False
+    perturb: Perturb = field(repr=False, compare=False)
+
+    @classmethod
+    def of(cls, path: str, *, trust_code: bool) -> "ImportedAttack":
+        """The attack at an import path, which is imported only with the user's trust."""
+        found = find_code(path, kind="attack", trust_code=trust_code)
+        try:
+            perturb = found() if isinstance(found, type) else found
+        except Exception as error:  # a user's class may fail in any way
+            raise InputError(f"attack {path!r} cannot be made: {type(error).__name__}: {error}") from error
+        if not callable(perturb):
+            raise InputError(
+                f"attack {path!r} is no function: write f(model, x, y, ball, rng), which returns δ"
+            )
+        black_box = bool(getattr(perturb, "black_box", False))
+        return cls(path=path, source=source_digest(path), black_box=black_box, perturb=perturb)
+
+    @property
+    def name(self) -> str:
+        return self.path
+
+    def __call__(
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
+    ) -> AttackResult:
+        search, oracle = Search(x, y), Oracle(f, "fp32", x)
+        everyone = torch.arange(len(x), device=x.device)
+        with torch.set_grad_enabled(not self.black_box):
+            found = self.perturb(oracle.logits, x, y, ball, rng)
+        queries = torch.full((len(x),), oracle.passes.forward // len(x)) if self.black_box else None
+        if not isinstance(found, Tensor) or found.shape != x.shape:
+            shown = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise InputError(
+                f"attack {self.path!r} returned {shown}: it must return δ of shape {tuple(x.shape)}"
+            )
+        for delta in (torch.zeros_like(x), ball.confine(x, ball.project(found.detach().to(x.dtype)))):
+            logits = oracle.exact_logits(ball.apply(x, delta))
+            search.see(everyone, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
+        return search.result(oracle.passes, with_loss=with_loss, queries=queries)
+
+
 def parse_attack(
     text: str,
     *,
@@ -48,8 +110,14 @@ def parse_attack(
     alpha: float | None = None,
     start: Start | None = None,
     precision: str = "fp32",
+    trust_code: bool = False,
 ) -> Attack:
-    """The attack that ``text`` means. The options are PGD's, but ``precision`` is Square's too."""
+    """The attack that ``text`` means. The options are PGD's, but ``precision`` is Square's too.
+
+    An import path, ``package.module:name``, is imported only with ``trust_code``.
+    """
+    if is_import_path(text):
+        return ImportedAttack.of(text, trust_code=trust_code)
     written = text.lower().replace("_", "-")
     if "+" in written:
         return AutoAttack(parts=tuple(written.split("+")))
