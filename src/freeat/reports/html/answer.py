@@ -23,8 +23,7 @@ COLUMNS = (
     "robust gap",
     "clean test %",
     "updates",
-    "gradient evaluations",
-    "time",
+    "gradient evaluations, time",
 )
 
 
@@ -183,8 +182,7 @@ def _row(group: Group) -> list[str | Cell]:
         in_percent(group.gap()),
         in_percent(group.accuracy("test", "clean")),
         count(group.mean("update")),
-        count(group.mean("gradient_passes")),
-        seconds(group.mean("seconds")),
+        Cell(text=count(group.mean("gradient_passes")), detail=seconds(group.mean("seconds"))),
     ]
 
 
