@@ -8,7 +8,7 @@ from torch import nn
 from freeat.files.documents import decoded, plain
 from freeat.objectives import CrossEntropy, Trades
 from freeat.stability import BoundedLoss, Constants, estimate_constants
-from freeat.stability.smoothness import kinks, why_no_beta
+from freeat.stability.constants import kinks, why_no_beta
 from samples import SHAPE, some_images, some_model
 
 

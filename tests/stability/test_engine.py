@@ -29,13 +29,15 @@ def test_the_faster_engine_is_taken() -> None:
     for stacked, expected in ((True, "separate"), (False, "stacked")):
         choice = choose_engine(some_model(), 6, learner_of(9), _SlowWhen(stacked=stacked), x.double(), y)
         assert choice.engine == expected
-        assert choice.row()["reason"] is None
-        assert set(choice.seconds) == {"stacked", "separate"}
+        assert choice.reason is None
+        assert set(choice.seconds_per_batch) == {"stacked", "separate"}
 
 
 def test_a_budget_of_one_update_suffices() -> None:
     x, y = some_images(8).batch(torch.arange(8))
-    assert choose_engine(some_model(), 3, learner_of(1), Erm(), x.double(), y).seconds["stacked"] > 0
+    assert (
+        choose_engine(some_model(), 3, learner_of(1), Erm(), x.double(), y).seconds_per_batch["stacked"] > 0
+    )
 
 
 def test_batch_norm_leaves_no_choice_and_says_why() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from freeat.errors import InputError
-from freeat.stability import estimates, mean_estimate, mean_largest, uniform_stability
+from freeat.stability import Estimate, estimates, mean_estimate, mean_largest, uniform_stability
 
 
 def noisy(signal: np.ndarray, seeds: int, rng: np.random.Generator, noise: float = 1.0) -> np.ndarray:
@@ -15,7 +15,7 @@ def test_without_noise_it_is_the_largest_absolute_mean() -> None:
     signal = np.array([[0.1, -0.7], [0.3, 0.2]])
     found = uniform_stability(np.broadcast_to(signal, (6, 2, 2)))
     assert found.value == pytest.approx(0.7)
-    assert found.interval == (pytest.approx(0.7), pytest.approx(0.7))
+    assert (found.low, found.high) == (pytest.approx(0.7), pytest.approx(0.7))
 
 
 def test_pure_noise_has_no_stability_to_find() -> None:
@@ -49,19 +49,19 @@ def test_the_interval_of_a_mean_covers() -> None:
     rng = np.random.default_rng(3)
     hits = 0
     for _ in range(200):
-        low, high = mean_estimate(rng.standard_normal(20) + 5).interval
-        hits += low <= 5 <= high
+        found = mean_estimate(rng.standard_normal(20) + 5)
+        hits += found.low <= 5 <= found.high
     assert 170 <= hits <= 198
 
 
 def test_equal_runs_give_zero() -> None:
-    assert uniform_stability(np.zeros((4, 2, 3))).row() == {"value": 0.0, "low": 0.0, "high": 0.0}
+    assert uniform_stability(np.zeros((4, 2, 3))) == Estimate(value=0.0, low=0.0, high=0.0)
 
 
 def test_too_few_seeds_are_refused_or_have_no_interval() -> None:
     with pytest.raises(InputError, match="at least 2"):
         uniform_stability(np.zeros((1, 2, 2)))
-    assert uniform_stability(np.zeros((3, 2, 2))).interval is None
+    assert uniform_stability(np.zeros((3, 2, 2))).low is None
     with pytest.raises(InputError, match="none empty"):
         mean_largest(np.zeros((2, 0, 2)))
 

@@ -10,7 +10,8 @@ import torch
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.stability.cell import run_cell, spread
-from freeat.stability.exponents import exponents, fitted_exponent
+from freeat.stability.estimates import fitted_exponent
+from freeat.stability.exponents import exponents
 from freeat.stability.setting import Setting
 from freeat.stability.study import Study, parse_algorithms, parse_sizes
 from freeat.stability.summary import bound_curve, constants_of, summarize
@@ -217,14 +218,13 @@ def test_exponents_in_n_are_fitted_with_intervals() -> None:
     rng = np.random.default_rng(0)
     values = 5 * sizes**-0.8 * np.exp(0.1 * rng.standard_normal((20, 3)))
     found = fitted_exponent(sizes, values)
-    assert found["value"] == pytest.approx(0.8, abs=0.1)
-    assert found["low"] < 0.8 < found["high"]
-    assert fitted_exponent(sizes, -values)["value"] is None
-    assert fitted_exponent(sizes, values[:1])["low"] is None
+    assert found.value == pytest.approx(0.8, abs=0.1)
+    assert found.low < 0.8 < found.high
+    assert fitted_exponent(sizes, -values) is None
+    assert fitted_exponent(sizes, values[:1]).low is None
     sinking = np.array([[0.1, 0.02], [0.1, 0.01], [0.1, -0.005], [0.1, -0.01]])
     found = fitted_exponent(sizes[:2], sinking)
-    assert found["value"] is not None
-    assert (found["low"], found["high"]) == (None, None), "some resampled means have no logarithm"
+    assert (found.low, found.high) == (None, None), "some resampled means have no logarithm"
 
 
 def test_a_sweep_fits_every_algorithm_beside_its_prediction(tmp_path: Path) -> None:

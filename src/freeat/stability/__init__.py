@@ -2,12 +2,21 @@
 
 from freeat.objectives import BoundedLoss, error_probability
 from freeat.stability.constants import Constants, estimate_constants
-from freeat.stability.coupled import CoupledRuns, SeparateRuns, StackedRuns, make_runs
-from freeat.stability.engine import EngineChoice, choose_engine
 from freeat.stability.estimates import Estimate, mean_estimate, mean_largest, uniform_stability
 from freeat.stability.probes import Hardest, Probing
-from freeat.stability.stack import Stack
-from freeat.stability.twins import Twins, delta_distances, train_twins, weight_distances
+from freeat.stability.twins import (
+    CoupledRuns,
+    EngineChoice,
+    SeparateRuns,
+    Stack,
+    StackedRuns,
+    Twins,
+    choose_engine,
+    delta_distances,
+    make_runs,
+    train_twins,
+    weight_distances,
+)
 
 __all__ = [
     "BoundedLoss",

@@ -17,10 +17,16 @@ from freeat.evaluation.gradient_norms import GradientNorms
 from freeat.files.documents import plain
 from freeat.rng import ImageRng
 from freeat.stability.constants import Constants, estimate_constants
-from freeat.stability.coupled import CoupledRuns, make_runs
 from freeat.stability.probes import Probing
 from freeat.stability.setting import Setting
-from freeat.stability.twins import Twins, delta_distances, train_twins, weight_distances
+from freeat.stability.twins import (
+    CoupledRuns,
+    Twins,
+    delta_distances,
+    make_runs,
+    train_twins,
+    weight_distances,
+)
 
 Watch = Callable[[int, int], None]
 

@@ -1,4 +1,4 @@
-"""Uniform stability estimated from twin runs over many seeds, with 95 % intervals by bootstrap over the seeds."""
+"""Uniform stability and exponents in n, estimated with 95 % intervals by bootstrap over the seeds."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,11 @@ AT_ONCE = 50
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """A value with its 95 % interval; the interval is None where one seed shows no spread."""
+    """A value with its 95 % interval; ``low`` and ``high`` are None where one seed shows no spread."""
 
     value: float
-    interval: tuple[float, float] | None
-
-    def row(self) -> dict[str, float | None]:
-        low, high = self.interval or (None, None)
-        return {"value": self.value, "low": low, "high": high}
+    low: float | None = None
+    high: float | None = None
 
 
 def uniform_stability(differences: Array) -> Estimate:
@@ -83,10 +80,34 @@ def _bootstrapped(statistic: Callable[..., Array], sizes: tuple[int, ...]) -> Es
     """The statistic of all seeds and its percentile interval; it is a function of weights over the seeds."""
     value = float(statistic(tuple(np.full(size, 1 / size) for size in sizes)))
     if min(sizes) < 2:
-        return Estimate(value=value, interval=None)
+        return Estimate(value=value)
     rng = np.random.default_rng(stream_key(0, "bootstrap", *sizes))
     weights = tuple(rng.multinomial(size, np.full(size, 1 / size), RESAMPLES) / size for size in sizes)
     chunks = [slice(first, first + AT_ONCE) for first in range(0, RESAMPLES, AT_ONCE)]
     found = np.concatenate([statistic(tuple(w[chunk] for w in weights)) for chunk in chunks])
     low, high = np.percentile(found, (2.5, 97.5))
-    return Estimate(value=value, interval=(float(low), float(high)))
+    return Estimate(value=value, low=float(low), high=float(high))
+
+
+def fitted_exponent(sizes: Array, values: Array) -> Estimate | None:
+    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
+
+    None where a mean is not positive and has no logarithm. Where some resampled mean is not, there is no interval:
+    one of the others alone would be too narrow.
+    """
+    x = np.log(sizes) - np.log(sizes).mean()
+    rng = np.random.default_rng(0)
+    draws = rng.integers(0, len(values), (1000, len(values)))
+
+    def slope(means: Array) -> Array:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(-(np.log(means) @ x) / (x @ x))
+
+    value = float(slope(values.mean(0)))
+    spread = slope(values[draws].mean(1))
+    if not np.isfinite(value):
+        return None
+    if len(values) < 2 or not np.isfinite(spread).all():
+        return Estimate(value=value)
+    low, high = np.percentile(spread, (2.5, 97.5))
+    return Estimate(value=value, low=float(low), high=float(high))

@@ -4,9 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from freeat.algorithms import parse_algorithm
+from freeat.files.documents import plain
+from freeat.stability.estimates import fitted_exponent
 from freeat.theory import rate
 
 Cell = dict[str, Any]
@@ -62,7 +63,9 @@ def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row
     row: Row = {"algorithm": name, "sizes": sizes, "seeds": len(whole)}
     for key, measure in MEASURES.items():
         values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
-        row[key] = {**fitted_exponent(np.array(sizes, float), values), "means": values.mean(0).tolist()}
+        fit = fitted_exponent(np.array(sizes, float), values)
+        found = {"value": None, "low": None, "high": None} if fit is None else plain(fit)
+        row[key] = {**found, "means": values.mean(0).tolist()}
     lam = next((r["bound"]["lam"] for r in rows if r["bound"] is not None), None)
     row["predicted"] = None if lam is None else _predicted(parse_algorithm(name).family, lam)
     return row
@@ -71,27 +74,3 @@ def _exponent(name: str, sizes: list[int], cells: Sequence[Cell], rows: list[Row
 def _predicted(family: str, lam: float) -> float:
     """a of the bound; plain training is Vanilla at ε = 0, where Theorem 2 is a multiple of 1/n."""
     return 1.0 if family == "erm" else -rate(family, lam).n
-
-
-def fitted_exponent(sizes: NDArray[np.float64], values: NDArray[np.float64]) -> Row:
-    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
-
-    Where some resampled mean is not positive it has no logarithm, and there is no interval: one of the others alone
-    would be too narrow.
-    """
-    x = np.log(sizes) - np.log(sizes).mean()
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(values), (1000, len(values)))
-
-    def slope(means: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(-(np.log(means) @ x) / (x @ x))
-
-    value = float(slope(values.mean(0)))
-    spread = slope(values[draws].mean(1))
-    if not np.isfinite(value):
-        return {"value": None, "low": None, "high": None}
-    if len(values) < 2 or not np.isfinite(spread).all():
-        return {"value": value, "low": None, "high": None}
-    low, high = np.percentile(spread, (2.5, 97.5))
-    return {"value": value, "low": float(low), "high": float(high)}

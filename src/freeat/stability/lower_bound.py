@@ -20,7 +20,7 @@ from freeat.learner import Learner
 from freeat.learner.schedules import Constant
 from freeat.objectives import Model
 from freeat.rng import Rng, permutation
-from freeat.stability.stack import Stack
+from freeat.stability.twins import Stack
 from freeat.threat import L2, Ball
 
 

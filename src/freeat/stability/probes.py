@@ -9,7 +9,7 @@ from freeat.data import Images
 from freeat.errors import InputError
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
-from freeat.stability.coupled import CoupledRuns
+from freeat.stability.twins import CoupledRuns
 from freeat.threat import Ball
 
 PROBE_BATCH = 256

@@ -10,11 +10,11 @@ import torch
 from freeat.algorithms import parse_algorithm
 from freeat.data import DataSet
 from freeat.errors import InputError
-from freeat.files.documents import check_has, read_json, write_json
+from freeat.files.documents import check_has, plain, read_json, write_json
 from freeat.models import check_logits
 from freeat.stability.cell import run_cell
-from freeat.stability.engine import choose_engine
 from freeat.stability.setting import Setting
+from freeat.stability.twins import choose_engine
 
 FORMAT = 1
 Cell = dict[str, Any]
@@ -155,7 +155,7 @@ class Study:
                 x,
                 y,
             )
-            stored[name] = choice.row()
+            stored[name] = plain(choice)
             write_json(path, {k: v for k, v in stored.items() if k != "format"}, format=FORMAT)
         return str(stored[name]["engine"])
 

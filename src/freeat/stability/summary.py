@@ -83,13 +83,13 @@ def _row(setting: Setting, name: str, cells: list[Cell], classes: int) -> Row:
         "n": setting.n,
         "seeds": len(cells),
         "neighbours": differences.shape[1],
-        "distance": mean_estimate(np.array([distance_of(cell) for cell in cells])).row(),
-        "uniform_stability": uniform_stability(differences).row() if len(cells) > 1 else None,
-        "mean_largest": mean_largest(differences).row(),
-        "robust_train": mean_estimate(accuracy["train"].mean(1)).row(),
-        "robust_test": mean_estimate(accuracy["test"].mean(1)).row(),
-        "gap": mean_estimate((accuracy["train"] - accuracy["test"]).mean(1)).row(),
-        "risk_gap": mean_estimate(np.array([risk_gap_of(cell) for cell in cells])).row(),
+        "distance": plain(mean_estimate(np.array([distance_of(cell) for cell in cells]))),
+        "uniform_stability": plain(uniform_stability(differences)) if len(cells) > 1 else None,
+        "mean_largest": plain(mean_largest(differences)),
+        "robust_train": plain(mean_estimate(accuracy["train"].mean(1))),
+        "robust_test": plain(mean_estimate(accuracy["test"].mean(1))),
+        "gap": plain(mean_estimate((accuracy["train"] - accuracy["test"]).mean(1))),
+        "risk_gap": plain(mean_estimate(np.array([risk_gap_of(cell) for cell in cells]))),
         "meetings": float(np.mean([t is not None for c in cells for t in c["t0"]])),
         "seconds": sum(c["seconds"] for c in cells),
     }
@@ -174,7 +174,7 @@ def _compare_at_equal_accuracy(rows: list[Row], groups: dict[tuple[int, str], li
         if row["algorithm"] in trained:
             level = min(best)
             distances = np.array([_distance_at(cell, level) for cell in trained[row["algorithm"]]])
-            row["at_equal_accuracy"] = {"robust_train": level, "distance": mean_estimate(distances).row()}
+            row["at_equal_accuracy"] = {"robust_train": level, "distance": plain(mean_estimate(distances))}
 
 
 def _distance_at(cell: Cell, level: float) -> float:

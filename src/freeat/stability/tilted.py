@@ -19,7 +19,7 @@ from freeat.learner import Learner
 from freeat.learner.schedules import Vanishing
 from freeat.objectives import Model
 from freeat.rng import Rng
-from freeat.stability.stack import Stack
+from freeat.stability.twins import Stack
 from freeat.theory import Problem, absolute_step
 from freeat.threat import L2, Ball
 

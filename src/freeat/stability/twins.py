@@ -1,21 +1,32 @@
-"""Twin runs: S and K neighbours S′, trained with the same weights, batches, augmentation and starts."""
+"""Twin runs: S and K neighbours S′, trained with the same weights, batches, augmentation and starts.
 
-from collections.abc import Iterator
+The K + 1 members are coupled: they begin with the same weights and step on their own batches, either stacked in one
+module or as separate learners.
+"""
+
+import copy
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from freeat.algorithms.step import Algorithm, StepRecord
+from freeat.compute.frozen import frozen
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
 from freeat.data.images import seeded_order
-from freeat.errors import InputError
+from freeat.errors import InputError, unknown_name
+from freeat.learner import Learner
+from freeat.objectives import Model
 from freeat.rng import StepRng
-from freeat.stability.coupled import CoupledRuns
 from freeat.threat import l2_norm
+from freeat.training.snapshot import restore_snapshot, take_snapshot
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -102,6 +113,240 @@ def outside(images: Images, sample: Images) -> Images:
             "remain to replace examples"
         )
     return images.take(torch.from_numpy(rows))
+
+
+class Stack(nn.Module):
+    """K copies of ``model`` that train side by side: images (K, b, C, H, W) to logits (K, b, classes).
+
+    Elementwise optimizers, losses averaged over b and summed over K, and norms over the last three axes keep the
+    members apart, so every algorithm trains a stack as it trains one model. Buffers are common to all members.
+    """
+
+    def __init__(self, model: nn.Module, members: int) -> None:
+        if members < 1:
+            raise InputError(f"a stack of {members} models: must have at least 1 member")
+        refuse_running_statistics(model)
+        super().__init__()
+        self.members = members
+        self.model = copy.deepcopy(model)
+        for p in self.model.parameters():
+            p.data = p.data.expand(members, *p.shape).clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        buffers = dict(self.model.named_buffers())
+
+        def one(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
+            output: Tensor = functional_call(self.model, {**buffers, **parameters}, (x,))
+            return output
+
+        logits: Tensor = vmap(one)(dict(self.model.named_parameters()), x)
+        return logits
+
+    @torch.no_grad()
+    def flat(self) -> Tensor:
+        """Every member's weights as one row: (K, number of parameters)."""
+        return torch.cat([p.flatten(1) for p in self.model.parameters()], dim=1)
+
+
+def refuse_running_statistics(model: nn.Module) -> None:
+    """Refuse layers that keep statistics of the batches they saw: in a stack they would mix the members."""
+    for name, module in model.named_modules():
+        if getattr(module, "running_mean", None) is not None:
+            raise InputError(
+                f"layer {name!r} ({type(module).__name__}) keeps running statistics, which do not stack: choose "
+                "the model with group norm or none (suffix -gn or -nonorm), or train the runs separately"
+            )
+
+
+def refuse_own_draws(model: nn.Module) -> None:
+    """Refuse layers that draw from the global generator: coupled runs would not share those draws."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+            raise InputError(
+                f"layer {name!r} ({type(module).__name__}, p = {module.p:g}) draws its own random numbers, which "
+                "coupled runs cannot share: set p = 0, or choose a model without dropout"
+            )
+
+
+LearnerOf = Callable[[nn.Module], Learner]
+Measure = Callable[[Model, Tensor, Tensor], tuple[Tensor, ...]]
+"""From a model, images (..., b, C, H, W) and labels (..., b) to values of shape (..., b)."""
+
+
+class CoupledRuns(Protocol):
+    """K runs as one: every tensor has a leading axis K, whatever trains the members."""
+
+    members: int
+
+    @property
+    def base(self) -> Learner:
+        """A learner that knows how far all members are: its counts of batches and updates are theirs."""
+        ...
+
+    def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
+        """One step of every member on its batch x[k], y[k].
+
+        ``differs`` (K,) says which members' batches ever differed from member 0's, this one included.
+        """
+        ...
+
+    def weights(self) -> Tensor:
+        """(K, number of parameters)."""
+        ...
+
+    def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """What ``measure`` says of each member, in evaluation mode, on the same images: (K, b) each."""
+        ...
+
+    def member(self, k: int) -> nn.Module:
+        """A copy of member k as a plain model."""
+        ...
+
+
+class StackedRuns:
+    """All members in one ``Stack``."""
+
+    def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
+        refuse_own_draws(model)
+        self.members = members
+        self._plain = copy.deepcopy(model)
+        self._stack = Stack(model, members).train()
+        self.base = learner_of(self._stack)
+
+    def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
+        return algorithm.step(self.base, x, y)
+
+    def weights(self) -> Tensor:
+        return self._stack.flat()
+
+    def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        with frozen(self._stack, "eval"):
+            return measure(self._stack, x.expand(self.members, *x.shape), y.expand(self.members, *y.shape))
+
+    def member(self, k: int) -> nn.Module:
+        model = copy.deepcopy(self._plain)
+        with torch.no_grad():
+            for own, stacked in zip(model.parameters(), self._stack.model.parameters(), strict=True):
+                own.copy_(stacked[k])
+        return model
+
+
+class SeparateRuns:
+    """A learner per member; members whose batches were all member 0's so far *are* member 0.
+
+    A twin that has not met its replaced example has member 0's very bits, so it is not trained twice: it is
+    copied off at the batch that makes it differ.
+    """
+
+    def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
+        refuse_own_draws(model)
+        self.members = members
+        self._learner_of = learner_of
+        self.base = learner_of(copy.deepcopy(model).train())
+        self._own: dict[int, Learner] = {}
+
+    def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
+        for k in differs.nonzero().flatten().tolist():
+            if k not in self._own:
+                self._own[k] = self._copied()
+        shared = algorithm.step(self.base, x[0], y[0])
+        records = [
+            algorithm.step(self._own[k], x[k], y[k]) if k in self._own else shared
+            for k in range(self.members)
+        ]
+        norms = [r.g_norms for r in records if r.g_norms is not None]
+        return StepRecord(
+            losses=torch.stack([r.losses for r in records]),
+            delta=torch.stack([r.delta for r in records]),
+            g_norms=torch.stack(norms, dim=1) if norms else None,
+        )
+
+    def weights(self) -> Tensor:
+        shared = _flat(self.base.model)
+        rows = [_flat(self._own[k].model) if k in self._own else shared for k in range(self.members)]
+        return torch.stack(rows)
+
+    def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        shared = self._measured(self.base, measure, x, y)
+        columns = [
+            self._measured(self._own[k], measure, x, y) if k in self._own else shared
+            for k in range(self.members)
+        ]
+        return tuple(torch.stack(values) for values in zip(*columns, strict=True))
+
+    def member(self, k: int) -> nn.Module:
+        return copy.deepcopy(self._own.get(k, self.base).model)
+
+    @staticmethod
+    def _measured(learner: Learner, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        with frozen(learner.model, "eval"):
+            return measure(learner.model, x, y)
+
+    def _copied(self) -> Learner:
+        learner = self._learner_of(copy.deepcopy(self.base.model))
+        restore_snapshot(learner, *take_snapshot(self.base))
+        return learner
+
+
+@torch.no_grad()
+def _flat(model: nn.Module) -> Tensor:
+    return torch.cat([p.flatten() for p in model.parameters()])
+
+
+ENGINES: dict[str, type[StackedRuns | SeparateRuns]] = {"stacked": StackedRuns, "separate": SeparateRuns}
+
+
+def make_runs(engine: str, model: nn.Module, members: int, learner_of: LearnerOf) -> CoupledRuns:
+    """Coupled runs of ``members`` copies of the model, by the engine's name."""
+    if engine not in ENGINES:
+        raise unknown_name("engine", engine, ENGINES)
+    return ENGINES[engine](model, members, learner_of)
+
+
+TIMED_MEMBERS = 4
+"""Separate runs cost the same each, so a few of them tell what all cost."""
+TIMED_BATCHES = 4
+MARGIN = 0.8
+"""Stacking must save this much to be chosen: where both cost the same, separate runs need less memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineChoice:
+    """The faster engine and the seconds a batch took with each; ``reason`` where there was no choice."""
+
+    engine: str
+    seconds_per_batch: dict[str, float]
+    reason: str | None = None
+
+
+def choose_engine(
+    model: nn.Module, members: int, learner_of: LearnerOf, algorithm: Algorithm, x: Tensor, y: Tensor
+) -> EngineChoice:
+    """Step throw-away copies of the runs on the batch (x, y) with both engines, and take the faster one."""
+    try:
+        refuse_running_statistics(model)
+    except InputError as refusal:
+        return EngineChoice(engine="separate", seconds_per_batch={}, reason=str(refusal))
+    timed = {"stacked": members, "separate": min(members, TIMED_MEMBERS)}
+    runs = {name: make_runs(name, model, k, learner_of) for name, k in timed.items()}
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    for _ in range(TIMED_BATCHES):  # in turns, so that a busy machine slows both alike
+        for name, own in runs.items():
+            if own.base.updates_left > 0:
+                times[name].append(_seconds(own, algorithm, x, y))
+    # The first batch warms up, where the budget allows more than one.
+    seconds = {name: min(seen[1:] or seen) * members / timed[name] for name, seen in times.items()}
+    stacks = seconds["stacked"] < MARGIN * seconds["separate"]
+    return EngineChoice(engine="stacked" if stacks else "separate", seconds_per_batch=seconds)
+
+
+def _seconds(runs: CoupledRuns, algorithm: Algorithm, x: Tensor, y: Tensor) -> float:
+    """How long a batch takes."""
+    k = runs.members
+    begun = time.perf_counter()
+    runs.step(algorithm, x.expand(k, *x.shape), y.expand(k, *y.shape), torch.ones(k, dtype=torch.bool))
+    runs.weights().sum().item()  # waits for the device
+    return time.perf_counter() - begun
 
 
 def train_twins(

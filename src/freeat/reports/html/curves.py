@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from freeat.files.documents import plain
 from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
-from freeat.reports.html.gather import Json, Study
+from freeat.reports.html.gather import Study
 from freeat.reports.html.groups import Benchmark, Group, settings_of
 from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
 from freeat.reports.html.stability import cells_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
-from freeat.stability.exponents import fitted_exponent
+from freeat.stability.estimates import Estimate, fitted_exponent
 
 PANELS = (
     Panel(title="robust training error", unit="%"),
@@ -203,9 +204,9 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> 
     )
 
 
-def exponent(fit: Json | None) -> str:
+def exponent(fit: Estimate | None) -> str:
     """A fitted exponent in words."""
-    cell = with_interval(fit, 2)
+    cell = with_interval(None if fit is None else plain(fit), 2)
     return f"a = {cell.text} {cell.detail}".strip()
 
 
