@@ -1,6 +1,6 @@
 """Comparisons: the jobs, and mean and spread of what comes out of them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import pytest
 from freeat.cli.compare import parse_seeds
 from freeat.errors import InputError
 from freeat.experiments.comparison import (
+    Comparison,
+    Failure,
     Job,
     check_folder,
     check_jobs,
@@ -54,7 +56,7 @@ def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
             "robust_accuracy": accuracy,
             "clean_accuracy": accuracy + 0.1,
             "robust_interval": [accuracy - 0.05, accuracy + 0.05],
-            "per_class": [{}] * 10,
+            "classes": 10,
         }
 
     return {
@@ -91,26 +93,26 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
         Done(task=fast, failure="no memory"),
     ]
     summary = summarize(done, ["fast", "vanilla-2"])
-    (row,) = summary["algorithms"]
-    assert row["seeds"] == [0, 1]
-    assert row["robust_train"] == pytest.approx({"mean": 0.8, "std": 0.2 / 2**0.5})
-    assert row["robust_gap"]["mean"] == pytest.approx(0.3)
-    assert row["collapsed"] == 1
-    assert row["above_chance"]
-    assert summary["failures"] == [{"run": fast.name, "reason": "no memory"}]
-    assert summary["notes"] == ["from digits"]
+    (row,) = summary.algorithms
+    assert row.seeds == (0, 1)
+    assert asdict(row.robust_train) == pytest.approx({"mean": 0.8, "std": 0.2 / 2**0.5})
+    assert row.robust_gap.mean == pytest.approx(0.3)
+    assert row.collapsed == 1
+    assert row.above_chance
+    assert summary.failures == (Failure(run=fast.name, reason="no memory"),)
+    assert summary.notes == ("from digits",)
 
 
 def test_rows_come_in_the_order_asked_for() -> None:
     made = jobs(["erm", "vanilla-2"], [0])
     summary = summarize([done_with(job, result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
-    assert [row["algorithm"] for row in summary["algorithms"]] == ["erm", "vanilla-2"]
-    assert summary["algorithms"][0]["robust_gap"]["std"] is None
+    assert [row.algorithm for row in summary.algorithms] == ["erm", "vanilla-2"]
+    assert summary.algorithms[0].robust_gap.std is None
 
 
 def test_a_run_at_chance_is_told_so() -> None:
     (job,) = jobs(["fast"], [0])
-    assert not summarize([done_with(job, result(0.14, 0.1))], ["fast"])["algorithms"][0]["above_chance"]
+    assert not summarize([done_with(job, result(0.14, 0.1))], ["fast"]).algorithms[0].above_chance
 
 
 @pytest.mark.parametrize(("classes", "learnt"), [({}, False), ({"classes": 200}, True)])
@@ -121,8 +123,8 @@ def test_chance_is_that_of_all_classes_also_of_those_a_few_images_lack(
     few = result(0.14, 0.1)
     for split in ("train", "test"):
         few[split] |= classes
-    (row,) = summarize([done_with(job, few)], ["fast"])["algorithms"]
-    assert row["above_chance"] is learnt
+    (row,) = summarize([done_with(job, few)], ["fast"]).algorithms
+    assert row.above_chance is learnt
 
 
 @pytest.mark.parametrize(
@@ -196,7 +198,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_comparison_keeps_its_settings(tmp_path: Path) -> None:
-    write_comparison(tmp_path, {"algorithms": [], "settings": {"lr": 0.1, "eps": 0.3}})
+    write_comparison(tmp_path, Comparison(algorithms=(), settings={"lr": 0.1, "eps": 0.3}))
     check_folder(tmp_path, {"lr": 0.1, "eps": 0.3})
     with pytest.raises(InputError, match=r"other settings \(lr\)"):
         check_folder(tmp_path, {"lr": 0.2, "eps": 0.3})

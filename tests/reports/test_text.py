@@ -1,9 +1,11 @@
 """Runs and comparisons as text."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row
 from freeat.reports.text import accuracy_lines, aligned, comparison_markdown, comparison_table, remarks
 
 
@@ -13,22 +15,24 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert aligned(rows, numbers=True) == ["name     n", "   a  1000"]
 
 
-def row(name: str, **changes: Any) -> dict[str, Any]:
-    numbers = {"mean": 0.5, "std": 0.012}
+def row(name: str, **changes: Any) -> Row:
     columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
-    return {
-        "algorithm": name,
-        "seeds": [0, 1],
-        **dict.fromkeys(columns, numbers),
-        "seconds": 12.34,
-        "gradient_passes": 1234567,
-        "collapsed": 0,
-        "above_chance": True,
-    } | changes
+    made = Row(
+        algorithm=name,
+        seeds=(0, 1),
+        **dict.fromkeys(columns, MeanStd(mean=0.5, std=0.012)),
+        seconds=12.34,
+        gradient_evaluations=1234567,
+        updates=10,
+        collapsed=0,
+        above_chance=True,
+        folders=(),
+    )
+    return replace(made, **changes)
 
 
-def summary(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    return {"algorithms": list(rows), "failures": [], "notes": []} | changes
+def summary(*rows: Row, **changes: Any) -> Comparison:
+    return Comparison(algorithms=rows, settings={}, **changes)
 
 
 def test_a_run_in_lines() -> None:
@@ -44,7 +48,7 @@ def test_a_run_in_lines() -> None:
 
 
 def test_the_table_in_markdown() -> None:
-    one_seed = row("free-4", robust_test={"mean": 0.25, "std": None}, seeds=[0])
+    one_seed = row("free-4", robust_test=MeanStd(mean=0.25, std=None), seeds=(0,))
     text = comparison_markdown(summary(row("fast"), one_seed))
     lines = text.splitlines()
     assert [cell.strip() for cell in lines[0].split("|")[1:3]] == ["algorithm", "robust train"]
@@ -55,9 +59,9 @@ def test_the_table_in_markdown() -> None:
 
 
 def test_the_table_on_a_terminal_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    comparison_table(summary(row("fast"), notes=["A [stand-in] was used."]))
+    comparison_table(summary(row("fast"), notes=("A [substitute] was used.",)))
     told = capsys.readouterr().out
-    for part in ("fast", "50.0 ± 1.2", "1,234,567", "A [stand-in] was used."):
+    for part in ("fast", "50.0 ± 1.2", "1,234,567", "A [substitute] was used."):
         assert part in told
 
 
@@ -67,8 +71,8 @@ def test_a_reader_is_told_what_spoils_a_comparison() -> None:
             row("free-4", above_chance=False),
             row("fast", collapsed=1),
             row("erm"),
-            failures=[{"run": "erm/seed-1", "reason": "no memory"}],
-            notes=["a note"],
+            failures=(Failure(run="erm/seed-1", reason="no memory"),),
+            notes=("a note",),
         )
     )
     assert told == [

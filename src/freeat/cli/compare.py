@@ -76,7 +76,7 @@ def compare(
         write_comparison,
     )
     from freeat.experiments.presets import PRESETS
-    from freeat.files.documents import to_json, write_text
+    from freeat.files.documents import plain, to_json, write_text
     from freeat.reports.plots import draw_curves
     from freeat.reports.text import comparison_markdown, comparison_table, remarks
     from freeat.training.trainer import Stopped
@@ -103,23 +103,21 @@ def compare(
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
-    summary = summarize(done, names)
-    rows = summary["algorithms"]
-    if rows:
+    summary = summarize(done, names, settings_now)
+    if summary.algorithms:
         setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"
-        draw_curves(
-            out / "curves.png", [(row["algorithm"], curves_of(row)) for row in rows], axis=axis, title=title
-        )
-        write_comparison(out, summary | {"settings": settings_now})
+        curves = [(row.algorithm, curves_of(row)) for row in summary.algorithms]
+        draw_curves(out / "curves.png", curves, axis=axis, title=title)
+        write_comparison(out, summary)
         write_text(out / "table.md", comparison_markdown(summary))
     if as_json:
-        click.echo(to_json({"folder": str(out), **summary, "notes": remarks(summary)}))
+        click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
         comparison_table(summary)
-        if rows:
+        if summary.algorithms:
             click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
-    return 1 if summary["failures"] else 0
+    return 1 if summary.failures else 0
 
 
 def _names(asked: Any) -> list[str]:

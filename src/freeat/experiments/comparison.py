@@ -1,6 +1,6 @@
 """Several algorithms and seeds on one data set: the jobs, and what comes out of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from freeat.algorithms.registry import parse_algorithm
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import above_chance, mean_std
-from freeat.files.documents import read_json, write_json
+from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import Place, assemble, training_algorithm
 from freeat.runs.folder import RunFolder
@@ -22,16 +22,53 @@ from freeat.threat import make_ball
 from freeat.training.callbacks import Watcher
 from freeat.training.recorder import accuracies
 
-FORMAT = 1
+FILE = "comparison.json"
 
-COLUMNS = {
-    "robust_train": ("train", "robust_accuracy"),
-    "robust_test": ("test", "robust_accuracy"),
-    "robust_gap": ("gap", "value"),
-    "clean_train": ("train", "clean_accuracy"),
-    "clean_test": ("test", "clean_accuracy"),
-    "clean_gap": ("clean_gap", "value"),
-}
+
+@dataclass(frozen=True, kw_only=True)
+class MeanStd:
+    """A mean over the seeds and their standard deviation, which one seed does not have."""
+
+    mean: float
+    std: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """An algorithm of a comparison: its accuracies as shares, what an average run cost, and where its runs lie."""
+
+    algorithm: str
+    seeds: tuple[int, ...]
+    robust_train: MeanStd
+    robust_test: MeanStd
+    robust_gap: MeanStd
+    clean_train: MeanStd
+    clean_test: MeanStd
+    clean_gap: MeanStd
+    seconds: float
+    gradient_evaluations: int
+    updates: int
+    collapsed: int
+    above_chance: bool
+    folders: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A run that failed, and why."""
+
+    run: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What came out of all runs; ``settings`` are those that they share."""
+
+    algorithms: tuple[Row, ...]
+    failures: tuple[Failure, ...] = ()
+    notes: tuple[str, ...] = ()
+    settings: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,10 +142,11 @@ def _cost(spec: TrainSpec) -> int:
     return training_algorithm(spec, make_ball(spec.norm, spec.eps), updates=1).cost.gradient
 
 
-def summarize(done: Sequence[Done[Job]], algorithms: Sequence[str]) -> dict[str, Any]:
+def summarize(
+    done: Sequence[Done[Job]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
+) -> Comparison:
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
     rows = []
-    failures = [{"run": o.task.name, "reason": o.failure} for o in done if o.failure is not None]
     for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(
             (o.task for o in done if o.failure is None and o.task.spec.algorithm == algorithm),
@@ -117,33 +155,46 @@ def summarize(done: Sequence[Done[Job]], algorithms: Sequence[str]) -> dict[str,
         if runs:
             rows.append(_row(algorithm, runs))
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
-    notes = dict.fromkeys(note for result in results for note in result["notes"])
-    return {"algorithms": rows, "failures": failures, "notes": list(notes)}
+    return Comparison(
+        algorithms=tuple(rows),
+        failures=tuple(Failure(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
+        notes=tuple(dict.fromkeys(note for result in results for note in result["notes"])),
+        settings=settings or {},
+    )
 
 
-def _row(algorithm: str, runs: Sequence[Job]) -> dict[str, Any]:
-    row: dict[str, Any] = {"algorithm": algorithm, "seeds": [run.spec.seed for run in runs]}
+def _row(algorithm: str, runs: Sequence[Job]) -> Row:
     results = [result for run in runs if (result := run.result()) is not None]
-    for name, (part, key) in COLUMNS.items():
+
+    def over_seeds(part: str, key: str) -> MeanStd:
         mean, std = mean_std([result[part][key] for result in results])
-        row[name] = {"mean": mean, "std": std}
-    row["seconds"] = mean_std([result["seconds"] for result in results])[0]
-    row["gradient_passes"] = results[0]["gradient_passes"]
-    row["updates"] = results[0]["update"]
-    row["collapsed"] = sum(bool(result.get("collapsed")) for result in results)
-    row["above_chance"] = all(above_chance(result) for result in results)
-    row["folders"] = [str(run.place.folder) for run in runs]
-    return row
+        return MeanStd(mean=mean, std=std)
+
+    return Row(
+        algorithm=algorithm,
+        seeds=tuple(run.spec.seed for run in runs),
+        robust_train=over_seeds("train", "robust_accuracy"),
+        robust_test=over_seeds("test", "robust_accuracy"),
+        robust_gap=over_seeds("gap", "value"),
+        clean_train=over_seeds("train", "clean_accuracy"),
+        clean_test=over_seeds("test", "clean_accuracy"),
+        clean_gap=over_seeds("clean_gap", "value"),
+        seconds=mean_std([result["seconds"] for result in results])[0],
+        gradient_evaluations=results[0]["gradient_passes"],
+        updates=results[0]["update"],
+        collapsed=sum(bool(result.get("collapsed")) for result in results),
+        above_chance=all(above_chance(result) for result in results),
+        folders=tuple(str(run.place.folder) for run in runs),
+    )
 
 
-def check_folder(folder: Path, settings: dict[str, Any]) -> None:
+def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
     """Refuse a folder that holds something else: a file, a run, or a comparison in other settings.
 
     Other algorithms and seeds may join a comparison; its settings may not change.
     """
-    path = folder / "comparison.json"
-    if path.is_file():
-        found = read_json(path, format=FORMAT).get("settings", settings)
+    if (folder / FILE).is_file():
+        found = read_comparison(folder).settings
         if found != settings:
             changed = sorted(k for k in found.keys() | settings.keys() if found.get(k) != settings.get(k))
             raise InputError(
@@ -155,10 +206,16 @@ def check_folder(folder: Path, settings: dict[str, Any]) -> None:
         )
 
 
-def write_comparison(folder: Path, document: dict[str, Any]) -> None:
-    write_json(folder / "comparison.json", document, format=FORMAT)
+def write_comparison(folder: Path, comparison: Comparison) -> None:
+    """Store the comparison in its folder."""
+    write_document(folder / FILE, "comparison", comparison)
 
 
-def curves_of(row: dict[str, Any]) -> list[list[dict[str, Any]]]:
+def read_comparison(folder: Path) -> Comparison:
+    """The comparison stored in a folder, validated."""
+    return read_document(folder / FILE, "comparison", Comparison)
+
+
+def curves_of(row: Row) -> list[list[dict[str, Any]]]:
     """The histories of an algorithm's runs."""
-    return [list(RunFolder(Path(folder)).history()) for folder in row["folders"]]
+    return [list(RunFolder(Path(folder)).history()) for folder in row.folders]

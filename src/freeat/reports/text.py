@@ -1,10 +1,13 @@
 """Runs and comparisons as text, and the parts of which tables of text are made."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from freeat.evaluation.statistics import above_chance, chance_remark
 from freeat.units import radius_text
+
+if TYPE_CHECKING:
+    from freeat.experiments.comparison import Comparison, Row
 
 NARROWEST = 100
 """Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
@@ -24,14 +27,8 @@ RUN_COLUMNS = (
     "gap",
     "size",
 )
-ACCURACIES = {
-    "robust_train": "robust train",
-    "robust_test": "robust test",
-    "robust_gap": "robust gap",
-    "clean_test": "clean test",
-    "clean_gap": "clean gap",
-}
-"""The accuracies of a comparison with their headings."""
+ACCURACIES = ("robust train", "robust test", "robust gap", "clean test", "clean gap")
+"""The headings of the accuracies of a comparison."""
 
 
 def percent(value: float) -> str:
@@ -153,40 +150,41 @@ def difference_lines(document: dict[str, Any]) -> list[str]:
     return [*lines, *(f"WARNING: {sentence}" for sentence in judged["warnings"])]
 
 
-def remarks(summary: dict[str, Any]) -> list[str]:
+def remarks(comparison: "Comparison") -> list[str]:
     """What a reader of the table must know."""
-    lines = [chance_remark(row["algorithm"]) for row in summary["algorithms"] if not row["above_chance"]]
+    lines = [chance_remark(row.algorithm) for row in comparison.algorithms if not row.above_chance]
     lines += [
-        f"{row['algorithm']} collapsed (catastrophic overfitting) in {row['collapsed']} of {len(row['seeds'])} runs."
-        for row in summary["algorithms"]
-        if row["collapsed"]
+        f"{row.algorithm} collapsed (catastrophic overfitting) in {row.collapsed} of {len(row.seeds)} runs."
+        for row in comparison.algorithms
+        if row.collapsed
     ]
-    lines += [f"{failure['run']} failed: {failure['reason']}" for failure in summary["failures"]]
-    return [*lines, *summary["notes"]]
+    lines += [f"{failure.run} failed: {failure.reason}" for failure in comparison.failures]
+    return [*lines, *comparison.notes]
 
 
-def _comparison_rows(summary: dict[str, Any]) -> list[list[str]]:
+def accuracy_cells(row: "Row") -> list[str]:
+    """The accuracies of an algorithm, mean ± standard deviation over its seeds, in the order of ``ACCURACIES``."""
+    measured = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
+    return [spread(one.mean, one.std) for one in measured]
+
+
+def _comparison_rows(comparison: "Comparison") -> list[list[str]]:
     """Train, test, gap and cost per algorithm, under headings."""
     rows = [
-        [
-            row["algorithm"],
-            *(spread(**row[key]) for key in ACCURACIES),
-            f"{row['gradient_passes']:,}",
-            f"{row['seconds']:.1f}",
-        ]
-        for row in summary["algorithms"]
+        [row.algorithm, *accuracy_cells(row), f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"]
+        for row in comparison.algorithms
     ]
-    return [["algorithm", *ACCURACIES.values(), "gradient evaluations", "seconds"], *rows]
+    return [["algorithm", *ACCURACIES, "gradient evaluations", "seconds"], *rows]
 
 
-def comparison_table(summary: dict[str, Any]) -> None:
+def comparison_table(comparison: "Comparison") -> None:
     """Print train / test / gap per algorithm to the terminal."""
     from rich.console import Console
     from rich.table import Table
 
     title = "accuracy in %, mean ± standard deviation over the seeds"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    head, *rows = _comparison_rows(summary)
+    head, *rows = _comparison_rows(comparison)
     for place, name in enumerate(head):
         table.add_column(name.replace(" ", "\n"), justify="right" if place else "left", no_wrap=True)
     for row in rows:
@@ -194,12 +192,12 @@ def comparison_table(summary: dict[str, Any]) -> None:
     console = Console(soft_wrap=True)
     console.width = max(console.width, NARROWEST)
     console.print(table)
-    for line in remarks(summary):
+    for line in remarks(comparison):
         console.print(line, markup=False, highlight=False)
 
 
-def comparison_markdown(summary: dict[str, Any]) -> str:
+def comparison_markdown(comparison: "Comparison") -> str:
     """The same table in Markdown."""
-    head, *rows = (f"| {' | '.join(row)} |" for row in _comparison_rows(summary))
+    head, *rows = (f"| {' | '.join(row)} |" for row in _comparison_rows(comparison))
     rule = "|---" + "|---:" * (head.count("|") - 2) + "|"
-    return "\n".join([head, rule, *rows, "", *(f"- {line}" for line in remarks(summary))]) + "\n"
+    return "\n".join([head, rule, *rows, "", *(f"- {line}" for line in remarks(comparison))]) + "\n"

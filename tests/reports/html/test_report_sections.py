@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import freeat
+from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row, write_comparison
 from freeat.reports.html.answer import _about, _row, _written_ball
 from freeat.reports.html.blocks import (
     Cell,
@@ -305,15 +306,20 @@ def test_an_answer_without_runs(store: Path) -> None:
 
 
 def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
-    number = {"mean": 0.5, "std": 0.01}
-    columns = ("robust_train", "robust_test", "robust_gap", "clean_test", "clean_gap")
-    row = {"algorithm": "free-4", **dict.fromkeys(columns, number), "gradient_passes": 1000, "seconds": 3.0}
-    comparison = {
-        "format": 1,
-        "algorithms": [row],
-        "failures": [{"run": "fast/seed-0", "reason": "no memory"}],
-    }
-    (tmp_path / "comparison.json").write_text(json.dumps(comparison | {"notes": []}))
+    columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
+    row = Row(
+        algorithm="free-4",
+        seeds=(0, 1),
+        **dict.fromkeys(columns, MeanStd(mean=0.5, std=0.01)),
+        gradient_evaluations=1000,
+        seconds=3.0,
+        updates=10,
+        collapsed=0,
+        above_chance=True,
+        folders=(),
+    )
+    failure = Failure(run="fast/seed-0", reason="no memory")
+    write_comparison(tmp_path, Comparison(algorithms=(row,), failures=(failure,), settings={}))
     document = make_document(gather([tmp_path]), [tmp_path])
     assert "free-4 keeps the most new images right under attack, 50.0 %" in document.answers[0]
     assert document.tables[0].rows[0][1] == "50.0 ± 1.0"

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from freeat.evaluation.sanity import compare_cells
 from freeat.evaluation.statistics import above_chance, chance_remark
+from freeat.experiments.comparison import Comparison
 from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Probe
 from freeat.reports.html.groups import Benchmark, Group
 from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
 from freeat.reports.robustness import attack_text
-from freeat.reports.text import ACCURACIES, percent, spread
+from freeat.reports.text import ACCURACIES, accuracy_cells, percent
 
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""
@@ -106,12 +107,12 @@ def _of_studies(found: Gathered) -> list[str]:
 def _of_comparisons(found: Gathered) -> list[str]:
     """Of comparisons whose runs are not here."""
     sentences = []
-    for name, document in found.comparisons:
-        best = max(document["algorithms"], key=lambda row: float(row["robust_test"]["mean"]))
+    for name, comparison in found.comparisons:
+        best = max(comparison.algorithms, key=lambda row: row.robust_test.mean)
         sentences.append(
-            f"{name}: {best['algorithm']} keeps the most new images right under attack, "
-            f"{percent(best['robust_test']['mean'])} %, with a robust generalization gap of "
-            f"{percent(best['robust_gap']['mean'])} points; the runs themselves are not here."
+            f"{name}: {best.algorithm} keeps the most new images right under attack, "
+            f"{percent(best.robust_test.mean)} %, with a robust generalization gap of "
+            f"{percent(best.robust_gap.mean)} points; the runs themselves are not here."
         )
     return sentences
 
@@ -136,7 +137,7 @@ def _hardest(cell: Json) -> str:
 def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Table]:
     """Everyone's accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
     if not found.runs:
-        return [_comparison_table(name, document) for name, document in found.comparisons]
+        return [_comparison_table(name, comparison) for name, comparison in found.comparisons]
     return [
         Table(
             caption=f"{benchmark.title}. {_meaning(benchmark)}",
@@ -148,19 +149,14 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Tabl
     ]
 
 
-def _comparison_table(name: str, document: Json) -> Table:
+def _comparison_table(name: str, comparison: Comparison) -> Table:
     rows = [
-        [
-            row["algorithm"],
-            *(spread(**row[key]) for key in ACCURACIES),
-            count(row["gradient_passes"]),
-            seconds(row["seconds"]),
-        ]
-        for row in document["algorithms"]
+        [row.algorithm, *accuracy_cells(row), count(row.gradient_evaluations), seconds(row.seconds)]
+        for row in comparison.algorithms
     ]
     return Table(
         caption=f"{name}. In %, mean ± standard deviation over the seeds.",
-        columns=("algorithm", *ACCURACIES.values(), "gradient evaluations", "time"),
+        columns=("algorithm", *ACCURACIES, "gradient evaluations", "time"),
         rows=rows,
     )
 
@@ -200,9 +196,7 @@ def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
                 "says how often to evaluate them."
             )
     for name, comparison in found.comparisons:
-        lines += [
-            f"{name}: {failure['run']} failed: {failure['reason']}" for failure in comparison["failures"]
-        ]
+        lines += [f"{name}: {failure.run} failed: {failure.reason}" for failure in comparison.failures]
     notes = [note for run in found.runs for note in run.description.get("data", {}).get("notes", ())]
     return list(dict.fromkeys([*lines, *notes]))
 

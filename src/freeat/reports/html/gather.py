@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.errors import InputError
+from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
 from freeat.files.documents import check_has, read_json
 from freeat.runs import results as attack_cells
@@ -84,7 +85,7 @@ class Gathered:
     """Everything found, in the order of the folders, and what could not be read."""
 
     runs: list[Run] = field(default_factory=list)
-    comparisons: list[tuple[str, Json]] = field(default_factory=list)
+    comparisons: list[tuple[str, comparison.Comparison]] = field(default_factory=list)
     studies: list[Study] = field(default_factory=list)
     measurements: list[Json] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
@@ -146,8 +147,8 @@ class _Walk:
             return
         if (folder / "run.json").is_file():
             self._take(found.runs, lambda: self._run(folder))
-        if (folder / "comparison.json").is_file():
-            self._take(found.comparisons, lambda: (self.name(folder), _read(folder / "comparison.json")))
+        if (folder / comparison.FILE).is_file():
+            self._take(found.comparisons, lambda: (self.name(folder), comparison.read_comparison(folder)))
         if is_study(folder):
             self._take(found.studies, lambda: self._study(folder))
         elif (folder / "cells").is_dir():

@@ -68,7 +68,7 @@ def write_report(path: Path, folders: Sequence[Path], *, title: str | None = Non
 
 def make_document(found: Gathered, folders: Sequence[Path], title: str | None = None) -> Document:
     """The report of all that was found."""
-    order = [row["algorithm"] for _, comparison in found.comparisons for row in comparison["algorithms"]]
+    order = [row.algorithm for _, comparison in found.comparisons for row in comparison.algorithms]
     benchmarks = benchmarks_of(found.runs, order)
     sections, left_out = _sections(found, benchmarks)
     return Document(
