@@ -33,7 +33,7 @@ _HOMES = {
     "export": "freeat.interop.export",
     "load": "freeat.runs.open",
     "load_data": "freeat.api",
-    "load_run": "freeat.api",
+    "load_result": "freeat.api",
     "make_algorithm": "freeat.algorithms",
     "make_ball": "freeat.threat",
     "robust_gap": "freeat.evaluation.generalization",
@@ -65,7 +65,7 @@ __all__ = [
     "export",
     "load",
     "load_data",
-    "load_run",
+    "load_result",
     "make_algorithm",
     "make_ball",
     "robust_gap",
@@ -74,7 +74,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, WarmUp, make_algorithm
-    from freeat.api import Trained, load_data, load_run, train
+    from freeat.api import Trained, load_data, load_result, train
     from freeat.attacks.pgd import Pgd
     from freeat.data import DataSet, Images
     from freeat.errors import InputError

@@ -1,4 +1,4 @@
-"""The library in a few lines of Python: train a model of your own, open a finished run."""
+"""The library in a few lines of Python: train a model of your own, read the result of a run."""
 
 import logging
 from dataclasses import dataclass
@@ -12,23 +12,17 @@ from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.compute.precision import Precision
-from freeat.data import Augmentation, DataSet, load, parse_augmentation
-from freeat.data.batches import Batches, updates_for
+from freeat.data import Augmentation, DataSet, load
 from freeat.errors import InputError, wrong_type
-from freeat.evaluation.evaluator import Judge
-from freeat.learner.learner import Learner, check_model, check_optimizer
-from freeat.learner.schedules import Piecewise, Schedule
+from freeat.learner.learner import check_model, check_optimizer
+from freeat.learner.schedules import Schedule
 from freeat.models import check_logits
+from freeat.runs.build import build_evaluator, build_trainer
 from freeat.runs.folder import RunFolder
-from freeat.runs.judgement import open_run
-from freeat.runs.spec import DEFAULT_EPOCHS
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, check_ball
-from freeat.training.callbacks import Nobody, Watcher
-from freeat.training.cautions import cautions
-from freeat.training.memory import kept_near
-from freeat.training.recorder import Record
-from freeat.training.trainer import Fit
+from freeat.training.checks import cautions
+from freeat.training.records import Callback, Record
 
 log = logging.getLogger(__name__)
 
@@ -71,7 +65,7 @@ def train(
     attack: Pgd | None = None,
     eval_every: int | None = None,
     deterministic: bool = True,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
 ) -> Trained:
     """Train ``model`` in place with any algorithm on any data, and measure its robust generalization gap.
 
@@ -82,58 +76,46 @@ def train(
     against.
     """
     check_model(model)
-    attack = Pgd() if attack is None else attack
-    if not isinstance(attack, Pgd):
+    if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is judged by PGD; pass freeat.Pgd(steps=10), say")
-    algorithm, judged_in = _algorithm_in(algorithm, ball)
+    algorithm, evaluated_in = _algorithm_in(algorithm, ball)
     data = data if isinstance(data, DataSet) else load(data)
-    total = _total(epochs, updates, len(data.train), batch_size)
-    if eval_every is not None and eval_every < 1:
-        raise InputError(f"eval_every {eval_every}: must be at least 1, or None, which chooses")
+    spec = TrainSpec(
+        epochs=epochs,
+        updates=updates,
+        batch_size=batch_size,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        seed=seed,
+        precision=precision,
+        deterministic=deterministic,
+    )
+    evaluation = EvalSpec(eval_every=eval_every)
     on = resolve_device(device)
     where = next(model.parameters()).device
     check_logits(model, data.shape, len(data.classes), where, images=data.glimpse)
-    judged_in.check(data.shape)
+    evaluated_in.check(data.shape)
     for caution in cautions(batch_size=batch_size, n=len(data.train)):
         log.warning("%s", caution)
-    model = model.to(on).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if optimizer is None:
-        optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=momentum, weight_decay=weight_decay)
-        schedule = schedule or Piecewise(lr=lr)
-    check_optimizer(optimizer)
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in held for p in model.parameters()):
-        raise InputError("the optimizer holds no parameter of this model: make it from model.parameters()")
-    chosen = parse_augmentation(augment, data.augment) if isinstance(augment, str) else augment
-    fit = Fit(
-        learner=Learner(
-            model,
-            optimizer,
-            seed=seed,
-            total_updates=total,
-            schedule=schedule,
-            precision=Precision(precision, on),
-        ),
-        algorithm=algorithm,
-        batches=Batches(n=len(data.train), size=batch_size, seed=seed),
-        judge=Judge(
-            train=kept_near(data.train, on),
-            test=kept_near(data.test, on),
-            validation=None,
-            augment=chosen,
-            attack=attack,
-            ball=judged_in,
-            classes=len(data.classes),
-            seed=seed,
-            watches_collapse=threat_of(algorithm) is not None,
-        ),
-        augment=chosen,
-        eval_every=eval_every,
-        watcher=watcher or Nobody(),
+    if optimizer is not None:
+        check_optimizer(optimizer)
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if not any(id(p) in held for p in model.parameters()):
+            raise InputError(
+                "the optimizer holds no parameter of this model: make it from model.parameters()"
+            )
+    evaluator = build_evaluator(
+        spec, evaluation, data, on, algorithm=algorithm, attack=attack, ball=evaluated_in, augment=augment
     )
+    trainer = build_trainer(
+        spec, evaluation, evaluator, model, on, algorithm=algorithm, optimizer=optimizer, schedule=schedule
+    )
+    if callback is not None:
+        trainer.callback = callback
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
-        result = fit.run()
-    return Trained(model=model.eval(), result=result, history=fit.history)
+        result = trainer.run()
+    return Trained(model=trainer.learner.model.eval(), result=result, history=trainer.history)
 
 
 def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:
@@ -149,29 +131,19 @@ def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algori
     if isinstance(algorithm, type) or not hasattr(algorithm, "step"):
         remedy = "pass a name such as 'free-4', or an algorithm such as freeat.Free(ball=freeat.Linf(8/255))"
         raise wrong_type("algorithm", algorithm, remedy)
-    judged_in = ball or threat_of(algorithm)
-    if judged_in is None:
+    evaluated_in = ball or threat_of(algorithm)
+    if evaluated_in is None:
         raise InputError(
             "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is judged"
         )
-    return algorithm, judged_in
+    return algorithm, evaluated_in
 
 
-def _total(epochs: float | None, updates: int | None, n: int, batch_size: int) -> int:
-    """The weight updates that are asked for."""
-    if epochs is not None and updates is not None:
-        raise InputError(f"both epochs = {epochs:g} and updates = {updates} given: choose one")
-    if updates is None:
-        return updates_for(DEFAULT_EPOCHS if epochs is None else epochs, n, batch_size)
-    if updates < 1:
-        raise InputError(f"updates = {updates} must be at least 1")
-    return updates
-
-
-def load_run(
-    folder: str | Path, *, weights: str = "model", data_dir: Path | None = None, trust_code: bool = False
-) -> tuple[nn.Module, dict[str, Any]]:
-    """The model of a run folder, ready to classify, and its stored result."""
-    run = RunFolder(Path(folder))
-    model, _ = open_run(run, weights=weights, data_dir=data_dir, trust_code=trust_code)
-    return model, run.result or {}
+def load_result(run: str | Path) -> dict[str, Any]:
+    """What was measured of the finished run in a folder: the last record of its history, with its identity."""
+    folder = RunFolder(Path(run))
+    result = folder.result
+    if result is None:
+        folder.check_exists()
+        raise InputError(f"{folder.path} is not finished: run the same command again to go on")
+    return result

@@ -64,7 +64,7 @@ def test_a_run_is_loaded_with_its_result(tmp_path_factory: pytest.TempPathFactor
     folder = tmp_path_factory.mktemp("loaded") / "run"
     words = "--data digits --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --final-size 40 --threads 1"
     assert run(["train", *words.split(), "--out", str(folder)]) == 0
-    model, result = freeat.load_run(folder)
+    model, result = freeat.load(folder), freeat.load_result(folder)
     x, y = freeat.load_data("digits").test.batch(torch.arange(5))
     assert model(x).shape == (len(y), 10)
     assert not model.training
@@ -80,9 +80,9 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no algorithm": ({"algorithm": 4}, "algorithm is 4, a int"),
     "attack by name": ({"attack": "pgd-20"}, "attack is 'pgd-20', a str: training is judged by PGD"),
     "optimizer by class": ({"optimizer": torch.optim.SGD}, "pass a torch optimizer, such as"),
-    "both lengths": ({"epochs": 2, "updates": 3}, "both epochs = 2 and updates = 3 given"),
-    "no update": ({"epochs": None, "updates": 0}, "updates = 0 must be at least 1"),
-    "no batch": ({"batch_size": 0}, "batch size 0 must be at least 1"),
+    "both lengths": ({"epochs": 2, "updates": 3}, "both --epochs 2 and --updates 3 given"),
+    "no update": ({"epochs": None, "updates": 0}, "--updates 0 must be at least 1"),
+    "no batch": ({"batch_size": 0}, "--batch-size 0 must be at least 1"),
     "NaN from the start": ({"model": Spoilt()}, "logits that are NaN or infinite before it is trained"),
 }
 
@@ -110,5 +110,5 @@ def test_a_batch_larger_than_the_sample_is_remarked(caplog: pytest.LogCaptureFix
 @pytest.mark.parametrize("every", [0, -3])
 def test_an_evaluation_every_so_many_updates_needs_a_number(every: int) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-    with pytest.raises(freeat.InputError, match=f"eval_every {every}: must be at least 1"):
+    with pytest.raises(freeat.InputError, match=f"--eval-every {every} must be at least 1"):
         freeat.train(model, "digits", algorithm="fast", ball=freeat.L2(0.5), updates=2, eval_every=every)

@@ -32,7 +32,7 @@ PROMISED = {
     "export",
     "load",
     "load_data",
-    "load_run",
+    "load_result",
     "make_algorithm",
     "make_ball",
     "robust_gap",

@@ -23,11 +23,10 @@ from freeat.errors import InputError
 from freeat.experiments import sweep_plan as plans
 from freeat.experiments.examples import load_examples
 from freeat.reports.html.gather import gather
-from freeat.runs.build import Place
+from freeat.runs.build import build_images
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import execute
+from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_words
-from freeat.runs.training_images import training_images
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         }
         training, evaluation = split_words({**words, "final_size": 20, "threads": 1})
         paths[algorithm] = folder / algorithm
-        execute(training, evaluation, Place(folder=paths[algorithm], device="cpu"))
+        execute(training, evaluation, RunOptions(folder=paths[algorithm], device="cpu"))
     return paths
 
 
@@ -61,7 +60,7 @@ def small_run(path: Path, **words: object) -> Path:
         "threads": 1,
     }
     training, evaluation = split_words({**settings, "final_size": 8, "attack": "pgd-1", **words})
-    execute(training, evaluation, Place(folder=path, device="cpu"))
+    execute(training, evaluation, RunOptions(folder=path, device="cpu"))
     return path
 
 
@@ -137,7 +136,7 @@ def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
 
 
 def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
-    state, _ = RunFolder(runs["free-4"]).weights()
+    state = RunFolder(runs["free-4"]).weights()
     torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "w.pt")
     options = ("--data", "digits", "--norm", "linf", "--eps", "0.08", "-n", "40", "--json")
     of_file = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["cells"][0]
@@ -225,7 +224,7 @@ def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
         trained = [cell for cell in document["cells"] if cell["split"] == "train"]
         assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
         for run, cell in zip(runs, trained, strict=True):
-            own = training_images(load("digits"), RunFolder(run).spec)[0].index.tolist()
+            own = build_images(RunFolder(run).spec, load("digits"))[0].index.tolist()
             assert cell["fooled"]
             assert {*cell["fooled"]} <= {*own}
         assert len(document["gaps"]) == 2

@@ -101,14 +101,13 @@ def test_an_unknown_algorithm_is_refused() -> None:
 
 
 def _train(folder: Path, **words: object) -> None:
-    from freeat.runs.build import Place
-    from freeat.runs.run import execute
+    from freeat.runs.run import RunOptions, execute
     from freeat.runs.spec import EvalSpec, TrainSpec
 
     spec = TrainSpec.of(
         {"data": "digits", "train_size": 60, "updates": 8, "batch_size": 20, "threads": 1, **words}
     )
-    execute(spec, EvalSpec(attack="pgd-1"), Place(folder=folder, device="cpu"))
+    execute(spec, EvalSpec(attack="pgd-1"), RunOptions(folder=folder, device="cpu"))
 
 
 def test_from_a_run_in_theorem_mode_little_is_violated(tmp_path: Path) -> None:

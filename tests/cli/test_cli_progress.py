@@ -46,14 +46,14 @@ def test_speed_leaves_pauses_out_and_forgets() -> None:
 
 
 def test_plain_lines_say_everything(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
-    watcher = RunProgress("free-4", batch_size=32)
-    with watcher:
+    callback = RunProgress("free-4", batch_size=32)
+    with callback:
         for update in range(0, 41, 4):
-            watcher.step(update, 100, 1.25)
+            callback.step(update, 100, 1.25)
             clock.now += 4
         told = capsys.readouterr().err.splitlines()
         assert told == ["free-4: update 32/100  0:01:08 left  loss 1.250  32 images/s"]
-        watcher.record(RECORD)
+        callback.record(RECORD)
     (told,) = capsys.readouterr().err.splitlines()
     assert told.startswith("free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0%  clean test 90.0%")
     assert told.endswith("32 images/s")
@@ -62,10 +62,10 @@ def test_plain_lines_say_everything(clock: Clock, capsys: pytest.CaptureFixture[
 def test_a_resumed_run_is_not_credited_with_what_it_did_before(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    watcher = RunProgress("free-4", batch_size=32)
-    watcher.step(900, 1000, None)
+    callback = RunProgress("free-4", batch_size=32)
+    callback.step(900, 1000, None)
     clock.now += 40
-    watcher.step(910, 1000, None)
+    callback.step(910, 1000, None)
     assert "0:06:00 left" in capsys.readouterr().err
 
 
@@ -82,10 +82,10 @@ def test_a_terminal_sees_a_bar(
     monkeypatch.setattr(
         progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=width)
     )
-    with RunProgress("free-4", batch_size=32) as watcher:
-        watcher.step(1, 100, 1.5)
-        watcher.record(RECORD)
-        watcher.step(21, 100, 0.5)
+    with RunProgress("free-4", batch_size=32) as callback:
+        callback.step(1, 100, 1.5)
+        callback.record(RECORD)
+        callback.step(21, 100, 0.5)
     told = capsys.readouterr().err
     for part in (
         "free-4",

@@ -19,16 +19,16 @@ from freeat.experiments.comparison import (
     write_comparison,
 )
 from freeat.experiments.presets import PRESETS
-from freeat.runs.build import Place
+from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 from freeat.tasks import Done
-from freeat.training.callbacks import Nobody
+from freeat.training.records import Callbacks
 from small_runs import WORDS, noise_file
 
 
 def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
     training, evaluation = split_words(words)
-    return comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=Path("out")))
+    return comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
 
 
 def test_a_job_per_algorithm_and_seed_the_costly_first() -> None:
@@ -145,7 +145,7 @@ def test_presets_are_specs(name: str) -> None:
     words = dict(PRESETS[name])
     algorithms, seeds = words.pop("algorithms").split(","), parse_seeds(words.pop("seeds"))
     training, evaluation = split_words(words)
-    made = comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=Path("out")))
+    made = comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
@@ -154,7 +154,7 @@ def test_presets_are_specs(name: str) -> None:
 def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
     def small(**changes: Any) -> list[Any]:
         training, evaluation = split_words({**WORDS, **changes})
-        place = Place(folder=tmp_path, device="cpu")
+        place = RunOptions(folder=tmp_path, device="cpu")
         return comparison_jobs(training, evaluation, ["fast", "free-4"], [0], place)
 
     check_jobs(small())
@@ -176,9 +176,9 @@ def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
     words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
     training, evaluation = split_words({name: value for name, value in words.items() if value is not None})
     made = comparison_jobs(
-        training, evaluation, ["erm", "fast"], [0], Place(folder=tmp_path / "out", device="cpu")
+        training, evaluation, ["erm", "fast"], [0], RunOptions(folder=tmp_path / "out", device="cpu")
     )
-    made[0].run(Nobody(), lambda: False)
+    made[0].run(Callbacks(), lambda: False)
     check_jobs(made)
     noise_file(tmp_path / "mine.npz", 3, seed=1)
     with pytest.raises(InputError, match=r"the data are not those .* was begun with"):

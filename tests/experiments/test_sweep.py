@@ -25,7 +25,7 @@ from freeat.experiments.examples import load_examples
 from freeat.experiments.sweep import attack_models
 from freeat.experiments.sweep_plan import Plan
 from freeat.experiments.transfer import transfer_models
-from freeat.runs.initial import weights_digest
+from freeat.runs.build import weights_digest
 from freeat.runs.open import Opened
 from freeat.runs.unfinished import Unfinished
 from freeat.threat import Linf

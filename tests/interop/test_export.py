@@ -15,9 +15,8 @@ from freeat.cli.main import run
 from freeat.data import load
 from freeat.interop import export as exporting
 from freeat.interop.card import model_card
-from freeat.runs.exported import FORMAT, MANIFEST, WEIGHTS, Bundle
 from freeat.runs.folder import RunFolder
-from freeat.runs.open import open_model
+from freeat.runs.open import FORMAT, MANIFEST, WEIGHTS, ExportedFolder, open_model
 from small_runs import carry_out
 
 
@@ -43,14 +42,14 @@ def images(n: int = 20) -> Tensor:
 def test_the_same_bits_come_back(trained: Path, tmp_path: Path, weights: str) -> None:
     folder = freeat.export(trained, tmp_path / "out", weights=weights)
     model = freeat.load(folder)
-    expected, _ = freeat.load_run(trained, weights=weights)
+    expected = freeat.load(f"{trained}@{weights}")
     assert not model.training
     assert torch.equal(model(images()), expected(images()))
     assert torch.equal(freeat.load(f"{trained}@{weights}")(images()), expected(images()))
 
 
 def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
-    manifest = Bundle(exported).manifest
+    manifest = ExportedFolder(exported).manifest
     run_facts, result = RunFolder(trained).description, RunFolder(trained).result
     assert result is not None
     assert manifest["format"] == FORMAT
@@ -68,15 +67,15 @@ def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
     assert manifest["training"]["command"] == run_facts["command"]
     assert manifest["weights"]["which"] == "model"
     assert manifest["weights"]["update"] == 14
-    assert Bundle(exported).spec == RunFolder(trained).spec
+    assert ExportedFolder(exported).spec == RunFolder(trained).spec
 
 
 def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
     result = RunFolder(trained).result
     assert result is not None
-    averaged = Bundle(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest["figures"]
+    averaged = ExportedFolder(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest["figures"]
     assert averaged["test"]["robust_accuracy"] == result["ema"]["test"]["robust_accuracy"]
-    best = Bundle(freeat.export(trained, tmp_path / "best", weights="best")).manifest
+    best = ExportedFolder(freeat.export(trained, tmp_path / "best", weights="best")).manifest
     records = [record for record in RunFolder(trained).history() if record.get("best")]
     assert best["figures"]["validation"]["robust_accuracy"] == records[-1]["validation"]["robust_accuracy"]
     assert best["weights"]["update"] == records[-1]["update"]
@@ -90,7 +89,7 @@ def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
         assert run(["attack", str(trained), "--attack", "fgsm", "-n", n, "--device", "cpu"]) == 0
     assert run(["attack", f"{trained}@ema", "--attack", "pgd-5", "-n", "25", "--device", "cpu"]) == 0
     folder = freeat.export(trained, tmp_path / "out")
-    rows = Bundle(folder).manifest["further"]
+    rows = ExportedFolder(folder).manifest["further"]
     assert {(row["attack"], row["eps"], row["n"]) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
@@ -102,7 +101,7 @@ def test_judgements_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -
     np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     words = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
     assert run(["attack", str(trained), *words]) == 0
-    rows = Bundle(freeat.export(trained, tmp_path / "out")).manifest["further"]
+    rows = ExportedFolder(freeat.export(trained, tmp_path / "out")).manifest["further"]
     assert "pgd-4" not in {row["attack"] for row in rows}
 
 
@@ -125,7 +124,7 @@ def front_matter(card: str) -> dict[str, Any]:
 
 def test_the_card_shows_the_figures(exported: Path) -> None:
     card = (exported / "README.md").read_text(encoding="utf-8")
-    front, figures = front_matter(card), Bundle(exported).manifest["figures"]
+    front, figures = front_matter(card), ExportedFolder(exported).manifest["figures"]
     assert front["library_name"] == "freeat"
     (result,) = front["model-index"][0]["results"]
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
@@ -144,7 +143,7 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
 
 
 def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
-    manifest = Bundle(exported).manifest
+    manifest = ExportedFolder(exported).manifest
     assert "against l2 ε = 0.5 perturbations" in model_card(manifest)
     manifest["training"] |= {"algorithm": "erm", "collapsed": True}
     manifest["figures"]["test"]["robust_accuracy"] = 0.1
@@ -162,7 +161,7 @@ def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
 
 
 def test_names_cannot_write_the_card(exported: Path) -> None:
-    manifest = Bundle(exported).manifest
+    manifest = ExportedFolder(exported).manifest
     evil = "<script>alert(1)</script> | # `x`\n# title"
     manifest["name"] = evil
     manifest["classes"][0] = evil

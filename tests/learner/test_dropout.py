@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import freeat
-from freeat.runs.build import Place
-from freeat.runs.run import execute
+from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.trainer import Stopped
 
@@ -24,7 +23,7 @@ SPEC = TrainSpec(
 
 def weights(folder: Path, stop_at: int | None = None) -> bytes:
     """Train in the folder, stopped once after so many batches; returns the bytes of the model file."""
-    place = Place(folder=folder, trust_code=True, device="cpu")
+    place = RunOptions(folder=folder, trust_code=True, device="cpu")
     evaluation = EvalSpec(eval_every=12, eval_size=20, final_size=20)
     if stop_at is not None:
         looks = iter(range(1000))

@@ -9,7 +9,7 @@ from torch import nn
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.models import build
-from freeat.runs.initial import weights_digest
+from freeat.runs.build import weights_digest
 from freeat.runs.open import open_model
 from problems import digits_classifier
 

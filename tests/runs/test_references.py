@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.runs.references import Reference
-from freeat.runs.titles import titles
+from freeat.runs.open import Reference, titles
 
 
 @pytest.fixture(autouse=True)

@@ -301,7 +301,7 @@ def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None
     carry_out(tmp_path / "first")
     words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "lr": 1e-30, "eval_every": 1000}
     carry_out(tmp_path / "second", **words)
-    one, two = (RunFolder(tmp_path / name).weights()[0] for name in ("first", "second"))
+    one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-6)
     assert RunFolder(tmp_path / "second").description["new_head"] == []
@@ -316,7 +316,7 @@ def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
     words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "data": noise_file(tmp_path / "d.npz", 4)}
     carry_out(tmp_path / "second", **words, lr=1e-30, weight_decay=0)
-    one, two = (RunFolder(tmp_path / name).weights()[0] for name in ("first", "second"))
+    one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     head = ["head.weight", "head.bias"]
     assert RunFolder(tmp_path / "second").description["new_head"] == head
     assert all(torch.equal(one[name], two[name]) for name in one if name not in head)
@@ -348,7 +348,7 @@ def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path) -> None:
         pytest.skip(f"no working compiler here: {type(error).__name__}: {error}")
     for name, compiled in (("plain", False), ("compiled", True)):
         carry_out(tmp_path / name, compile=compiled, algorithm="free-2", updates=8)
-    plain, compiled_ = (RunFolder(tmp_path / name).weights()[0] for name in ("plain", "compiled"))
+    plain, compiled_ = (RunFolder(tmp_path / name).weights() for name in ("plain", "compiled"))
     for name in plain:
         torch.testing.assert_close(plain[name], compiled_[name], rtol=1e-3, atol=1e-5)
 

@@ -126,9 +126,8 @@ def test_models_and_results_come_back(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="has not finished"):
         folder.weights()
     folder.publish_model("model", {"w": torch.arange(3.0)}, {"update": 4})
-    weights, facts = folder.weights()
-    assert torch.equal(weights["w"], torch.arange(3.0))
-    assert facts == {"update": 4}
+    assert torch.equal(folder.weights()["w"], torch.arange(3.0))
+    assert folder.weights_update() == 4
     with pytest.raises(InputError, match="no weights called 'best': it has model"):
         folder.weights("best")
     folder.publish_result({"update": 4})

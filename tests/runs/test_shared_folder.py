@@ -53,6 +53,6 @@ def test_the_loser_of_a_lease_leaves_the_winner_its_bits(tmp_path: Path) -> None
         def record(self, record: dict[str, Any]) -> None: ...
 
     with pytest.raises(LeaseLost, match="taken over by another process"):
-        carry_out(tmp_path / "run", watcher=Thief())
+        carry_out(tmp_path / "run", callback=Thief())
     carry_out(tmp_path / "alone")
     assert outcome(tmp_path / "run") == outcome(tmp_path / "alone")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from freeat.runs.titles import titles
+from freeat.runs.open import titles
 
 
 @pytest.fixture

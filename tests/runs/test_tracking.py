@@ -13,8 +13,9 @@ import pytest
 from freeat.cli.main import run
 from freeat.errors import InputError
 from freeat.runs.folder import RunFolder
-from freeat.runs.tracking import LOGS, Together, Tracking, scalars
+from freeat.runs.tracking import LOGS, Tracking, scalars
 from freeat.training.loop import Diverged
+from freeat.training.records import Callbacks
 from freeat.training.trainer import Stopped
 from small_runs import arguments, carry_out
 
@@ -74,9 +75,9 @@ def resumed(folder: Path, kind: str) -> None:
     """A run that is stopped twice on its way, tracked in every session."""
     for batches in (2, 1):
         with Tracking([kind], RunFolder(folder)) as tracking, pytest.raises(Stopped):
-            carry_out(folder, watcher=tracking, should_stop=stop_after(batches))
+            carry_out(folder, callback=tracking, should_stop=stop_after(batches))
     with Tracking([kind], RunFolder(folder)) as tracking:
-        carry_out(folder, watcher=tracking)
+        carry_out(folder, callback=tracking)
 
 
 def test_a_log_that_cannot_forget_gets_every_record_once(
@@ -142,7 +143,7 @@ def test_a_run_that_came_to_nothing_takes_its_logs_with_it(tmp_path: Path) -> No
         raise Diverged("the training loss")
 
     with Tracking(["tensorboard"], folder) as tracking, pytest.raises(Diverged):
-        carry_out(folder.path, watcher=tracking, should_stop=diverge, eval_every=1000)
+        carry_out(folder.path, callback=tracking, should_stop=diverge, eval_every=1000)
     assert not folder.path.exists()
 
 
@@ -193,7 +194,7 @@ def test_tracking_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(LOGS, "wandb", ("json", lambda folder: ListLog()))
     carry_out(tmp_path / "plain")
     with Tracking(["wandb"], RunFolder(tmp_path / "tracked")) as tracking:
-        carry_out(tmp_path / "tracked", watcher=tracking)
+        carry_out(tmp_path / "tracked", callback=tracking)
     plain, tracked = (tmp_path / name / "model.safetensors" for name in ("plain", "tracked"))
     assert plain.read_bytes() == tracked.read_bytes()
 
@@ -214,7 +215,7 @@ def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
         Tracking(["wandbb"], RunFolder(tmp_path))
 
 
-def test_watchers_look_on_together() -> None:
+def test_several_callbacks_receive_every_step_and_record() -> None:
     seen: list[Any] = []
 
     class Witness:
@@ -224,7 +225,7 @@ def test_watchers_look_on_together() -> None:
         def record(self, record: dict[str, Any]) -> None:
             seen.append(record)
 
-    both = Together(Witness(), Witness())
+    both = Callbacks(Witness(), Witness())
     both.step(1, 2, 0.5)
     both.record({"update": 1})
     assert seen == [(1, 2, 0.5), (1, 2, 0.5), {"update": 1}, {"update": 1}]

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from freeat.runs.build import Place
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import execute
+from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_words
-from freeat.training.callbacks import Watcher
+from freeat.training.records import Callback
 
 WORDS: dict[str, Any] = {
     "data": "digits",
@@ -46,7 +45,7 @@ def noise_file(path: Path, classes: int, seed: int = 0) -> str:
 def carry_out(
     folder: Path,
     *,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     checkpoint_every: float = 1e9,
     on_collapse: Any = "warn",
@@ -55,14 +54,14 @@ def carry_out(
 ) -> dict[str, Any]:
     """Run the small run, with some settings changed, in a folder."""
     words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
-    place = Place(
+    place = RunOptions(
         folder=folder,
         device="cpu",
         checkpoint_every=checkpoint_every,
         on_collapse=on_collapse,
         trust_code=trust_code,
     )
-    return execute(*split_words(words), place, watcher=watcher, should_stop=should_stop)
+    return execute(*split_words(words), place, callback=callback, should_stop=should_stop)
 
 
 def timeless(record: dict[str, Any]) -> dict[str, Any]:

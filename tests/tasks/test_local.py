@@ -15,12 +15,12 @@ import pytest
 import torch
 
 from freeat.experiments.comparison import Job, comparison_jobs
-from freeat.runs.build import Place
 from freeat.runs.folder import RunFolder
+from freeat.runs.run import RunOptions
 from freeat.runs.spec import split_words
 from freeat.tasks import local, make_backend, run_tasks
 from freeat.tasks.local import LocalBackend, visible_gpus
-from freeat.training.callbacks import Watcher
+from freeat.training.records import Callback
 from seen import Seen
 from small_runs import WORDS, arguments, outcome
 from small_runs import carry_out as run_here
@@ -30,7 +30,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 
 def make_jobs(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[Job]:
     training, evaluation = split_words({**WORDS, **changes})
-    return comparison_jobs(training, evaluation, algorithms, seeds, Place(folder=folder, device="cpu"))
+    return comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
 
 
 def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ class Suicide:
     def finished(self) -> bool:
         return False
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         if not self.trace.exists():
             self.trace.touch()
             os.kill(os.getpid(), signal.SIGKILL)
@@ -148,7 +148,7 @@ class Asking:
     def finished(self) -> bool:
         return False
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         self.answer.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
 
     def summary(self) -> str:

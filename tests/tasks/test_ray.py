@@ -12,7 +12,7 @@ import pytest
 import shared_grid
 from freeat.errors import InputError
 from freeat.tasks import make_backend, run_tasks
-from freeat.training.callbacks import Watcher
+from freeat.training.records import Callback
 from freeat.training.trainer import Stopped
 
 ray = pytest.importorskip("ray", reason="the backend `ray` is an extra: pip install 'freeat[ray]'")
@@ -93,7 +93,7 @@ def test_a_run_sees_a_gpu_unless_it_needs_none(tmp_path: Path, device: str, seen
         def finished(self) -> bool:
             return False
 
-        def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+        def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
             answer.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", ""))
 
         def summary(self) -> str:

@@ -16,7 +16,7 @@ from freeat.errors import InputError
 from freeat.files.locks import Busy, LeaseLost
 from freeat.tasks import Backend, Done, Outcome, Silent, Task, make_backend, run_tasks, scheduler
 from freeat.tasks.scheduler import Tick, attempt
-from freeat.training.callbacks import Nobody, Watcher
+from freeat.training.records import Callback, Callbacks
 from freeat.training.trainer import Stopped
 from seen import Seen
 
@@ -39,7 +39,7 @@ class Chore:
     def finished(self) -> bool:
         return self.stored
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         self.begun += 1
         if self.script:
             raise self.script.pop(0)
@@ -68,7 +68,7 @@ class Whims:
         if self.flying:
             future, task = self.flying.pop(self._rng.randrange(len(self.flying)))
             self.log.append(("end", task.key))
-            future.set_result(attempt(task, Nobody(), lambda: False))
+            future.set_result(attempt(task, Callbacks(), lambda: False))
             yield Tick(name=task.name, done=1, total=1)
 
     def __enter__(self) -> "Whims":

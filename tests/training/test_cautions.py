@@ -1,6 +1,6 @@
 """Settings that are seldom meant: said where they hold, and only there."""
 
-from freeat.training.cautions import cautions
+from freeat.training.checks import cautions
 
 
 def test_nothing_is_said_of_usual_settings() -> None:

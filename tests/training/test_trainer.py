@@ -10,19 +10,19 @@ from torch import Tensor, nn
 
 from freeat.evaluation.evaluator import Judge, spent
 from freeat.learner.distributed import SINGLE_PROCESS
-from freeat.runs.build import Place, assemble
 from freeat.runs.folder import RunFolder
+from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_words
 from freeat.training.loop import Diverged, check_weights
-from freeat.training.trainer import Fit, Stopped
+from freeat.training.trainer import Stopped, Trainer
 from small_runs import WORDS, carry_out, outcome
 from troubled_models import FailingNet
 
 
-def make_fit(folder: Path, **changes: Any) -> Fit:
+def make_fit(folder: Path, **changes: Any) -> Trainer:
     words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
     training, evaluation = split_words(words)
-    place = Place(folder=folder, trust_code=True)
+    place = RunOptions(folder=folder, trust_code=True)
     fit, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
     fit.folder = None
     return fit
@@ -77,7 +77,7 @@ def test_evaluation_does_not_disturb_training(tmp_path: Path, algorithm: str) ->
     words = {"algorithm": algorithm, "model": "cnn-w4"}
     often = carry_out(tmp_path / "often", **words, eval_every=1)
     carry_out(tmp_path / "never", **words, eval_every=1000)
-    one, other = (RunFolder(tmp_path / name).weights()[0] for name in ("often", "never"))
+    one, other = (RunFolder(tmp_path / name).weights() for name in ("often", "never"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     histories = [list(RunFolder(tmp_path / name).history()) for name in ("often", "never")]
     assert len(histories[0]) > 3
@@ -122,7 +122,7 @@ class ScriptedJudge(Judge):
         return super().one_step(model, size) | {"robust_accuracy": self.one_step_says}
 
 
-def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Fit:
+def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
     fit = make_fit(tmp_path, algorithm="fast", updates=20, eval_every=4)
     fit.judge = ScriptedJudge(**vars(fit.judge), pgd=pgd)
     fit.on_collapse = on_collapse
@@ -156,7 +156,7 @@ def test_a_collapse_seen_at_the_very_end_keeps_the_model(tmp_path: Path) -> None
     fit = scripted(tmp_path, [0.3, 0.5, 0.5, 0.5, 0.1], "stop")
     assert fit.run()["collapsed"]
     assert fit.folder is not None
-    assert fit.folder.weights()[1] == {"update": 20}
+    assert fit.folder.weights_update() == 20
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_finite_weights_pass() -> None:
 
 def test_the_average_is_judged_beside_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.5)
-    weights, averaged = (RunFolder(tmp_path).weights(name)[0] for name in ("model", "ema"))
+    weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert any(not torch.equal(weights[name], averaged[name]) for name in weights)
     assert final["ema"]["test"]["robust_loss"] != final["test"]["robust_loss"]
     assert final["ema"]["test"]["n"] == final["test"]["n"]
@@ -206,7 +206,7 @@ def test_the_average_is_judged_beside_the_weights(tmp_path: Path) -> None:
 
 def test_an_average_that_forgets_at_once_is_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.0, model="cnn-w4")
-    weights, averaged = (RunFolder(tmp_path).weights(name)[0] for name in ("model", "ema"))
+    weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert all(torch.equal(weights[name], averaged[name]) for name in weights)
     assert final["ema"]["test"] == final["test"]
 
@@ -217,7 +217,7 @@ def test_the_best_weights_are_chosen_on_the_validation_split(tmp_path: Path) -> 
     by_validation = [record["validation"]["robust_accuracy"] for record in records]
     by_test = [record["test"]["robust_accuracy"] for record in records]
     chosen = records[by_validation.index(max(by_validation))]["update"]
-    assert RunFolder(tmp_path).weights("best")[1] == {"update": chosen}
+    assert RunFolder(tmp_path).weights_update("best") == chosen
     assert [r["update"] for r in records if r.get("best")][-1] == chosen
     assert records[by_test.index(max(by_test))]["update"] != chosen, "the test could not tell the two apart"
 
@@ -231,7 +231,7 @@ def test_without_validation_there_is_no_best(tmp_path: Path) -> None:
 def test_micro_batches_change_nothing_but_rounding(tmp_path: Path) -> None:
     carry_out(tmp_path / "whole")
     carry_out(tmp_path / "parts", micro_batch=5)
-    whole, parts = (RunFolder(tmp_path / name).weights()[0] for name in ("whole", "parts"))
+    whole, parts = (RunFolder(tmp_path / name).weights() for name in ("whole", "parts"))
     for name in whole:
         torch.testing.assert_close(whole[name], parts[name], rtol=1e-4, atol=1e-5)
     assert outcome(tmp_path / "whole")["weights"] != outcome(tmp_path / "parts")["weights"]

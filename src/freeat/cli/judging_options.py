@@ -116,13 +116,12 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
     from freeat.compute.precision import resolve_precision
     from freeat.data import load
     from freeat.experiments.sweep_plan import SPLITS, Plan
-    from freeat.runs.open import check_found, run_spec
-    from freeat.runs.references import Reference
+    from freeat.runs.open import Reference, run_spec
     from freeat.threat import make_ball
     from freeat.units import parse_radii, parse_radius
 
     for reference in references:
-        check_found(Reference.of(_split_name(reference)[1]))
+        Reference.of(_split_name(reference)[1]).check()
     specs = [spec for reference in references if (spec := run_spec(_split_name(reference)[1])) is not None]
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
@@ -160,9 +159,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
     of models from weights files.
     """
     from freeat.compute.machine import resolve_device
-    from freeat.runs.open import open_model
-    from freeat.runs.references import Reference
-    from freeat.runs.titles import titles
+    from freeat.runs.open import Reference, open_model, titles
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None

@@ -14,7 +14,7 @@ from freeat.runs.spec_file import read_yaml
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
-    from freeat.runs.build import Place
+    from freeat.runs.run import RunOptions
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -133,12 +133,12 @@ def trusts_code(asked: bool, names_code: bool) -> bool:
     return trusted
 
 
-def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "Place":
+def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "RunOptions":
     """The place of a run."""
-    from freeat.runs.build import Place
+    from freeat.runs.run import RunOptions
 
     trusted = trusts_code(options.pop("trust_code"), names_code)
-    return Place(folder=folder, trust_code=trusted, **options)
+    return RunOptions(folder=folder, trust_code=trusted, **options)
 
 
 def picture(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from freeat.training.recorder import accuracies
+from freeat.training.records import accuracies
 
 if TYPE_CHECKING:
     from freeat.tasks import Done

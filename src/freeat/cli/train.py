@@ -50,8 +50,9 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute
-    from freeat.runs.tracking import Together, Tracking
+    from freeat.runs.tracking import Tracking
     from freeat.training.loop import Diverged
+    from freeat.training.records import Callbacks
     from freeat.training.trainer import Stopped
 
     settings, place = split_place(given)
@@ -67,8 +68,8 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
             finished = _announce(RunFolder(folder))
-            watcher = Together(progress, tracking)
-            result = execute(training, evaluation, where, watcher=watcher, should_stop=wish)
+            callback = Callbacks(progress, tracking)
+            result = execute(training, evaluation, where, callback=callback, should_stop=wish)
             if finished:
                 click.echo(f"{folder} is finished: this is its stored result", err=True)
             if result:

@@ -13,14 +13,12 @@ from freeat.errors import InputError
 from freeat.evaluation.statistics import above_chance, mean_std
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
-from freeat.runs.build import Place, assemble, training_algorithm
+from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import check_finished, execute
+from freeat.runs.run import RunOptions, assemble, check_finished, execute
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 from freeat.tasks import Done
-from freeat.threat import make_ball
-from freeat.training.callbacks import Watcher
-from freeat.training.recorder import accuracies
+from freeat.training.records import Callback, accuracies
 
 FILE = "comparison.json"
 
@@ -78,7 +76,7 @@ class Job:
     name: str
     spec: TrainSpec
     evaluation: EvalSpec
-    place: Place
+    place: RunOptions
     needs: tuple[str, ...] = ()
 
     @property
@@ -95,8 +93,8 @@ class Job:
     def finished(self) -> bool:
         return self.result() is not None
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
-        execute(self.spec, self.evaluation, self.place, watcher=callback, should_stop=should_stop)
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        execute(self.spec, self.evaluation, self.place, callback=callback, should_stop=should_stop)
 
     def summary(self) -> str:
         result = self.result()
@@ -104,7 +102,7 @@ class Job:
 
 
 def comparison_jobs(
-    spec: TrainSpec, evaluation: EvalSpec, algorithms: Sequence[str], seeds: Sequence[int], place: Place
+    spec: TrainSpec, evaluation: EvalSpec, algorithms: Sequence[str], seeds: Sequence[int], place: RunOptions
 ) -> list[Job]:
     """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end."""
     jobs = []
@@ -113,7 +111,7 @@ def comparison_jobs(
             words = {**spec.words(), **evaluation.words(), "algorithm": algorithm, "seed": seed}
             one, _ = split_words(words)  # Friendly's step follows the radius it is judged at
             name = f"{one.algorithm}/seed-{seed}"
-            folder = Place(
+            folder = RunOptions(
                 **{**vars(place), "folder": place.folder / "runs" / one.algorithm / f"seed-{seed}"}
             )
             jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=folder))
@@ -128,7 +126,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     """
     for job in jobs:
         RunFolder(job.place.folder).check(job.spec, job.evaluation)
-        training_algorithm(job.spec, make_ball(job.spec.norm, job.spec.eps), updates=1)
+        build_algorithm(job.spec, updates=1)
         resolve_device(job.place.device)
         if job.result() is not None:
             check_finished(job.spec, job.place)

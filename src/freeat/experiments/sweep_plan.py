@@ -26,12 +26,12 @@ from freeat.evaluation.evaluate import (
     joined,
 )
 from freeat.files.documents import decoded, plain
+from freeat.runs.build import build_images
 from freeat.runs.open import Opened
 from freeat.runs.results import Cells
-from freeat.runs.training_images import training_images
 from freeat.runs.unfinished import EVERY, NOWHERE, Unfinished
 from freeat.threat import Ball
-from freeat.training.memory import out_of_memory
+from freeat.training.checks import out_of_memory
 
 Cell = dict[str, Any]
 Watch = Callable[[str, int], Progress]  # a title and a number of images, to what counts them
@@ -98,7 +98,7 @@ class Plan:
     def _trained_on(self, model: Opened) -> Images:
         if model.spec is None or model.trained_on != self.data.digest:
             return self.data.train
-        return training_images(self.data, model.spec)[0]
+        return build_images(model.spec, self.data)[0]
 
     def notes(self, model: Opened, split: str) -> tuple[str, ...]:
         """What a report of this model must say about its images of a split."""

@@ -20,15 +20,13 @@ from freeat.experiments.sweep_plan import Plan
 from freeat.experiments.transfer import transfer_models
 from freeat.files.documents import check_has, read_json, write_json
 from freeat.files.locks import leased
-from freeat.runs.build import Place
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import Opened, open_model
 from freeat.runs.reading import found_result, read_whole
-from freeat.runs.run import execute
+from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import make_ball
-from freeat.training.callbacks import Watcher
-from freeat.training.recorder import accuracies
+from freeat.training.records import Callback, accuracies
 from freeat.training.trainer import Stopped
 
 FORMAT = 1
@@ -43,8 +41,8 @@ class Site:
     data_dir: Path | None = None
     checkpoint_every: float = 60.0
 
-    def place(self, key: str) -> Place:
-        return Place(
+    def place(self, key: str) -> RunOptions:
+        return RunOptions(
             folder=self.store / "runs" / key,
             device=self.device,
             data_dir=self.data_dir,
@@ -94,9 +92,9 @@ class Training:
     def finished(self) -> bool:
         return self.result() is not None
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         place = self.site.place(self.key)
-        execute(self.spec, self.evaluation, place, watcher=callback, should_stop=should_stop)
+        execute(self.spec, self.evaluation, place, callback=callback, should_stop=should_stop)
 
     def summary(self) -> str:
         result = self.result()
@@ -140,7 +138,7 @@ class Attacking:
     def finished(self) -> bool:
         return self.result() is not None
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         _measure(self, self._attack, callback, should_stop)
 
     def summary(self) -> str:
@@ -194,7 +192,7 @@ class Transferring:
     def finished(self) -> bool:
         return self.result() is not None
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         _measure(self, self._transfer, callback, should_stop)
 
     def summary(self) -> str:
@@ -212,7 +210,7 @@ Measurement = Attacking | Transferring
 def _measure(
     task: Measurement,
     measure: Callable[[Sequence[Opened], Plan, Any], dict[str, Any]],
-    callback: Watcher,
+    callback: Callback,
     should_stop: Callable[[], bool],
 ) -> None:
     """Open the models, measure, publish; finished results are found again after an interruption."""

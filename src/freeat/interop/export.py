@@ -13,10 +13,9 @@ from freeat.interop.figures import figures, further
 from freeat.interop.onnx_file import write_onnx
 from freeat.models import parameter_count
 from freeat.models.imported import is_import_path
-from freeat.runs.exported import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, Bundle
+from freeat.runs.build import weights_digest
 from freeat.runs.folder import RunFolder
-from freeat.runs.initial import weights_digest
-from freeat.runs.open import stored_model
+from freeat.runs.open import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, ExportedFolder, stored_model
 
 
 def export(
@@ -35,7 +34,7 @@ def export(
     folder = RunFolder(Path(run))
     name = _name(folder.path.resolve()) + ("" if weights == "model" else f"-{weights}")
     target = Path("exports") / name if out is None else Path(out)
-    if target.exists() and not Bundle(target).exists:
+    if target.exists() and not ExportedFolder(target).exists:
         raise InputError(
             f"{target} exists and is not an exported model: choose another --out; nothing was touched"
         )
@@ -79,7 +78,7 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
         "input": {"shape": data["shape"], "layout": "NCHW", "range": [0.0, 1.0]},
         "classes": data["classes"],
         "threat": {"norm": spec.norm, "eps": spec.eps},
-        "weights": {"which": weights, "update": folder.weights(weights)[1].get("update")},
+        "weights": {"which": weights, "update": folder.weights_update(weights)},
         "data": {
             **{key: data[key] for key in ("name", "digest", "train", "test", "notes")},
             "licence": source.licence if source else None,

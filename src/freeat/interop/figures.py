@@ -8,7 +8,7 @@ from freeat.evaluation.statistics import wilson
 from freeat.files.documents import read_json
 from freeat.runs import results as cells
 from freeat.runs.folder import FORMAT, RunFolder
-from freeat.training.recorder import Record
+from freeat.training.records import Record
 
 SPLITS = ("train", "test", "validation")
 JUDGED_BY = ("attack", "iterate", "norm", "eps")

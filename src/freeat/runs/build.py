@@ -1,149 +1,205 @@
-"""The one place where a spec becomes objects: data, model, algorithm, learner, judge."""
+"""The one place where a spec becomes objects: data, images, model, algorithm, learner, evaluator, trainer."""
 
-from dataclasses import dataclass
-from pathlib import Path
+import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
+from freeat.algorithms.step import threat_of
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
-from freeat.data import DataSet, load, parse_augmentation
+from freeat.data import Augmentation, DataSet, Images, load, parse_augmentation
 from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Judge
 from freeat.learner import Learner
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
-from freeat.learner.schedules import make_schedule
+from freeat.learner.schedules import Schedule, make_schedule
 from freeat.objectives import OBJECTIVES, Objective
-from freeat.runs.folder import RunFolder
-from freeat.runs.initial import start_from, weights_digest
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
-from freeat.runs.training_images import training_images
 from freeat.threat import Ball, make_ball
-from freeat.training.cautions import cautions
-from freeat.training.memory import kept_near
-from freeat.training.trainer import Fit, OnCollapse
+from freeat.training.checks import cautions, kept_near
+from freeat.training.trainer import Trainer
 
 
-@dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where a run happens and how it behaves there; none of it changes a weight's meaning."""
+def build_data(spec: TrainSpec, **where: Any) -> DataSet:
+    """The data set a spec names; ``where`` may hold the ``data_dir``."""
+    return load(spec.data, seed=spec.seed, image_size=spec.image_size, **where)
 
-    folder: Path
-    device: str = "auto"
-    data_dir: Path | None = None
-    checkpoint_every: float = 60.0
-    on_collapse: OnCollapse = "warn"
-    trust_code: bool = False
 
-    def __post_init__(self) -> None:
-        if not self.checkpoint_every >= 0:
+def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:
+    """The images to train on, and those held out for validation."""
+    train: Images = data.train
+    validation: Images | None = None
+    if spec.validation:
+        held_out = int(spec.validation) if spec.validation >= 1 else spec.validation
+        train, validation = train.split(held_out, seed=spec.seed)
+    if spec.train_size is not None:
+        if spec.train_size > len(train):
             raise InputError(
-                f"--checkpoint-every {self.checkpoint_every:g} must not be negative; 0 is after every batch"
+                f"--train-size {spec.train_size} exceeds the {len(train)} training images of {data.name}"
             )
+        train = train.subset(spec.train_size)
+    return train, validation
 
 
-def assemble(
-    spec: TrainSpec, evaluation: EvalSpec, place: Place, device: torch.device, processes: ProcessGroup
-) -> tuple[Fit, dict[str, Any]]:
-    """The fit a spec describes, with the facts about its data and initial weights. Writes nothing."""
-    ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
-    evaluation_attack(evaluation)
-    data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
-    ball.check(data.shape)
-    judge = make_judge(spec, evaluation, data, device, processes)
-    model, facts = initial_model(spec, data, place.trust_code)
-    n = len(judge.train)
-    updates = spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
-    algorithm = training_algorithm(spec, ball, updates)
-    if spec.carry and processes.size > 1:
-        raise InputError(
-            "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
-        )
-    batches = Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
-    learner = _learner(spec, model, algorithm, updates, device, processes)
-    if any(isinstance(layer, nn.SyncBatchNorm) for layer in learner.model.modules()):
-        check_in_step(batches, spec.micro_batch, processes.size)
-    fit = Fit(
-        learner=learner,
-        algorithm=algorithm,
-        batches=batches,
-        judge=judge,
-        augment=judge.augment,
-        eval_every=evaluation.eval_every,
-        eval_size=evaluation.eval_size,
-        final_size=evaluation.final_size,
-        folder=RunFolder(place.folder),
-        checkpoint_every=place.checkpoint_every,
-        on_collapse=place.on_collapse,
+def build_ball(spec: TrainSpec) -> Ball:
+    """The ball a spec trains against."""
+    return make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
+
+
+def updates_of(spec: TrainSpec, n: int) -> int:
+    """The weight updates T of a run on ``n`` training images."""
+    return spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
+
+
+def build_batches(spec: TrainSpec, n: int) -> Batches:
+    """The batches of a run on ``n`` training images."""
+    return Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
+
+
+def build_algorithm(spec: TrainSpec, updates: int, *, objective: Objective | None = None) -> Algorithm:
+    """The algorithm a spec names, with its settings; ``objective`` replaces the one that it names."""
+    spec = _used(spec)
+    return make_algorithm(
+        spec.algorithm,
+        build_ball(spec),
+        alpha=spec.alpha,
+        start=spec.start,
+        objective=objective or _objective(spec),
+        warmup_updates=round(spec.warmup * updates),
+        **{name: value for name, value in spec.words().items() if name in ("tau", "omega", "carry")},
     )
-    notes = _cautions(spec, evaluation, n)
-    return fit, {"data": _data_facts(data, n), "updates": updates, "notes": list(notes), **facts}
 
 
-def _cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
-    judged_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
-    used = _used(spec)
-    steps = [
-        ("step of the training attack", used.alpha, spec.eps),
-        ("step of the evaluation attack", evaluation.eval_alpha, judged_at),
-    ]
-    unused = {name: value for name, value in spec.words().items() if name not in used.words()}
-    return cautions(batch_size=spec.batch_size, n=n, steps=steps, unused=unused)
+def build_network(
+    spec: TrainSpec, *, classes: int, shape: tuple[int, int, int], trust_code: bool = False
+) -> nn.Module:
+    """The network a spec names with the initial weights of its seed, on the CPU."""
+    return models.build(
+        spec.model,
+        classes=classes,
+        shape=shape,
+        args=spec.model_args,
+        normalize=models.Normalization.parse(spec.normalize) if spec.normalize else None,
+        seed=spec.seed,
+        trust_code=trust_code,
+    )
 
 
-def _used(spec: TrainSpec) -> TrainSpec:
-    """What the algorithm has a use for: ERM shares the settings of a comparison, but has no attack to set."""
-    if parse_algorithm(spec.algorithm).adversarial:
-        return spec
-    return spec.replaced(alpha=None, start=None, warmup=0.0)
+def build_model(spec: TrainSpec, data: DataSet, *, trust_code: bool = False) -> nn.Module:
+    """The network a spec names for these data, checked to return their logits; ``init_from`` is the caller's."""
+    classes = len(data.classes)
+    model = build_network(spec, classes=classes, shape=data.shape, trust_code=trust_code)
+    models.check_logits(model, data.shape, classes, torch.device("cpu"), images=data.glimpse)
+    return model
 
 
-def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "digest": data.digest,
-        "train": n,
-        "test": len(data.test),
-        "shape": list(data.shape),
-        "classes": list(data.classes),
-        "notes": list(data.notes),
-    }
+def start_from(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> list[str]:
+    """Load weights of another run or file into the model; returns the names of tensors that keep fresh values.
+
+    Those are the tensors of the last layer where their shape does not fit: another number of classes.
+    """
+    own = model.state_dict()
+    missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    if missing or unknown:
+        what = f"lack {missing[0]!r}" if missing else f"have {unknown[0]!r}"
+        raise InputError(f"the weights in {source} {what} unlike the model: they belong to another --model")
+    misfits = [name for name in own if own[name].shape != weights[name].shape]
+    head = list(own)[-2:]  # a classifier ends with the weight and bias of its head
+    if not set(misfits) <= set(head):
+        name = next(name for name in misfits if name not in head)
+        raise InputError(
+            f"{name} is {tuple(weights[name].shape)} in {source} and {tuple(own[name].shape)} in the model: "
+            "only the head may differ; use the same --model"
+        )
+    model.load_state_dict({name: own[name] if name in misfits else weights[name] for name in own})
+    return misfits
 
 
-def make_judge(
+def weights_digest(model: nn.Module) -> str:
+    """SHA-256 of all weights and statistics."""
+    digest = hashlib.sha256()
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def build_learner(
+    spec: TrainSpec,
+    model: nn.Module,
+    algorithm: Algorithm,
+    updates: int,
+    device: torch.device,
+    *,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    optimizer: torch.optim.Optimizer | None = None,
+    schedule: Schedule | None = None,
+) -> Learner:
+    """What trains the model, which is on its device already: optimizer, schedule, precision, averages.
+
+    An ``optimizer`` given here replaces the spec's, and its rate follows the ``schedule`` given with it, or stays.
+    """
+    if optimizer is None:
+        optimizer = _optimizer(spec, model)
+        schedule = schedule or make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch)
+    return Learner(
+        model,
+        optimizer,
+        seed=spec.seed,
+        total_updates=updates,
+        schedule=schedule,
+        precision=Precision(spec.precision, device),
+        micro_batch=spec.micro_batch,
+        processes=processes,
+        average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
+        forward=torch.compile(model) if spec.compile else None,
+    )
+
+
+def build_evaluator(
     spec: TrainSpec,
     evaluation: EvalSpec,
     data: DataSet,
     device: torch.device,
+    *,
     processes: ProcessGroup = SINGLE_PROCESS,
+    algorithm: Algorithm | None = None,
+    attack: Pgd | None = None,
+    ball: Ball | None = None,
+    augment: Augmentation | str | None = "auto",
 ) -> Judge:
-    """What judges the models of a spec: its splits, and the attack and radius asked for."""
-    ball = make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
+    """What evaluates the models of a spec: its splits, attack and radius; what is given replaces the spec's."""
+    ball = ball or make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
     ball.check(data.shape)
-    train, validation = training_images(data, spec)
+    train, validation = build_images(spec, data)
+    chosen = spec.augment if augment == "auto" else augment
+    adversarial = parse_algorithm(spec.algorithm).adversarial
+    if algorithm is not None:
+        adversarial = threat_of(algorithm) is not None
     return Judge(
         train=kept_near(train, device),
         test=kept_near(data.test, device),
         validation=kept_near(validation, device) if validation is not None else None,
-        augment=parse_augmentation(spec.augment, data.augment),
-        attack=evaluation_attack(evaluation),
+        augment=parse_augmentation(chosen, data.augment) if isinstance(chosen, str) else chosen,
+        attack=attack or evaluation_attack(evaluation),
         ball=ball,
         classes=len(data.classes),
         seed=spec.seed,
-        watches_collapse=parse_algorithm(spec.algorithm).adversarial,
+        watches_collapse=adversarial,
         processes=processes,
     )
 
 
 def evaluation_attack(evaluation: EvalSpec) -> Pgd:
-    """The PGD attack by which a run is judged."""
+    """The PGD attack that evaluates a run."""
     attack = parse_attack(
         evaluation.attack,
         iterate=evaluation.iterate,  # type: ignore[arg-type]
@@ -157,64 +213,70 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     return attack
 
 
-def training_algorithm(spec: TrainSpec, ball: Ball, updates: int) -> Algorithm:
-    """The algorithm a spec names, with its settings."""
-    spec = _used(spec)
-    return make_algorithm(
-        spec.algorithm,
-        ball,
-        alpha=spec.alpha,
-        start=spec.start,
-        objective=_objective(spec),
-        warmup_updates=round(spec.warmup * updates),
-        **{name: value for name, value in spec.words().items() if name in ("tau", "omega", "carry")},
-    )
-
-
-def initial_model(spec: TrainSpec, data: DataSet, trust_code: bool) -> tuple[nn.Module, dict[str, Any]]:
-    """The model before its first update, on the CPU, and the facts about its weights."""
-    model = models.build(
-        spec.model,
-        classes=len(data.classes),
-        shape=data.shape,
-        args=spec.model_args,
-        normalize=models.Normalization.parse(spec.normalize) if spec.normalize else None,
-        seed=spec.seed,
-        trust_code=trust_code,
-    )
-    fresh = start_from(model, spec.init_from) if spec.init_from else []
-    classes, cpu = len(data.classes), torch.device("cpu")
-    models.check_logits(model, data.shape, classes, cpu, images=data.glimpse)
-    return model, {
-        "initial_weights": weights_digest(model),
-        "new_head": fresh,
-        "parameters": models.parameter_count(model),
-    }
-
-
-def _learner(
+def build_trainer(
     spec: TrainSpec,
+    evaluation: EvalSpec,
+    evaluator: Judge,
     model: nn.Module,
-    algorithm: Algorithm,
-    updates: int,
     device: torch.device,
-    processes: ProcessGroup,
-) -> Learner:
+    *,
+    processes: ProcessGroup = SINGLE_PROCESS,
+    algorithm: Algorithm | None = None,
+    optimizer: torch.optim.Optimizer | None = None,
+    schedule: Schedule | None = None,
+) -> Trainer:
+    """The trainer of a model on the evaluator's training images; what is given replaces what the spec names."""
+    n = len(evaluator.train)
+    updates = updates_of(spec, n)
+    algorithm = algorithm or build_algorithm(spec, updates)
+    if spec.carry and processes.size > 1:
+        raise InputError(
+            "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
+        )
     model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    batches = build_batches(spec, n)
     if processes.size > 1 and device.type == "cuda":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-    return Learner(
-        model,
-        _optimizer(spec, model),
-        seed=spec.seed,
-        total_updates=updates,
-        schedule=make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch),
-        precision=Precision(spec.precision, device),
-        micro_batch=spec.micro_batch,
-        processes=processes,
-        average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
-        forward=torch.compile(model) if spec.compile else None,
+    if any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
+        check_in_step(batches, spec.micro_batch, processes.size)
+    return Trainer(
+        learner=build_learner(
+            spec,
+            model,
+            algorithm,
+            updates,
+            device,
+            processes=processes,
+            optimizer=optimizer,
+            schedule=schedule,
+        ),
+        algorithm=algorithm,
+        batches=batches,
+        judge=evaluator,
+        augment=evaluator.augment,
+        eval_every=evaluation.eval_every,
+        eval_size=evaluation.eval_size,
+        final_size=evaluation.final_size,
     )
+
+
+def spec_cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
+    """Sentences about settings that are allowed but seldom meant."""
+    evaluated_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
+    used = _used(spec)
+    steps = [
+        ("step of the training attack", used.alpha, spec.eps),
+        ("step of the evaluation attack", evaluation.eval_alpha, evaluated_at),
+    ]
+    unused = {name: value for name, value in spec.words().items() if name not in used.words()}
+    return cautions(batch_size=spec.batch_size, n=n, steps=steps, unused=unused)
+
+
+def _used(spec: TrainSpec) -> TrainSpec:
+    """What the algorithm has a use for: ERM shares the settings of a comparison, but has no attack to set."""
+    if parse_algorithm(spec.algorithm).adversarial:
+        return spec
+    return spec.replaced(alpha=None, start=None, warmup=0.0)
 
 
 def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:

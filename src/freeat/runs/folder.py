@@ -16,7 +16,7 @@ from freeat.files.documents import is_unfinished, read_json, write_json
 from freeat.files.locks import LEASE
 from freeat.files.tensors import Checkpoints, load_tensors, save_tensors
 from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.training.recorder import Record
+from freeat.training.records import Record
 
 FORMAT = 1
 PROBE = ".writable"
@@ -36,6 +36,11 @@ class RunFolder:
     @property
     def exists(self) -> bool:
         return (self.path / "run.json").is_file()
+
+    def check_exists(self) -> None:
+        """Refuse a folder that is none of a run."""
+        if not self.exists:
+            raise InputError(f"{self.path} is not a run folder: it has no run.json")
 
     def check(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
         """Make sure this folder is free, or is this spec's; refuse anything else. Touches nothing."""
@@ -65,13 +70,13 @@ class RunFolder:
             ) from None
 
     @property
-    def fruitless(self) -> bool:
+    def empty(self) -> bool:
         """Whether the run has nothing to show for itself yet: no record, no checkpoint, no weights."""
         saved = (*self.path.glob("*.safetensors"), *self.checkpoints.folder.glob("update-*"))
         return not saved and self.history_length == 0
 
-    def withdraw(self) -> None:
-        """Take the description of a fruitless run back: the folder is free again."""
+    def reset(self) -> None:
+        """Remove the description of an empty run, so that the folder is free again."""
         for path in (self.path / "run.json", self.history_path, self.path / "wandb.json"):
             path.unlink(missing_ok=True)
         for logs in ("tensorboard", "wandb"):  # a tracker begins them before there is a record
@@ -97,8 +102,7 @@ class RunFolder:
 
     @property
     def description(self) -> dict[str, Any]:
-        if not self.exists:
-            raise InputError(f"{self.path} is not a run folder: it has no run.json")
+        self.check_exists()
         document = read_json(self.path / "run.json", format=FORMAT)
         if missing := [key for key in ("identity", "spec", "evaluation") if key not in document]:
             raise InputError(f"{self.path / 'run.json'} is damaged: it lacks {missing[0]!r}")
@@ -113,6 +117,17 @@ class RunFolder:
         if data is None or "digest" not in data:
             raise InputError(f"{self.path / 'run.json'} is damaged: it lacks the data's digest")
         return str(data["digest"])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the images the model takes."""
+        channels, height, width = self.description["data"]["shape"]
+        return channels, height, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        return tuple(self.description["data"]["classes"])
 
     def check_data(self, digest: str, remedy: str = ANOTHER_PLACE) -> None:
         """Refuse other data than the run was begun with."""
@@ -171,7 +186,15 @@ class RunFolder:
         """The weights under a name: ``model`` (the last), ``ema``, ``best``."""
         save_tensors(self.path / f"{name}.safetensors", dict(state), dict(facts))
 
-    def weights(self, name: str = "model") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def weights(self, name: str = "model") -> dict[str, Tensor]:
+        """The weights stored under a name."""
+        return self._stored(name)[0]
+
+    def weights_update(self, name: str = "model") -> int:
+        """The update after which these weights were stored."""
+        return int(self._stored(name)[1]["update"])
+
+    def _stored(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         path = self.path / f"{name}.safetensors"
         if not path.is_file():
             known = sorted(file.stem for file in self.path.glob("*.safetensors"))

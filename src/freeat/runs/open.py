@@ -1,29 +1,145 @@
-"""Any model by one reference: a run or exported folder, a network or factory with a weights file, or a live module."""
+"""Any model by one reference, as people write them.
+
+::
+
+    reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
+                  | exported-folder                   e.g. exports/free-4
+                  | network "@" weights-file          e.g. resnet18@robust.safetensors
+                  | package.module:factory "@" weights-file
+"""
 
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from freeat import models
 from freeat.compute.machine import resolve_device
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
+from freeat.files.documents import read_json, sha256
+from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, source_digest
 from freeat.models.loading import load_weights
+from freeat.runs.build import build_network, weights_digest
 from freeat.runs.folder import RunFolder
-from freeat.runs.initial import weights_digest
-from freeat.runs.references import Reference
 from freeat.runs.spec import TrainSpec
-from freeat.runs.titles import titles
 
 log = logging.getLogger(__name__)
+
+FORMAT = 1
+MANIFEST, WEIGHTS, CARD, ONNX = "freeat.json", "model.safetensors", "README.md", "model.onnx"
+NEEDED = ("model", "input", "classes", "weights", "training")
+
+
+@dataclass(frozen=True)
+class ExportedFolder:
+    """The files of an exported model."""
+
+    path: Path
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / MANIFEST).is_file()
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Everything that is known of the model, as plain values."""
+        document = read_json(self.path / MANIFEST, format=FORMAT)
+        if missing := [key for key in NEEDED if key not in document]:
+            raise InputError(
+                f"{self.path / MANIFEST} is damaged: it lacks {missing[0]!r}; export the run again"
+            )
+        return document
+
+    @property
+    def spec(self) -> TrainSpec:
+        """What the model was trained by."""
+        return TrainSpec.of(self.manifest["training"]["spec"])
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """(C, H, W) of the images the model takes."""
+        channels, height, width = self.manifest["input"]["shape"]
+        return channels, height, width
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of the logits."""
+        return tuple(self.manifest["classes"])
+
+    @property
+    def data_digest(self) -> str | None:
+        """The digest of the data it was trained on."""
+        digest: str | None = self.manifest.get("data", {}).get("digest")
+        return digest
+
+    def weights(self, name: str = "model") -> dict[str, Tensor]:
+        """The weights, checked to be those that were exported."""
+        if name != "model":
+            raise InputError(
+                f"{self.path}@{name}: an exported folder holds one set of weights; leave @{name} out"
+            )
+        path = self.path / WEIGHTS
+        if not path.is_file():
+            raise InputError(f"{path} is missing: copy the whole exported folder, or export the run again")
+        if sha256(path) != self.manifest["weights"]["sha256"]:
+            raise InputError(f"{path} is not the file that was exported (its SHA-256 differs): copy it again")
+        return load_tensors(path)[0]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Where a model is, or what it is made by, and which weights it has."""
+
+    where: str
+    weights: str = ""
+
+    @classmethod
+    def of(cls, text: str | Path) -> Self:
+        """The reference that ``text`` means. The path of a folder that is there may contain an "@" itself."""
+        text = str(text)
+        ends = (len(text), *(at for at in reversed(range(len(text))) if text[at] == "@"))
+        for end in ends:
+            if _stored_at(text[:end]) is not None:
+                return cls(text[:end], text[end + 1 :])
+        where, _, weights = text.partition("@")
+        return cls(where, weights)
+
+    @property
+    def folder(self) -> RunFolder | ExportedFolder | None:
+        """The run or exported folder it points to, if it is there."""
+        return _stored_at(self.where)
+
+    @property
+    def names_code(self) -> bool:
+        """Whether it names a factory itself, rather than a folder that may name one."""
+        return self.folder is None and is_import_path(self.where)
+
+    def check(self) -> None:
+        """Refuse a reference that leads nowhere."""
+        if self.folder is not None:
+            return
+        if not self.weights:
+            known = "it exists, but has no run.json" if Path(self.where).exists() else "no such folder"
+            raise InputError(
+                f"model {self.where!r} is not a run folder ({known}): give a run or exported folder, or a network with "
+                "its weights as resnet18@FILE or package.module:factory@FILE"
+            )
+        if not Path(self.weights).exists():
+            raise InputError(f"weights {self.weights}: no such file")
+
+
+def _stored_at(where: str) -> RunFolder | ExportedFolder | None:
+    folders = (RunFolder(Path(where)), ExportedFolder(Path(where)))
+    return next((folder for folder in folders if folder.exists), None)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +158,7 @@ class Stored:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """A model to be judged, in evaluation mode; ``spec`` where it comes from a run of ours.
+    """A model to be evaluated, in evaluation mode; ``spec`` where it comes from a run of ours.
 
     ``trained_on`` is the digest of the data set it was trained on, where that is known; ``made_by`` the factory that
     built it with its arguments, for one that is not of ours; ``home`` the folder for what is measured of it, in the
@@ -75,20 +191,24 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
 def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored | None:
     """The model of a run or exported folder; None where the reference points to neither."""
     asked = Reference.of(reference)
-    folder, weights = asked.folder, asked.weights
+    folder = asked.folder
     if folder is None:
         return None
-    if isinstance(folder, RunFolder):
-        return _of_run(folder, weights or "model", trust_code)
-    if weights:
-        raise InputError(f"{reference}: an exported folder holds one set of weights; leave @{weights} out")
-    return Stored(
-        model=folder.model(trust_code=trust_code),
-        spec=folder.spec,
-        trained_on=folder.manifest.get("data", {}).get("digest"),
-        shape=folder.shape,
-        classes=tuple(folder.manifest["classes"]),
-    )
+    spec, classes, shape = folder.spec, folder.classes, folder.shape
+    model = build_network(spec, classes=len(classes), shape=shape, trust_code=trust_code)
+    model.load_state_dict(folder.weights(asked.weights or "model"))
+    return Stored(model=model.eval(), spec=spec, trained_on=folder.data_digest, shape=shape, classes=classes)
+
+
+def stored_weights(reference: str | Path) -> dict[str, Tensor]:
+    """The weights of a run or exported folder, or of a .safetensors file."""
+    asked = Reference.of(Path(reference).expanduser())
+    if asked.folder is not None:
+        return asked.folder.weights(asked.weights or "model")
+    path = Path(reference).expanduser()
+    if path.is_dir():
+        raise InputError(f"{path} is neither a run folder (run.json) nor an exported model (freeat.json)")
+    return load_tensors(path)[0]
 
 
 def open_model(
@@ -172,7 +292,7 @@ def file_model(
 ) -> nn.Module:
     """A network or factory with the weights of a file, for images of ``shape``, on the CPU in evaluation mode."""
     asked = Reference.of(reference)
-    check_found(asked)
+    asked.check()
     bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
     model = load_weights(bare, asked.weights, channels=shape[0])
     if normalize and model is not bare:
@@ -180,20 +300,6 @@ def file_model(
     elif normalize:
         model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
     return judgeable(model)
-
-
-def check_found(asked: Reference) -> None:
-    """Refuse a reference that leads nowhere."""
-    if asked.folder is not None:
-        return
-    if not asked.weights:
-        known = "it exists, but has no run.json" if Path(asked.where).exists() else "no such folder"
-        raise InputError(
-            f"model {asked.where!r} is not a run folder ({known}): give a run or exported folder, or a network with "
-            "its weights as resnet18@FILE or package.module:factory@FILE"
-        )
-    if not Path(asked.weights).exists():
-        raise InputError(f"weights {asked.weights}: no such file")
 
 
 def judgeable(model: nn.Module) -> nn.Module:
@@ -214,23 +320,42 @@ def _title(reference: str | Path | nn.Module) -> str:
     return titles([str(reference)])[0]
 
 
-def _of_run(folder: RunFolder, weights: str, trust_code: bool) -> Stored:
-    spec, facts = folder.spec, folder.description["data"]
-    channels, height, width = facts["shape"]
-    model = models.build(
-        spec.model,
-        classes=len(facts["classes"]),
-        shape=(channels, height, width),
-        args=spec.model_args,
-        normalize=models.Normalization.parse(spec.normalize) if spec.normalize else None,
-        seed=spec.seed,
-        trust_code=trust_code,
-    )
-    model.load_state_dict(folder.weights(weights)[0])
-    return Stored(
-        model=model.eval(),
-        spec=spec,
-        trained_on=facts["digest"],
-        shape=(channels, height, width),
-        classes=tuple(facts["classes"]),
-    )
+@dataclass(frozen=True)
+class _Location:
+    """Where a model's weights lie: the parts of a path, and which of the weights there."""
+
+    parts: tuple[str, ...]
+    weights: str = ""
+
+    def end(self, length: int) -> str:
+        return "/".join(self.parts[-length:]) + self.weights
+
+
+def titles(references: Sequence[str], *, taken: Collection[str] = ()) -> list[str]:
+    """A name for every reference: ``seed-0``, or ``free-4/seed-0`` where others end in ``seed-0`` too.
+
+    References to the same weights have the same name, and none has one of those already ``taken``. What no part of a
+    path tells apart keeps its last one.
+    """
+    locations = [_location(reference) for reference in references]
+    return [_shortest(location, {*locations} - {location}, taken) for location in locations]
+
+
+def _shortest(location: _Location, others: Collection[_Location], taken: Collection[str]) -> str:
+    for length in range(1, len(location.parts) + 1):
+        title = location.end(length)
+        if title not in taken and all(title != other.end(length) for other in others):
+            return title
+    return location.end(1)
+
+
+def _location(reference: str) -> _Location:
+    asked = Reference.of(reference)
+    if asked.folder is not None:
+        return _Location(_parts(asked.folder.path.resolve()), f"@{asked.weights}" if asked.weights else "")
+    file = Path(asked.weights).absolute()
+    return _Location(_parts(file.parent / file.stem))
+
+
+def _parts(path: Path) -> tuple[str, ...]:
+    return path.relative_to(path.anchor).parts

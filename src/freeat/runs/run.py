@@ -3,79 +3,149 @@
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from freeat import models
 from freeat.compute.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
-from freeat.data import load
+from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.files.locks import Lease, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
-from freeat.runs.build import Place, assemble
+from freeat.runs.build import (
+    build_ball,
+    build_data,
+    build_evaluator,
+    build_model,
+    build_trainer,
+    evaluation_attack,
+    spec_cautions,
+    start_from,
+    weights_digest,
+)
 from freeat.runs.folder import RunFolder
-from freeat.runs.initial import weights_digest
+from freeat.runs.open import stored_weights
 from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.training.callbacks import Nobody, Watcher
 from freeat.training.loop import Diverged
-from freeat.training.recorder import Record
-from freeat.training.trainer import Fit
+from freeat.training.records import Callback, Callbacks, Record
+from freeat.training.trainer import OnCollapse, Trainer
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Where a run happens and how it behaves there; none of it changes a weight's meaning."""
+
+    folder: Path
+    device: str = "auto"
+    data_dir: Path | None = None
+    checkpoint_every: float = 60.0
+    on_collapse: OnCollapse = "warn"
+    trust_code: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.checkpoint_every >= 0:
+            raise InputError(
+                f"--checkpoint-every {self.checkpoint_every:g} must not be negative; 0 is after every batch"
+            )
 
 
 def execute(
     spec: TrainSpec,
     evaluation: EvalSpec,
-    place: Place,
+    options: RunOptions,
     *,
-    watcher: Watcher | None = None,
+    callback: Callback | None = None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """Carry the run out in its folder, or go on with it, or return its result if it is finished."""
-    folder = RunFolder(place.folder)
+    folder = RunFolder(options.folder)
     folder.check(spec, evaluation)
     if (result := folder.result) is not None:
-        check_finished(spec, place)
+        check_finished(spec, options)
         log.info("%s is finished already; its stored result is returned", folder.path)
         return result if is_main_process() else {}
     check_free(folder.path)
-    device = resolve_device(place.device)
+    device = resolve_device(options.device)
     spec_now = _settled(spec, folder, device)
     assert spec_now.threads is not None
     with (
         arithmetic(threads=spec_now.threads, deterministic=spec.deterministic),
         join_process_group(device) as processes,
     ):
-        fit, facts = assemble(spec_now, evaluation, place, device, processes)
-        fit.watcher, fit.should_stop = watcher or Nobody(), should_stop
+        trainer, facts = assemble(spec_now, evaluation, options, device, processes)
+        trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
             if not processes.any(False):
-                fit.run()
+                trainer.run()
             return {}
         for note in facts["notes"]:
             log.warning("%s", note)
         with _claimed(folder) as lease:
             if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result or {}
-            fit.may_write = lease.check
+            trainer.may_write = lease.check
             folder.tidy()
             _introduce(folder, spec, evaluation, facts, spec_now, device, processes)
-            final = _carried_out(fit, folder)
+            final = _carried_out(trainer, folder)
             lease.check()
             notes = [*facts["data"]["notes"], *facts["notes"]]
-            about = {"identity": spec.identity, "weights": weights_digest(fit.learner.model), "notes": notes}
+            about = {
+                "identity": spec.identity,
+                "weights": weights_digest(trainer.learner.model),
+                "notes": notes,
+            }
             folder.publish_result(final | about)
             folder.checkpoints.clear()
     return folder.result or {}
 
 
-def check_finished(spec: TrainSpec, place: Place) -> None:
+def assemble(
+    spec: TrainSpec, evaluation: EvalSpec, options: RunOptions, device: torch.device, processes: ProcessGroup
+) -> tuple[Trainer, dict[str, Any]]:
+    """The trainer a spec describes, with the facts about its data and initial weights. Writes nothing."""
+    evaluation_attack(evaluation)
+    data = build_data(spec, data_dir=options.data_dir)
+    build_ball(spec).check(data.shape)
+    evaluator = build_evaluator(spec, evaluation, data, device, processes=processes)
+    model = build_model(spec, data, trust_code=options.trust_code)
+    fresh = start_from(model, stored_weights(spec.init_from), spec.init_from) if spec.init_from else []
+    initial = {
+        "initial_weights": weights_digest(model),
+        "new_head": fresh,
+        "parameters": models.parameter_count(model),
+    }
+    trainer = build_trainer(spec, evaluation, evaluator, model, device, processes=processes)
+    trainer.folder = RunFolder(options.folder)
+    trainer.checkpoint_every, trainer.on_collapse = options.checkpoint_every, options.on_collapse
+    n = len(evaluator.train)
+    notes = list(spec_cautions(spec, evaluation, n))
+    updates = trainer.learner.total_updates
+    return trainer, {"data": _data_facts(data, n), "updates": updates, "notes": notes, **initial}
+
+
+def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
+    return {
+        "name": data.name,
+        "digest": data.digest,
+        "train": n,
+        "test": len(data.test),
+        "shape": list(data.shape),
+        "classes": list(data.classes),
+        "notes": list(data.notes),
+    }
+
+
+def check_finished(spec: TrainSpec, options: RunOptions) -> None:
     """Refuse a finished run whose data changed since. It needs them no more: where they are gone it stands."""
-    folder = RunFolder(place.folder)
+    folder = RunFolder(options.folder)
     try:
-        data = load(spec.data, data_dir=place.data_dir, seed=spec.seed, image_size=spec.image_size)
+        data = build_data(spec, data_dir=options.data_dir)
     except InputError as error:
         log.warning("%s is finished, and its data are not here to compare: %s", folder.path, error)
         return
@@ -96,19 +166,17 @@ def _claimed(folder: RunFolder) -> Iterator[Lease]:
                 folder.path.rmdir()
 
 
-def _carried_out(fit: Fit, folder: RunFolder) -> Record:
+def _carried_out(trainer: Trainer, folder: RunFolder) -> Record:
     """Train to the end. A run that fails before it has anything to keep gives its folder back, for a better one."""
     try:
-        return fit.run()
+        return trainer.run()
     except (InputError, Diverged) as failure:
-        if fruitless := folder.fruitless:
-            folder.withdraw()
+        if empty := folder.empty:
+            folder.reset()
         if not isinstance(failure, Diverged):
             raise
         kept = (
-            "nothing was saved yet, so --out is free again"
-            if fruitless
-            else "what was saved before it is kept"
+            "nothing was saved yet, so --out is free again" if empty else "what was saved before it is kept"
         )
         raise Diverged(failure.what, kept) from None
 

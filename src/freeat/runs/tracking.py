@@ -13,8 +13,7 @@ from typing import Any, Protocol, Self
 from freeat.errors import InputError, need, unknown_name
 from freeat.files.documents import read_json, write_json
 from freeat.runs.folder import RunFolder
-from freeat.training.callbacks import Watcher
-from freeat.training.recorder import Record
+from freeat.training.records import Record
 
 FORMAT = 1
 SPLITS = ("train", "train_augmented", "test", "validation")
@@ -94,7 +93,7 @@ LOGS: dict[str, tuple[str, Callable[[RunFolder], Log]]] = {
 
 
 class Tracking:
-    """Watches one run, and brings the logs up to its history."""
+    """Follows one run, and brings the logs up to its history."""
 
     def __init__(self, kinds: Sequence[str], folder: RunFolder) -> None:
         for kind in kinds:
@@ -133,21 +132,6 @@ class Tracking:
         if self._logs is None:
             self._logs = [LOGS[kind][1](self.folder) for kind in self.kinds]
         return self._logs
-
-
-class Together:
-    """Watchers who look on together."""
-
-    def __init__(self, *watchers: Watcher) -> None:
-        self.watchers = watchers
-
-    def step(self, update: int, total: int, loss: float | None) -> None:
-        for watcher in self.watchers:
-            watcher.step(update, total, loss)
-
-    def record(self, record: Record) -> None:
-        for watcher in self.watchers:
-            watcher.record(record)
 
 
 def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str, float]:

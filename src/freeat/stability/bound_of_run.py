@@ -13,13 +13,13 @@ from freeat.data import Images, parse_augmentation
 from freeat.errors import InputError
 from freeat.learner.schedules import Clock, make_schedule
 from freeat.rng import ImageRng
-from freeat.runs.build import make_judge, training_algorithm
+from freeat.runs.build import build_algorithm, build_ball, build_data, build_images
 from freeat.runs.folder import RunFolder
-from freeat.runs.judgement import open_run
+from freeat.runs.open import load
 from freeat.runs.spec import TrainSpec
 from freeat.stability import Constants, estimate_constants
 from freeat.theory import relative_step
-from freeat.threat import Ball, make_ball
+from freeat.threat import Ball
 
 THEOREM_OF = {"vanilla": "vanilla", "fast": "fast", "free": "free", "erm": "vanilla"}
 """The bound for each family; plain training is Vanilla's with ε = 0."""
@@ -48,13 +48,14 @@ def bound_of_run(
     family = parse_algorithm(spec.algorithm).family
     if family not in THEOREM_OF:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
-    model, data = open_run(folder, data_dir=data_dir, trust_code=trust_code)
+    data = build_data(spec, data_dir=data_dir)
     folder.check_data(data.digest, "give all constants yourself, without --from")
+    model = load(path, trust_code=trust_code)
     updates = int(description["updates"])
-    ball = make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
-    algorithm = training_algorithm(spec.replaced(warmup=0.0), ball, updates)
+    ball = build_ball(spec)
+    algorithm = build_algorithm(spec.replaced(warmup=0.0), updates)
     assert isinstance(algorithm, Vanilla | Fast | Free | Erm)
-    train = make_judge(spec, folder.evaluation, data, torch.device("cpu")).train
+    train = build_images(spec, data)[0]
     constants = _constants(model, algorithm, ball, train, spec.seed, points)
     constants = _with_history(constants, folder)
     m = algorithm.updates_per_batch

@@ -11,7 +11,7 @@ from typing import Any
 
 from freeat.errors import InputError
 from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
-from freeat.training.callbacks import Nobody
+from freeat.training.records import Callbacks
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +121,6 @@ def _work(task: Task) -> Outcome:
     stop = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     try:
-        return attempt(task, Nobody(), stop.is_set)
+        return attempt(task, Callbacks(), stop.is_set)
     finally:
         signal.signal(signal.SIGINT, before)

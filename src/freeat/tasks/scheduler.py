@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from freeat.errors import InputError
 from freeat.files.locks import Busy, LeaseLost
-from freeat.training.callbacks import Watcher
+from freeat.training.records import Callback
 from freeat.training.trainer import Stopped
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Task(Protocol):
     def finished(self) -> bool:
         """Whether its result is stored; raises ``InputError`` where what is stored cannot be read."""
 
-    def run(self, callback: Watcher, should_stop: Callable[[], bool]) -> None:
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Do it, or resume it, and store its result; raises ``Busy`` where another process is running it."""
 
     def summary(self) -> str:
@@ -117,7 +117,7 @@ class Backend(AbstractContextManager["Backend"], Protocol):
         """How far the tasks are, as told since the last call; a backend may be silent."""
 
 
-def attempt(task: Task, callback: Watcher, should_stop: Callable[[], bool]) -> Outcome:
+def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> Outcome:
     """Run a task, in a worker: whatever happens is returned, not raised."""
     try:
         task.run(callback, should_stop)

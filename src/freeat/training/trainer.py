@@ -16,10 +16,9 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluator import Judge, Plan, make_plan, spent, work
 from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
-from freeat.training.callbacks import Nobody, Watcher
+from freeat.training.checks import memory_remedy, out_of_memory
 from freeat.training.loop import Meter, check_losses, check_weights, train
-from freeat.training.memory import memory_remedy, out_of_memory
-from freeat.training.recorder import Record, Recorder
+from freeat.training.records import Callback, Callbacks, Record, Recorder
 from freeat.training.snapshot import restore_snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,7 @@ class Stopped(RuntimeError):
 
 
 @dataclass(kw_only=True)
-class Fit:
+class Trainer:
     """One model in training: what trains it, what judges it, where it is kept, and how far it is."""
 
     learner: Learner
@@ -48,7 +47,7 @@ class Fit:
     folder: Recorder | None = None
     checkpoint_every: float = 60.0
     on_collapse: OnCollapse = "warn"
-    watcher: Watcher = field(default_factory=Nobody)
+    callback: Callback = field(default_factory=Callbacks)
     should_stop: Callable[[], bool] = lambda: False
     may_write: Callable[[], None] = lambda: None
 
@@ -75,7 +74,7 @@ class Fit:
                 if self._looks_now():
                     self.meter.settle()
                     if learner.processes.is_main:
-                        self.watcher.step(learner.updates, total, self.meter.latest)
+                        self.callback.step(learner.updates, total, self.meter.latest)
                 self.plan = self.plan or self._make_plan()
                 if self._evaluation_due():
                     self._evaluate()
@@ -174,7 +173,7 @@ class Fit:
         if folder := self._writable():
             folder.append(seen)
         if self.learner.processes.is_main:
-            self.watcher.record(seen)
+            self.callback.record(seen)
 
     def _writable(self) -> Recorder | None:
         """The folder, where this process is the one that writes it and has not lost the right to."""

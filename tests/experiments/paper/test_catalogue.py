@@ -17,8 +17,7 @@ from freeat.experiments.paper.scales import PAPER, SCALES, Scale
 from freeat.experiments.paper.settings import updates
 from freeat.experiments.tasks import Attacking, Site, Training, Transferring
 from freeat.objectives import CrossEntropy, Objective, Trades
-from freeat.runs.build import training_algorithm
-from freeat.threat import make_ball
+from freeat.runs.build import build_algorithm
 
 SITE = Site(store=Path("store"), data_dir=Path("data"))
 BOTH = ("l2", "linf")
@@ -99,7 +98,7 @@ def adversary(run: Training) -> Adversary | None:
     """What a run trains against, from the algorithm that its spec becomes."""
     spec = run.spec
     assert spec.updates is not None
-    algorithm = training_algorithm(spec, make_ball(spec.norm, spec.eps), spec.updates)
+    algorithm = build_algorithm(spec, spec.updates)
     if isinstance(algorithm, Erm):
         return None
     assert isinstance(algorithm, Vanilla | Fast | Free | Friendly)

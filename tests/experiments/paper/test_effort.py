@@ -10,7 +10,7 @@ from freeat.experiments.paper.figures import figure_2, figure_9
 from freeat.experiments.paper.scales import PAPER, SMOKE
 from freeat.experiments.paper.settings import run_of
 from freeat.experiments.tasks import Site
-from freeat.training.callbacks import Nobody
+from freeat.training.records import Callbacks
 
 CIFAR10 = Ground(n_train=50_000, n_test=10_000, shape=(3, 32, 32), classes=10, augmented=True)
 
@@ -25,7 +25,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 @pytest.mark.parametrize("algorithm", ["erm", "vanilla-7", "fast", "free-2", "trades-10", "free-trades-4"])
 def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
     run = run_of(SMOKE, site, "cifar10", "l2", algorithm)
-    run.run(Nobody(), lambda: False)
+    run.run(Callbacks(), lambda: False)
     result = run.result()
     assert result is not None
     expected = training_work(run, ground_of(run.spec.data, site.data_dir))
@@ -35,7 +35,7 @@ def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
 
 def test_judging_is_counted_as_it_is_done(site: Site) -> None:
     run = run_of(SMOKE, site, "cifar10", "linf", "fast")
-    run.run(Nobody(), lambda: False)
+    run.run(Callbacks(), lambda: False)
     expected = judging_work(run, ground_of(run.spec.data, site.data_dir))
     passes = [
         record[split]["passes"]

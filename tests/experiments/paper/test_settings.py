@@ -10,8 +10,7 @@ from freeat.experiments.paper.scales import HOUR, PAPER, SMOKE, find_scale
 from freeat.experiments.paper.settings import radius, run_of, source, train_size
 from freeat.experiments.paper.tables import table_2, table_6
 from freeat.experiments.tasks import Site
-from freeat.runs.build import training_algorithm
-from freeat.threat import L2
+from freeat.runs.build import build_algorithm
 
 SITE = Site(store=Path("store"), data_dir=Path("data"))
 
@@ -50,7 +49,7 @@ def test_attacks_start_as_in_the_code_behind_the_paper(norm: str, algorithm: str
 def test_a_warm_up_is_for_the_algorithms_that_attack() -> None:
     specs = [run_of(HOUR, SITE, "svhn", "l2", name).spec for name in ("erm", "free-4")]
     assert [spec.warmup for spec in specs] == [0.0, 0.5]
-    erm, free = (training_algorithm(spec, L2(0.5), updates=8) for spec in specs)
+    erm, free = (build_algorithm(spec, updates=8) for spec in specs)
     assert erm == Erm()
     assert isinstance(free, WarmUp)
 

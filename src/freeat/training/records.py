@@ -1,4 +1,4 @@
-"""What keeps a training run: its records, checkpoints and weights. A run folder implements it."""
+"""What a training run reports: its records, who keeps them (a run folder), and who receives them (callbacks)."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,3 +44,28 @@ def accuracies(record: Record) -> str:
         f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
         f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
     )
+
+
+class Callback(Protocol):
+    """Receives every look at the loss and every record of a run: a progress bar, a log, a tracker."""
+
+    def step(self, update: int, total: int, loss: float | None) -> None:
+        """After a batch; ``loss`` is None where it was not fetched from the device."""
+
+    def record(self, record: Record) -> None:
+        """After an evaluation, once its record is stored."""
+
+
+class Callbacks:
+    """Several callbacks as one, or none."""
+
+    def __init__(self, *callbacks: Callback) -> None:
+        self.callbacks = callbacks
+
+    def step(self, update: int, total: int, loss: float | None) -> None:
+        for callback in self.callbacks:
+            callback.step(update, total, loss)
+
+    def record(self, record: Record) -> None:
+        for callback in self.callbacks:
+            callback.record(record)
