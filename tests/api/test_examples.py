@@ -22,8 +22,8 @@ def example(name: str) -> Any:
 
 
 def check_trained(found: freeat.RobustGap) -> None:
-    assert found.test["clean_accuracy"] > 0.85
-    assert found.test["robust_accuracy"] > 0.3  # an untrained model has about 0.1 clean
+    assert found.test.clean_accuracy > 0.85
+    assert found.test.robust_accuracy > 0.3  # an untrained model has about 0.1 clean
 
 
 def test_own_loop(capsys: pytest.CaptureFixture[str]) -> None:
