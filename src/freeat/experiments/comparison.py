@@ -137,7 +137,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 def _cost(spec: TrainSpec) -> int:
     """Forward–backward passes of one weight update, per image."""
-    return training_algorithm(spec, make_ball(spec.norm, spec.eps), updates=1).cost.gradient
+    return build_algorithm(spec, updates=1).cost.gradient
 
 
 def summarize(
