@@ -1,23 +1,21 @@
 """``freeat reproduce``: the paper's tables and figures, ours beside the published ones."""
 
 import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from freeat.cli.options import json_option
-from freeat.cli.stopping import StopWish, stop_wish
+from freeat.cli.stopping import stop_wish
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
-    from freeat.experiments.paper.experiment import Piece
-    from freeat.experiments.paper.planner import Plan
-    from freeat.experiments.paper.reproduction import Reproduction
+    from freeat.experiments.paper.costs import TaskCost
+    from freeat.experiments.paper.reproduction import DryRun
     from freeat.experiments.paper.scales import Scale
-    from freeat.experiments.paper.sessions import Session
     from freeat.experiments.tasks import Site
-    from freeat.tasks import Backend, Done
 
 
 @click.command()
@@ -96,6 +94,7 @@ def reproduce(
     freeat reproduce all --scale paper --dry-run
     freeat reproduce all --scale night --so-far
     """
+    from freeat.cli.progress import TaskProgress
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.scales import find_scale
     from freeat.tasks import make_backend
@@ -104,38 +103,35 @@ def reproduce(
     size, folder = find_scale(scale), out or store / scale
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file: name the folder that tables and figures go to")
-    site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
-    asked = [name.strip() for name in data.split(",")] if data is not None else None
     if dry_run and so_far:
         raise InputError("--dry-run shows what would be done, --so-far what is: ask for one of them")
+    site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
+    asked = [name.strip() for name in data.split(",")] if data is not None else None
+    work = prepare(names, size, site, data=asked, dry=dry_run)
     if so_far:
-        work = prepare(names, size, site, data=asked)
-        _publish(work, work.document(work.begun_plan(), []), folder, as_json)
+        work.check_begun()
+        _publish(work.document(), folder, as_json)
         return 0
     workers = make_backend(
-        backend,
-        threads=size.threads,
-        device=device,
-        jobs=jobs,
-        address=address,
-        gpus_per_run=gpus_per_run,
+        backend, threads=size.threads, device=device, jobs=jobs, address=address, gpus_per_run=gpus_per_run
     )
-    work = prepare(names, size, site, data=asked, workers=workers.workers, dry=dry_run)
     if dry_run:
         with workers:
-            _show(work, as_json)
+            _show(work.dry_run(workers.workers), as_json)
         return 0
-    session = work.begin()
     work.check_data()
-    plan = work.plan()
+    weights = work.weights()
+    click.echo(_counted(weights.values()), err=True)
+    for one in work.absent:
+        click.echo(f"left out: {one.what} ({one.reason})", err=True)
     try:
-        with stop_wish() as wish, workers:
-            done = _run(work, plan, workers, session, wish)
+        with stop_wish() as wish, workers, TaskProgress("reproducing", weights, weights) as progress:
+            done = work.run(workers, progress, wish)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
         return wish.exit_code
-    document = work.document(plan, done)
-    _publish(work, document, folder, as_json, session)
+    document = work.document(done)
+    _publish(document, folder, as_json)
     return 1 if document["failures"] else 0
 
 
@@ -149,48 +145,64 @@ def _site(scale: "Scale", store: Path, device: str, data_dir: Path | None, check
     return Site(store=store, device=device, data_dir=data_dir, checkpoint_every=checkpoint_every)
 
 
-def _show(work: "Reproduction", as_json: bool) -> None:
+def _counted(passes: "Collection[float]") -> str:
+    return f"{len(passes)} tasks, {sum(passes):,.0f} forward–backward passes of single images"
+
+
+def _show(dry: "DryRun", as_json: bool) -> None:
     """What would be done."""
-    from freeat.reports.plan import plan_table
+    from rich.console import Console
+    from rich.table import Table
 
-    words, absent = work.outlook().words(), {one.what: one.reason for one in work.absent}
+    from freeat.cli.progress import duration
+    from freeat.files.documents import plain, to_json
+    from freeat.reports.text import NARROWEST
+
     if as_json:
-        click.echo(json.dumps(words | {"absent": absent}))
-    else:
-        plan_table(words, absent)
+        click.echo(to_json(plain(dry)))
+        return
+    table = Table(box=None, pad_edge=False)
+    table.add_column("task", no_wrap=True)
+    for name in ("passes", "time"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    for cost in dry.tasks:
+        state = "absent" if cost.absent else "finished" if cost.finished else ""
+        table.add_row(cost.name, f"{cost.passes:,.0f}", duration(cost.seconds), state)
+    console = Console(soft_wrap=True)
+    console.width = max(console.width, NARROWEST)
+    console.print(table)
+    for line in _cost_lines(dry):
+        console.print(line, markup=False, highlight=False)
 
 
-def _run(
-    work: "Reproduction", plan: "Plan", backend: "Backend", session: "Session", wish: StopWish
-) -> "list[Done[Piece]]":
-    from freeat.cli.progress import TaskProgress
-    from freeat.experiments.paper.outlook import Outlook
-    from freeat.reports.plan import plan_lines
+def _cost_lines(dry: "DryRun") -> "list[str]":
+    """What it comes to, what remains of it, what absent data sets would add, and what is left out."""
+    from freeat.cli.progress import duration
 
-    outlook = Outlook(plan=plan, finished=work.finished(plan))
-    for line in plan_lines(outlook.words(), {one.what: one.reason for one in work.absent}):
-        click.echo(line, err=True)
-    weights = {item.name: item.seconds for item in plan.items}
-    with TaskProgress("reproducing", weights, weights) as progress:
-        return work.run(plan, backend, session, progress, wish)
+    def passes(costs: "Sequence[TaskCost]") -> str:
+        return _counted([cost.passes for cost in costs])
+
+    here = [cost for cost in dry.tasks if not cost.absent]
+    absent = [cost for cost in dry.tasks if cost.absent]
+    at_a_time = f"{dry.workers} at a time" if dry.workers > 1 else "one at a time"
+    lines = [f"{passes(here)}: about {duration(dry.seconds)} on this machine, {at_a_time}"]
+    if finished := sum(cost.finished for cost in here):
+        some = f"{finished} of them are finished: about {duration(dry.remaining)} remain"
+        lines.append(some if finished < len(here) else "all of them are finished")
+    if absent:
+        seconds = sum(cost.seconds for cost in absent) / dry.workers
+        lines.append(f"with the absent data sets {passes(absent)} more: about {duration(seconds)}")
+    return lines + [f"left out: {one.what} ({one.reason})" for one in dry.left_out]
 
 
-def _publish(
-    work: "Reproduction",
-    document: dict[str, Any],
-    folder: Path,
-    as_json: bool,
-    session: "Session | None" = None,
-) -> None:
+def _publish(document: dict[str, Any], folder: Path, as_json: bool) -> None:
     """Write everything, and show the tables, where the files are, and last what is missing."""
     from freeat.reports.claims import missing_lines
     from freeat.reports.paper_tables import print_tables
     from freeat.reports.reproduction import write_document, write_outputs
 
     claims, *_ = write_outputs(document, folder)
-    if session is not None:
-        session.ended()
-        document["seconds"]["taken"] = work.taken()
     everything = write_document(document, folder)
     if as_json:
         click.echo(json.dumps({"folder": str(folder), **document}))

@@ -11,10 +11,9 @@ import pytest
 from freeat.cli.main import run
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.paper.clock import Rates, Stopwatch
+from freeat.experiments.paper import costs
 from freeat.experiments.paper.reproduction import prepare
 from freeat.experiments.paper.scales import HOUR, PAPER
-from freeat.experiments.paper.sessions import sessions
 from freeat.experiments.tasks import Site
 from freeat.tasks import local
 from invented_runs import describe
@@ -65,54 +64,58 @@ def reproduce(tmp_path: Path, *words: str) -> int:
 
 def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce(tmp_path, "table-6", "figure-11", "--dry-run", "--json", "--jobs", "1") == 0
-    plan = json.loads(capsys.readouterr().out)
-    assert {item["name"] for item in plan["items"]} == {
+    dry = json.loads(capsys.readouterr().out)
+    assert {task["name"] for task in dry["tasks"]} == {
         f"cifar10 linf {algorithm} seed {seed}"
         for algorithm in ("vanilla-10", "fast", "fast alpha=10/255", "free-4")
         for seed in (0, 1)
     }
-    assert all(item["passes"] > 0 and item["seconds"] > 0 for item in plan["items"])
-    assert not any(item["finished"] for item in plan["items"])
-    assert plan["remaining"] == plan["seconds"]
-    assert plan["seconds"] == pytest.approx(sum(item["seconds"] for item in plan["items"]))
+    assert all(task["passes"] > 0 and task["seconds"] > 0 for task in dry["tasks"])
+    assert not any(task["finished"] for task in dry["tasks"])
+    assert dry["remaining"] == dry["seconds"]
+    assert dry["seconds"] == pytest.approx(sum(task["seconds"] for task in dry["tasks"]))
     assert not (tmp_path / "store" / "runs").exists()
-    assert not (tmp_path / "store" / "plans").exists()
 
 
-def test_absent_data_sets_are_priced_where_nothing_must_fit(tmp_path: Path) -> None:
+def test_a_dry_run_prices_data_sets_that_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     site = Site(store=tmp_path / "store", data_dir=tmp_path, device="cpu")
     with pytest.raises(InputError, match="nothing of what was asked for"):
         prepare(["figure-11"], PAPER, site)
-    work = prepare(["figure-11", "table-4"], PAPER, site, data=["cifar10", "svhn"], dry=True)
-    assert work.experiments == ()
-    tasks = {task.name for one in work.missing for task in one.tasks()}
-    assert {"cifar10 linf fast seed 0", "svhn l2 vanilla-10 seed 0"} <= tasks
-    stand_in(tmp_path, "svhn", 300)
-    assert prepare(["table-4"], HOUR, site, dry=True).missing == (), (
-        "within a budget they would displace others"
-    )
-
-
-def test_the_outlook_prices_what_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(store=tmp_path / "store", data_dir=tmp_path, device="cpu")
     work = prepare(["figure-11"], PAPER, site, data=["cifar10"], dry=True)
-    rates = Rates(**dict.fromkeys(("attack", "weights", "both", "forward", "judged", "asked"), 1e-3))
-    monkeypatch.setattr(Stopwatch, "rates", lambda self, spec, ground: rates)
-    words = work.outlook().words()
-    assert words["items"] == []
-    assert {item["name"] for item in words["absent_items"]} == {
+    assert work.experiments == ()
+    monkeypatch.setattr(costs, "seconds_per_pass", lambda spec, info, device: 1e-3)
+    dry = work.dry_run(workers=1)
+    assert {task.name for task in dry.tasks} == {
         f"cifar10 linf {name} seed {seed}" for name in ("fast", "fast alpha=10/255") for seed in range(3)
     }
-    assert all(item["seconds"] > 1000 for item in words["absent_items"])
+    assert all(task.absent and task.seconds > 1000 for task in dry.tasks)
+    assert dry.seconds == dry.remaining == 0
 
 
-def test_a_plan_counts_on_the_workers_there_are(
+def test_a_dry_run_says_what_it_comes_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More jobs than cores are not run at a time, so a budget must not be filled as if they were."""
-    monkeypatch.setattr(local, "usable_cores", lambda: 1)
-    assert reproduce(tmp_path, "figure-11", "--dry-run", "--json", "--jobs", "50") == 0
-    assert json.loads(capsys.readouterr().out)["workers"] == 1
+    monkeypatch.setattr(local, "usable_cores", lambda: 1)  # more jobs than cores are not run at a time
+    assert reproduce(tmp_path, "figure-11", "--dry-run", "--jobs", "50") == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.split() == ["task", "passes", "time"]
+    assert lines[-1].startswith("4 tasks, ")
+    assert lines[-1].endswith("on this machine, one at a time")
+
+
+def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> None:
+    stand_in(tmp_path, "cifar10", 300)
+    work = prepare(["all"], HOUR, Site(store=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
+    names = [task.name for task in work.tasks]
+    assert len(names) == len(set(names)) == 123
+    headline = [name for name in names if name.startswith("cifar10 l2 free-8 seed")]
+    assert headline == [f"cifar10 l2 free-8 seed {seed}" for seed in range(3)]
+    assert names.index("cifar10 l2 free-8 seed 2") < names.index("cifar10 l2 free-6 seed 0")
+    assert names.index("cifar10 l2 free-6 seed 0") < names.index("cifar10 l2 vanilla-10 n=512 seed 0")
+    first = [name for name in names if name.endswith("seed 0")]
+    assert first.index("cifar10 l2 vanilla-10 seed 0") < first.index("cifar10 l2 free-4 seed 0")
+    keys = [task.key for task in work.tasks]
+    assert all(need in keys for task in work.tasks for need in task.needs)
 
 
 def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,28 +126,19 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
     assert [row["label"] for row in table["rows"]] == ["vanilla-10", "fast-10/255", "free-4"]
     assert all(row["measured"] for row in table["rows"])
     assert first["failures"] == []
-    assert first["seconds"]["taken"] > 0
-    assert first["seconds"]["estimated"] > 0
-    (session,) = sessions(next((tmp_path / "store" / "plans").glob("plan-*.json")))
-    assert first["seconds"]["taken"] == pytest.approx(session["seconds"])
-    assert session["began"] < next((tmp_path / "store" / "plans").glob("plan-*.json")).stat().st_mtime
-    drawn = min(path.stat().st_mtime for path in (out / "tables").iterdir())
-    assert session["began"] + session["seconds"] > drawn, "the time holds planning and outputs"
+    assert first["training_seconds"] == pytest.approx(sum(one["seconds"] for one in first["runs"].values()))
     capsys.readouterr()
 
     assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
     again = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
     assert "found" in capsys.readouterr().err
-    assert again["seconds"] == first["seconds"]
     assert without_times(again) == without_times(first)
     capsys.readouterr()
 
     assert reproduce(tmp_path, "table-6", "--dry-run", "--json", "--jobs", "1") == 0
-    settled = json.loads(capsys.readouterr().out)
-    assert settled["seconds"] == first["seconds"]["estimated"], "the plan that is carried out, not another"
-    assert all(item["finished"] for item in settled["items"])
-    assert settled["remaining"] == 0
-    capsys.readouterr()
+    dry = json.loads(capsys.readouterr().out)
+    assert all(task["finished"] for task in dry["tasks"])
+    assert dry["remaining"] == 0 < dry["seconds"]
 
     (gone,) = (key for key, one in first["runs"].items() if one["name"] == "cifar10 linf free-4 seed 1")
     shutil.rmtree(tmp_path / "store" / "runs" / gone)
@@ -191,7 +185,7 @@ def test_so_far_needs_something_begun(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "nothing of this was begun" in capsys.readouterr().err
     assert reproduce(tmp_path, "table-6", "--so-far", "--dry-run") == 2
     assert "ask for one of them" in capsys.readouterr().err
-    assert not (tmp_path / "store" / "plans").exists()
+    assert not (tmp_path / "store" / "runs").exists()
 
 
 def without_times(document: dict[str, Any]) -> dict[str, Any]:

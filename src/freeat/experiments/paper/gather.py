@@ -1,6 +1,7 @@
 """A reproduction as one document: tables, figures and claims from the runs and measurements in its store."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from freeat.experiments.paper.experiment import Experiment
@@ -17,23 +18,21 @@ from freeat.experiments.paper.sufficiency import judge_sufficiency
 from freeat.experiments.paper.table_rows import gather_table
 
 
-def gather(
-    experiments: Sequence[Experiment], *, estimated: Mapping[str, float] | None = None
-) -> dict[str, Any]:
+def gather(experiments: Sequence[Experiment]) -> dict[str, Any]:
     """What the store says of the experiments; what is missing in it is null or absent, never invented.
 
-    ``estimated`` are the seconds that a plan expected of each task, by key. ``commits`` and ``machines`` are those
-    that made the results, which need not be those that gather them.
+    ``commits`` and ``machines`` are those that made the results, which need not be those that gather them.
     """
     tables = [gather_table(e) for e in experiments if e.kind == "table"]
     figures = [gather_figure(e) for e in experiments if e.kind != "table"]
     runs = runs_behind(experiments)
-    described, measurements = describe_runs(runs, estimated or {}), describe_measurements(experiments)
+    described, measurements = describe_runs(runs), describe_measurements(experiments)
     made = [*described.values(), *measurements.values()]
     return {
         "experiments": [experiment.name for experiment in experiments],
         "commits": distinct(made, "commit"),
         "machines": distinct(made, "machine"),
+        "training_seconds": math.fsum(run["seconds"] or 0.0 for run in described.values()),
         "notes": distinct_notes(runs.values()),
         "sufficiency": judge_sufficiency(tables),
         "tables": tables,

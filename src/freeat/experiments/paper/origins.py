@@ -16,19 +16,18 @@ def runs_behind(experiments: Iterable[Experiment]) -> dict[str, Training]:
     return {task.key: task for e in experiments for task in e.tasks() if isinstance(task, Training)}
 
 
-def describe_runs(runs: Mapping[str, Training], estimated: Mapping[str, float]) -> dict[str, Any]:
-    """Of each run its settings, what was chosen for it, data, making, notes, and time, taken and expected."""
-    return {key: _run(run, estimated.get(key)) for key, run in runs.items()}
+def describe_runs(runs: Mapping[str, Training]) -> dict[str, Any]:
+    """Of each run its settings, what was chosen for it, data, making, notes and time."""
+    return {key: _run(run) for key, run in runs.items()}
 
 
-def _run(run: Training, estimated: float | None) -> dict[str, Any]:
+def _run(run: Training) -> dict[str, Any]:
     result = found_result(run)
     about = run.folder.description if result is not None and run.folder.exists else {}
     return {
         "name": run.name,
         "spec": run.spec.words(),
         "seconds": result["seconds"] if result else None,
-        "estimated_seconds": estimated,
         "chosen": about.get("chosen"),
         "data": {name: about["data"].get(name) for name in ("name", "digest")} if about else None,
         "notes": notes_of(run),

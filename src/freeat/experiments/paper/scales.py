@@ -1,4 +1,4 @@
-"""How large a reproduction is: networks, images, seeds, radii and the time it may take, as data.
+"""How large a reproduction is: networks, images, seeds and radii, as data.
 
 Every scale keeps the paper's 200 passes over each image (``smoke`` has eight): overfitting needs them more than it
 needs many images. What shrinks is the network, the number of images, and how finely the figures are drawn.
@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freeat.errors import unknown_name
-
-SIXTY_MINUTES = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +43,8 @@ class Scale:
     ``targets`` are the standard networks of Figure 9 by the paper's name. ``seeds`` is for the rows that decide
     the first claims, ``other_seeds`` for the rest, ``trials`` for Table 3. A curve has ``curve_points`` points
     (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split,
-    ``early_size`` for the runs that Table 6 reads. ``budget`` is in seconds, None where there is none. With
-    ``published_only`` a file that stands in for a data set will not do; with ``miniature`` all data are made up.
+    ``early_size`` for the runs that Table 6 reads. With ``published_only`` a file that stands in for a data set
+    will not do; with ``miniature`` all data are made up.
     """
 
     name: str
@@ -67,7 +65,6 @@ class Scale:
     transfer_grid: Grid
     standard_grid: Grid
     transfer_images: int
-    budget: float | None = None
     threads: int = 1
     precision: str = "auto"
     published_only: bool = False
@@ -120,7 +117,6 @@ NIGHT = Scale(
     transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
     standard_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
     transfer_images=1000,
-    budget=8 * SIXTY_MINUTES,
 )
 
 HOUR = Scale(
@@ -142,7 +138,6 @@ HOUR = Scale(
     transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 3, 5, 7, 9)),
     standard_grid=Grid(l2=(64, 128, 192), linf=(4, 8, 12)),
     transfer_images=500,
-    budget=SIXTY_MINUTES,
 )
 
 SMOKE = Scale(

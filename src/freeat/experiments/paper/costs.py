@@ -1,0 +1,223 @@
+"""What a reproduction costs: passes counted from the specs, seconds from one timed step of each network."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from freeat.algorithms import make_algorithm
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.registry import parse_attack
+from freeat.attacks.square import Square
+from freeat.compute.machine import arithmetic, resolve_device, usable_cores
+from freeat.compute.precision import Precision
+from freeat.data import load
+from freeat.data.catalogue import available
+from freeat.data.sources import find_source
+from freeat.experiments.paper.experiment import Piece
+from freeat.experiments.tasks import Attacking, Measurement, Training, Transferring
+from freeat.learner import Learner
+from freeat.runs.build import build_algorithm, build_ball, build_batches, build_network
+from freeat.runs.spec import TrainSpec
+
+FORWARD = 1 / 3
+"""What a forward pass alone counts of a forward–backward pass."""
+
+SURVIVING = 0.5
+"""The part of Square's queries that is asked, roughly: an image that is fooled is asked about no more."""
+
+SANITY = 64 * 85
+"""Passes of the sanity checks that go with an attack (``evaluation.probe``)."""
+
+FEW, QUICK, CALLS = 4, 1.0, 3
+"""A step is timed on a few images; on a whole batch, several times, where that takes no longer than a second."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """What the cost of a run depends on in its data."""
+
+    n_train: int
+    n_test: int
+    shape: tuple[int, int, int]
+    classes: int
+    augmented: bool
+
+
+def dataset_info(data: str, data_dir: Path | None) -> DatasetInfo:
+    """Of a data set by name, as it lies here or else as it was published; of a path, as it is read."""
+    source = find_source(data)
+    if source is None:
+        read = load(data, data_dir=data_dir)
+        return DatasetInfo(
+            n_train=len(read.train),
+            n_test=len(read.test),
+            shape=read.shape,
+            classes=len(read.classes),
+            augmented=read.augment is not None,
+        )
+    entry = next(entry for entry in available(data_dir) if entry.name == source.name)
+    return DatasetInfo(
+        n_train=entry.n_train,
+        n_test=entry.n_test,
+        shape=source.shape,
+        classes=source.n_classes,
+        augmented=source.augment is not None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """Images sent through the network of a run: forward and backward, and forward only."""
+
+    run: Training
+    gradient: float = 0.0
+    forward: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """In forward–backward passes."""
+        return self.gradient + FORWARD * self.forward
+
+
+def passes_of(task: Piece, info: DatasetInfo) -> Iterator[Passes]:
+    """The passes of a task, by the runs on whose networks they are made."""
+    match task:
+        case Training():
+            yield training_passes(task, info)
+            yield evaluation_passes(task, info)
+        case Attacking():
+            yield _attack_passes(task, task.target, info)
+            yield Passes(run=task.target, gradient=SANITY, forward=SANITY)
+        case Transferring():
+            yield _attack_passes(task, task.source, info)
+            images = _images(task, info)
+            yield from (Passes(run=target, forward=2 * images) for target in task.targets)
+
+
+def training_passes(run: Training, info: DatasetInfo) -> Passes:
+    """Of all weight updates of a run, as its algorithm declares them."""
+    spec = run.spec
+    assert spec.updates is not None
+    cost = build_algorithm(spec, spec.updates).cost
+    images = spec.updates * build_batches(spec, spec.train_size or info.n_train).mean_size
+    return Passes(run=run, gradient=cost.gradient * images, forward=cost.forward * images)
+
+
+def evaluation_passes(run: Training, info: DatasetInfo) -> Passes:
+    """Of a run's evaluations: at the points of its curve, and at the end."""
+    spec, evaluation = run.spec, run.evaluation
+    assert spec.updates is not None
+    assert evaluation.eval_every is not None
+    n = spec.train_size or info.n_train
+    views = 2 if info.augmented else 1
+    points = (spec.updates - 1) // evaluation.eval_every
+    images = 0
+    for size, times in ((evaluation.eval_size, points), (evaluation.final_size, 1)):
+        images += times * (views * min(size or n, n) + min(size or info.n_test, info.n_test))
+    attack = parse_attack(evaluation.attack)
+    assert isinstance(attack, Pgd)
+    return Passes(
+        run=run,
+        gradient=attack.steps * attack.restarts * images,
+        forward=(attack.restarts + 2) * images,
+    )
+
+
+def _attack_passes(task: Measurement, run: Training, info: DatasetInfo) -> Passes:
+    images = _images(task, info)
+    match parse_attack(task.attack):
+        case Pgd(steps=steps, restarts=restarts):
+            return Passes(run=run, gradient=steps * restarts * images, forward=2 * images)
+        case Square(queries=queries):
+            return Passes(run=run, forward=SURVIVING * queries * images)
+    raise AssertionError(f"{task.attack}: no figure of the paper uses it")
+
+
+def _images(task: Measurement, info: DatasetInfo) -> int:
+    return min(task.n, info.n_test) * len(task.radii) * len(task.splits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskCost:
+    """What one task costs; ``absent`` where its data set is not on this machine."""
+
+    name: str
+    passes: float
+    seconds: float
+    finished: bool = False
+    absent: bool = False
+
+
+class Estimator:
+    """Multiplies counted passes by one timed step per network. Every network and data set is looked at once."""
+
+    def __init__(self, *, data_dir: Path | None, device: str) -> None:
+        self.data_dir, self.device = data_dir, device
+        self._infos: dict[str, DatasetInfo] = {}
+        self._seconds: dict[tuple[str, str], float] = {}
+
+    def passes(self, task: Piece) -> Sequence[Passes]:
+        return list(passes_of(task, self._info(_data_of(task))))
+
+    def total(self, task: Piece) -> float:
+        """Forward–backward passes of a task."""
+        return sum(part.total for part in self.passes(task))
+
+    def cost(self, task: Piece, *, finished: bool = False, absent: bool = False) -> TaskCost:
+        parts = self.passes(task)
+        seconds = sum(part.total * self._per_pass(part.run.spec) for part in parts)
+        passes = sum(part.total for part in parts)
+        return TaskCost(name=task.name, passes=passes, seconds=seconds, finished=finished, absent=absent)
+
+    def _info(self, data: str) -> DatasetInfo:
+        if data not in self._infos:
+            self._infos[data] = dataset_info(data, self.data_dir)
+        return self._infos[data]
+
+    def _per_pass(self, spec: TrainSpec) -> float:
+        network = (spec.model, spec.data)
+        if network not in self._seconds:
+            self._seconds[network] = seconds_per_pass(spec, self._info(spec.data), self.device)
+        return self._seconds[network]
+
+
+def _data_of(task: Piece) -> str:
+    return (task if isinstance(task, Training) else task.target).spec.data
+
+
+def seconds_per_pass(spec: TrainSpec, info: DatasetInfo, device: str) -> float:
+    """Seconds of a forward–backward pass of one image: half a step of Fast, which makes one for δ and one for w."""
+    on = resolve_device(device)
+    with arithmetic(threads=spec.threads or torch.get_num_threads(), deterministic=spec.deterministic):
+        model = build_network(spec, classes=info.classes, shape=info.shape)
+        model = model.to(on).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=spec.momentum)
+        learner = Learner(model, optimizer, seed=0, precision=Precision(spec.precision, on))
+        algorithm = make_algorithm("fast", build_ball(spec))
+
+        def timed(b: int) -> float:
+            generator = torch.Generator().manual_seed(0)
+            x = torch.rand((b, *info.shape), generator=generator)
+            y = torch.randint(info.classes, (b,), generator=generator)
+            x, y = x.to(on, memory_format=torch.channels_last), y.to(on)
+            began = now()
+            algorithm.step(learner, x, y)
+            return now() - began
+
+        def now() -> float:
+            """Seconds; on a CPU those it worked for this process, so that others do not count."""
+            if on.type == "cpu":
+                return time.process_time() / min(torch.get_num_threads(), usable_cores())
+            if on.type == "cuda":
+                torch.cuda.synchronize(on)
+            return time.perf_counter()
+
+        timed(FEW)  # the first step of a network also sets it up
+        seconds, images = timed(FEW), FEW
+        if seconds * spec.batch_size / FEW < QUICK:
+            images = spec.batch_size
+            seconds = min(timed(images) for _ in range(CALLS))
+    return seconds / (2 * images)
