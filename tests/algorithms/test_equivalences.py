@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, WarmUp
-from freeat.attacks.ascent import Ascent
+from freeat.attacks.pgd import ImageLoss, last_iterate
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades
-from freeat.rng import StepRng
+from freeat.rng import Rng, StepRng
 from freeat.threat import PIXELS, Ball, Linf
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 
@@ -279,7 +279,10 @@ def test_micro_batches_train_as_the_whole_batch(name: str, ball: Ball, objective
 
 @BOTH_NORMS
 def test_any_maximizer_can_be_plugged_into_vanilla(ball: Ball) -> None:
-    plugged = Vanilla(ball=ball, m=99, maximizer=Ascent(steps=3, alpha=ball.eps / 4))
+    def maximizer(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
+        return last_iterate(loss, x, ball, rng, steps=3, alpha=ball.eps / 4)
+
+    plugged = Vanilla(ball=ball, m=99, maximizer=maximizer)
     assert same_bits(run(plugged), run(Vanilla(ball=ball, m=3)))
 
 

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import Erm
-from freeat.attacks.ascent import Ascent
-from freeat.attacks.pgd import Pgd
+from freeat.attacks.pgd import Pgd, last_iterate
 from freeat.attacks.result import AttackResult
 from freeat.errors import InputError
 from freeat.learner import Learner
@@ -58,13 +57,13 @@ def test_the_perturbation_is_feasible_and_bears_out_the_outcome(
 
 @BOTH_NORMS
 @pytest.mark.parametrize("share", [0.25, 1.9], ids=["small-steps", "overshooting"])
-def test_last_judges_the_last_iterate_of_the_training_attack(
+def test_last_evaluates_the_last_iterate_of_the_training_attack(
     net: nn.Module, ball: Ball, share: float
 ) -> None:
     x, y = images(100, B)
     rng = ImageRng(3, range(B)).at("restart", 0)
     alpha = share * ball.eps
-    delta = Ascent(steps=6, alpha=alpha)(lambda z: cross_entropy(net(z), y), x, y, ball, rng)
+    delta = last_iterate(lambda z: cross_entropy(net(z), y), x, ball, rng, steps=6, alpha=alpha)
     for with_loss in (False, True):
         found = attack(net, ball, iterate="last", alpha=alpha, with_loss=with_loss)
         assert torch.equal(found.delta, delta)

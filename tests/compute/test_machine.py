@@ -1,12 +1,13 @@
 """The machine's settings inside a run, and the process's own outside it."""
 
 import platform
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from freeat.compute.machine import LARGEST_KEPT, arithmetic, freed_memory_kept
+from freeat.compute.machine import LARGEST_KEPT, arithmetic, freed_memory_kept, provenance
 
 settings: Any = torch.utils.deterministic
 
@@ -51,3 +52,10 @@ def test_an_error_inside_still_returns_the_memory() -> None:
     with pytest.raises(RuntimeError, match="stop"), freed_memory_kept():
         raise RuntimeError("stop")
     assert _faults_of_a_block() >= FAULTS_OF_FRESH_MEMORY
+
+
+def test_the_commit_of_a_source_tree_is_recorded() -> None:
+    root = Path(__file__).resolve().parents[2]
+    if not (root / ".git").exists():
+        pytest.skip("not a working tree of git")
+    assert provenance(torch.device("cpu"))["commit"]

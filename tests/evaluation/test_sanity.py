@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.pgd import BLIND, Pgd
+from freeat.attacks.pgd import NO_GRADIENT, Pgd
 from freeat.data import Images
 from freeat.evaluation.evaluate import evaluate
 from freeat.evaluation.probe import probe
@@ -247,7 +247,7 @@ def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, jud
     (found,) = [check.sentence for check in checks if check.name == "gradients"]
     assert "64 have a zero gradient" in found
     measured = evaluate(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
-    assert measured.notes == (BLIND,)
+    assert measured.notes == (NO_GRADIENT,)
     honest = evaluate(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
     assert honest.notes == ()
     assert measured.robust_correct.sum() > honest.robust_correct.sum()

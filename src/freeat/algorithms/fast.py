@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
-from freeat.attacks.ascent import delta_gradient
+from freeat.attacks.pgd import delta_gradient
 from freeat.compute.frozen import Mode
 from freeat.compute.passes import Passes
 from freeat.learner import Learner

@@ -3,17 +3,18 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
+from freeat.attacks.pgd import projected_ascent
+from freeat.attacks.result import misclassified
 from freeat.compute.frozen import Mode
 from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
 from freeat.rng import StepRng
-from freeat.threat import PIXELS, Ball, Start, check_ball
+from freeat.threat import Ball, Start, check_ball
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,21 @@ class Friendly:
         tau = min(int(learner.progress * (self.tau + 1)), self.tau) if self.dynamic else self.tau
 
         def friendly_attack(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
-            return self._attack(learner, x, y, tau, rng)
+            def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+                logits = learner.logits(x_adv)
+                return cross_entropy(logits, y), misclassified(logits, y)
+
+            return projected_ascent(
+                evaluate,
+                x,
+                self.ball,
+                rng,
+                steps=self.m,
+                alpha=self.step_size,
+                start=self.start,
+                noise=self.omega,
+                patience=tau,
+            )
 
         rng = learner.begin(x, self.ball.box)
         with learner.attacking(self.attack_mode):
@@ -73,23 +88,3 @@ class Friendly:
         losses = learner.weight_gradient(h, delta, x, y)
         learner.descend()
         return StepRecord(losses=losses, delta=delta)
-
-    def _attack(self, learner: Learner, x: Tensor, y: Tensor, tau: int, rng: StepRng) -> Tensor:
-        ball = self.ball
-        delta = ball.confine(x, ball.start(x, self.start, rng))
-        steps_left = torch.full_like(y, tau)
-        for k in range(self.m):
-            delta = delta.detach().requires_grad_()
-            with torch.enable_grad():
-                logits = learner.logits(ball.apply(x, delta))
-                g_delta = torch.autograd.grad(cross_entropy(logits, y).sum(), delta)[0]
-            delta = delta.detach()
-            wrong = logits.argmax(-1) != y
-            going = ~wrong | (steps_left > 0)
-            steps_left = steps_left - wrong.to(steps_left.dtype)
-            onward = ball.ascend(delta, g_delta, self.step_size, rng.at(k))
-            if self.omega:
-                onward = ball.project(onward + self.omega * rng.at(k).normal("omega", x))
-            mask = going.view(*going.shape, *(1 for _ in PIXELS))
-            delta = torch.where(mask, ball.confine(x, onward), delta)
-        return delta

@@ -7,7 +7,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.attacks.ascent import Ascent, Maximizer
+from freeat.attacks.pgd import Maximizer, last_iterate
 from freeat.compute.frozen import Mode
 from freeat.compute.passes import Passes
 from freeat.learner import Learner
@@ -54,10 +54,12 @@ class Vanilla:
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)
-        maximize = self.maximizer or Ascent(steps=self.m, alpha=self.step_size, start=self.start)
 
         def argmax(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
-            return maximize(self.objective.attack(learner.logits, x, y), x, y, self.ball, rng)
+            loss = self.objective.attack(learner.logits, x, y)
+            if self.maximizer is not None:
+                return self.maximizer(loss, x, y, self.ball, rng)
+            return last_iterate(loss, x, self.ball, rng, steps=self.m, alpha=self.step_size, start=self.start)
 
         rng = learner.begin(x, self.ball.box)  # line 3
         with learner.attacking(self.attack_mode):

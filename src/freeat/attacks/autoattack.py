@@ -69,15 +69,13 @@ class AutoAttack:
         search, oracle = Search(x, y), Oracle(f, "fp32", x)
         everyone = torch.arange(len(x), device=x.device)
         clean = oracle.exact_logits(x)
-        search.see(
-            everyone, torch.zeros_like(x), misclassified(clean, y), cross_entropy(clean, y), counts=True
-        )
+        search.see(everyone, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
         parts, notes = _defined(self.parts, clean.shape[-1])
         if ball.eps > 0:  # the package divides by ε
             x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, clean.shape[-1])
             delta = ball.confine(x, ball.project(x_adv - x))
             logits = oracle.exact_logits(ball.apply(x, delta))
-            search.see(everyone, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
+            search.see(everyone, delta, cross_entropy(logits, y), misclassified(logits, y))
             notes += said
         notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)

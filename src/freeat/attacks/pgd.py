@@ -1,8 +1,9 @@
-"""PGD as an evaluation: k steps, r restarts, judged at the last iterate or at the worst along the way."""
+"""Projected gradient ascent: the one loop of training, evaluation and stability, and PGD as an evaluation."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -11,20 +12,115 @@ from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
-from freeat.rng import ImageRng
+from freeat.rng import ImageRng, Rng
 from freeat.threat import STARTS, Ball, Start
 
 Iterate = Literal["last", "worst"]
-ITERATES = ("last", "worst")
-BLIND = "The model hides its gradient altogether: PGD walked at random, and what it left right is not robust."
+ITERATES: tuple[str, ...] = get_args(Iterate)
+NO_GRADIENT = (
+    "The model hides its gradient altogether: PGD walked at random, and what it left right is not robust."
+)
+ImageLoss = Callable[[Tensor], Tensor]  # perturbed images to one value each
+Evaluate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
+"""From an iterate (x + δ, δ and the rows of the images still in play) to the values that are ascended, one per image,
+and whether each image is misclassified, which only a stop rule asks for. What is kept of the iterates is kept here."""
+
+
+class Maximizer(Protocol):
+    """argmax_{δ ∈ Δ} of a loss, exactly or nearly: line 4 of Algorithm 1."""
+
+    def __call__(self, loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor: ...
+
+
+def gradient_of(losses: Tensor, delta: Tensor) -> Tensor:
+    """[∇_δ loss_j]_j, each image's own gradient (of the sum, never divided by the batch size)."""
+    return torch.autograd.grad(losses.sum(), delta)[0]
+
+
+def delta_gradient(loss: ImageLoss, x: Tensor, delta: Tensor, ball: Ball) -> Tensor:
+    """The gradient of each image's loss at x + δ with respect to its δ."""
+    delta = delta.detach().requires_grad_()
+    with torch.enable_grad():
+        return gradient_of(loss(ball.apply(x, delta)), delta)
+
+
+def projected_ascent(
+    evaluate: Evaluate,
+    x: Tensor,
+    ball: Ball,
+    rng: Rng,
+    *,
+    steps: int,
+    alpha: float,
+    start: Start = "uniform",
+    noise: float = 0.0,
+    patience: int | None = None,
+    shrink: bool = False,
+    evaluate_last: bool = False,
+    gradient: Callable[[Tensor, Tensor], Tensor] = gradient_of,
+) -> Tensor:
+    """The last of ``steps`` iterates δ ← P_Δ(δ + α π_Δ(∇_δ)/ε), kept in the box; the one loop of every PGD.
+
+    Args:
+        evaluate: receives every iterate, with gradients enabled; it keeps what the caller wants to know of them.
+        x: images (..., b, C, H, W); a stack of batches has leading axes.
+        alpha: the length of a step, in input units.
+        noise: the standard deviation of Gaussian noise that is added to each step.
+        patience: how many steps an image takes after it was first misclassified; None: every step. Without it no
+            shape and no value depends on what the model answers.
+        shrink: images that stop leave the batch, instead of staying where they are.
+        evaluate_last: ``evaluate`` also receives the last iterate, with gradients disabled.
+        gradient: takes the gradient of the values.
+    """
+    rows = torch.arange(x.shape[-4], device=x.device)
+    left = None if patience is None else torch.full(x.shape[:-3], patience, device=x.device)
+    delta = ball.confine(x, ball.start(x, start, rng))
+    for k in range(steps):
+        if not len(rows):
+            return delta
+        delta = delta.detach().requires_grad_()
+        with torch.enable_grad():
+            losses, wrong = evaluate(ball.apply(x, delta), delta, rows)
+            g_delta = gradient(losses, delta)
+        delta = delta.detach()
+        onward = ball.ascend(delta, g_delta, alpha, rng.at(k))
+        if noise:
+            onward = ball.project(onward + noise * rng.at(k).normal("omega", x))
+        onward = ball.confine(x, onward)
+        if left is None:
+            delta = onward
+            continue
+        assert wrong is not None
+        moves = ~wrong | (left > 0)
+        left = left - wrong.to(left.dtype)
+        if shrink:
+            still = moves.nonzero().squeeze(-1)
+            rows, x, left, delta = rows[still], x[still], left[still], onward[still]
+        else:
+            delta = torch.where(moves[..., None, None, None], onward, delta)
+    if evaluate_last and len(rows):
+        with torch.no_grad():
+            evaluate(ball.apply(x, delta), delta, rows)
+    return delta
+
+
+def last_iterate(
+    loss: ImageLoss, x: Tensor, ball: Ball, rng: Rng, *, steps: int, alpha: float, start: Start = "uniform"
+) -> Tensor:
+    """PGD on ``loss``, as training uses it: every image takes every step."""
+
+    def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, None]:
+        return loss(x_adv), None
+
+    return projected_ascent(evaluate, x, ball, rng, steps=steps, alpha=alpha, start=start)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pgd:
     """PGD with ``steps`` steps of length ``alpha`` (default ε/4, and ε for one step) from ``restarts`` starts.
 
-    ``last``: every image runs every step and only the last iterate is judged, as the paper's code does.
-    ``worst``: every iterate is judged, the clean image among them, and an image is done once it is fooled.
+    ``iterate="last"``: every image takes every step and only the last iterate counts, as in the paper's code.
+    ``iterate="worst"``: every iterate counts, the clean image among them, and an image is done once it is fooled.
     A loss, where it is asked for, is the largest cross-entropy over all iterates of all images, so nothing is
     then cut short. In ``precision`` bf16 only the gradients are; correctness is decided in fp32.
     """
@@ -73,63 +169,63 @@ class Pgd:
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> AttackResult:
         search, oracle = Search(x, y), Oracle(f, self.precision, x)
-        if self.iterate == "worst":
-            everyone = torch.arange(len(x), device=x.device)
-            self._judge(oracle, everyone, x, y, torch.zeros_like(x), ball, search)
-        cuts = self.iterate == "worst" and not with_loss
+        everyone = torch.arange(len(x), device=x.device)
+        if self.iterate == "worst" and len(x):
+            clean = oracle.exact_logits(ball.apply(x, torch.zeros_like(x)))
+            search.see(everyone, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
         for r in range(self.restarts):
-            self._climb(oracle, x, y, ball, rng.at("restart", r), search, cuts=cuts)
-        notes = (*defined_loss(self.loss, oracle.classes)[1], *(() if oracle.differentiable else (BLIND,)))
+            own = rng.at("restart", r)
+            if self.iterate == "worst" and not with_loss:
+                rows = everyone[~search.fooled]
+                own = own.select(rows.tolist())
+                self._restart(oracle, x[rows], y[rows], rows, ball, own, search, until_fooled=True)
+            else:
+                self._restart(oracle, x, y, everyone, ball, own, search, until_fooled=False)
+        notes = (
+            *defined_loss(self.loss, oracle.classes)[1],
+            *(() if oracle.differentiable else (NO_GRADIENT,)),
+        )
         return search.result(oracle.passes, with_loss=with_loss, notes=notes)
 
-    def _climb(
+    def _restart(
         self,
         oracle: Oracle,
         x: Tensor,
         y: Tensor,
+        rows: Tensor,
         ball: Ball,
         rng: ImageRng,
         search: Search,
         *,
-        cuts: bool,
+        until_fooled: bool,
     ) -> None:
-        rows = torch.arange(len(x), device=x.device)
-        if cuts:
-            rows = rows[~search.fooled]
-            x, y, rng = x[rows], y[rows], rng.select(rows.tolist())
-        delta = ball.confine(x, ball.start(x, self.start, rng))
-        for k in range(self.steps):
-            if not len(rows):
-                return
-            g_delta = self._ascent(oracle, rows, x, y, delta, ball, search)
-            delta = ball.confine(x, ball.ascend(delta, g_delta, self.step_size(ball), rng.at(k)))
-            if cuts:
-                still = (~search.fooled[rows]).nonzero().squeeze(-1)
-                rows, x, y, delta = rows[still], x[still], y[still], delta[still]
-        self._judge(oracle, rows, x, y, delta, ball, search)
+        """One ascent of the images ``rows`` of the search."""
 
-    def _ascent(
-        self, oracle: Oracle, rows: Tensor, x: Tensor, y: Tensor, delta: Tensor, ball: Ball, search: Search
-    ) -> Tensor:
-        """g_δ at this iterate; the search sees it on the way."""
-        delta = delta.requires_grad_()
-        with torch.enable_grad():
-            x_adv = ball.apply(x, delta)
+        def evaluate(x_adv: Tensor, delta: Tensor, still: Tensor) -> tuple[Tensor, Tensor | None]:
+            labels, mine = y[still], rows[still]
+            if not torch.is_grad_enabled():  # the last iterate
+                logits = oracle.exact_logits(x_adv)
+                losses, wrong = cross_entropy(logits, labels), misclassified(logits, labels)
+                search.see(mine, delta, losses, wrong)
+                return losses, wrong
             logits = oracle.logits(x_adv)
             name = defined_loss(self.loss, oracle.classes)[0]
-            losses = LOSSES[name](logits, y)
-        counts = self.iterate == "worst"
-        wrong = oracle.wrong(x_adv, y, logits) if counts else search.fooled[rows]
-        measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
-        search.see(rows, delta, wrong, measured, counts=counts)
-        g_delta = oracle.gradient(losses, delta)
-        delta.requires_grad_(False)
-        return g_delta
+            losses = LOSSES[name](logits, labels)
+            counts = oracle.wrong(x_adv, labels, logits) if self.iterate == "worst" else None
+            measured = losses if name == "ce" else cross_entropy(logits.detach(), labels)
+            search.see(mine, delta, measured, counts)
+            return losses, counts
 
-    @staticmethod
-    def _judge(
-        oracle: Oracle, rows: Tensor, x: Tensor, y: Tensor, delta: Tensor, ball: Ball, search: Search
-    ) -> None:
-        if len(rows):
-            logits = oracle.exact_logits(ball.apply(x, delta))
-            search.see(rows, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
+        projected_ascent(
+            evaluate,
+            x,
+            ball,
+            rng,
+            steps=self.steps,
+            alpha=self.step_size(ball),
+            start=self.start,
+            patience=0 if until_fooled else None,
+            shrink=True,
+            evaluate_last=True,
+            gradient=oracle.gradient,
+        )

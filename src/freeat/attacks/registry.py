@@ -99,7 +99,7 @@ class ImportedAttack:
             )
         for delta in (torch.zeros_like(x), ball.confine(x, ball.project(found.detach().to(x.dtype)))):
             logits = oracle.exact_logits(ball.apply(x, delta))
-            search.see(everyone, delta, misclassified(logits, y), cross_entropy(logits, y), counts=True)
+            search.see(everyone, delta, cross_entropy(logits, y), misclassified(logits, y))
         return search.result(oracle.passes, with_loss=with_loss, queries=queries)
 
 

@@ -113,13 +113,13 @@ class Search:
         self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
         self._kept = self.loss.clone()  # the loss at the perturbation that is kept
 
-    def see(self, rows: Tensor, delta: Tensor, wrong: Tensor, loss: Tensor, *, counts: bool) -> None:
-        """An iterate of the images ``rows``; it ``counts`` towards the result, or only towards the loss.
+    def see(self, rows: Tensor, delta: Tensor, loss: Tensor, wrong: Tensor | None) -> None:
+        """An iterate of the images ``rows``, of which some are ``wrong``; None: it counts for the loss only.
 
         Kept is the first perturbation that fools, and until there is one, that of the largest loss.
         """
         loss = loss.detach().to(self.loss.dtype)
-        if counts:
+        if wrong is not None:
             better = ~self.fooled[rows] & (wrong | (loss > self._kept[rows]))
             at = rows[better]
             self.delta[at] = delta.detach()[better]

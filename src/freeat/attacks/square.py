@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from freeat.attacks.result import AttackResult, Oracle, Search
+from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
 from freeat.attacks.square_draws import SquareDraws
 from freeat.attacks.square_moves import moves
 from freeat.compute.precision import PRECISIONS
@@ -62,7 +62,7 @@ class Square:
         queries = torch.zeros_like(y)
         rows = torch.arange(len(x), device=x.device)
         clean = oracle.exact_logits(x)
-        search.see(rows, torch.zeros_like(x), clean.argmax(-1) != y, cross_entropy(clean, y), counts=True)
+        search.see(rows, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
         if not with_loss:
             rows = rows[~search.fooled]
         if len(rows):
@@ -100,7 +100,7 @@ class Square:
             logits = oracle.logits(x_adv)
             queries[rows] += 1
             wrong = oracle.wrong(x_adv, y, logits)
-            search.see(rows, delta, wrong, cross_entropy(logits, y), counts=True)
+            search.see(rows, delta, cross_entropy(logits, y), wrong)
             score = margin(logits, y)
             better = score > height
             height = torch.where(better, score, height)

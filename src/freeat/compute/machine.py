@@ -148,7 +148,7 @@ def provenance(device: torch.device) -> dict[str, Any]:
 
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; None where it was installed."""
-    root = Path(__file__).resolve().parents[2]
+    root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None
     try:

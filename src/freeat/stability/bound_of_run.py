@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from freeat.algorithms import Erm, Fast, Free, Vanilla, parse_algorithm
-from freeat.attacks.ascent import Ascent
+from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
 from freeat.data import Images, parse_augmentation
 from freeat.errors import InputError
@@ -101,7 +101,7 @@ def _constants(
     if not isinstance(algorithm, Erm):
         attack = algorithm.objective.attack(model, x, y)
         with frozen(model, "eval"):
-            delta = Ascent(steps=10, alpha=ball.eps / 4)(attack, x, y, ball, rng)
+            delta = last_iterate(attack, x, ball, rng, steps=10, alpha=ball.eps / 4)
     return estimate_constants(model, algorithm.objective, x, y, delta)
 
 

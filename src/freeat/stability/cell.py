@@ -10,7 +10,7 @@ from torch import Tensor
 
 from freeat.algorithms import Erm
 from freeat.algorithms.step import StepRecord
-from freeat.attacks.ascent import Ascent
+from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
 from freeat.data import DataSet
 from freeat.evaluation.gradient_norms import GradientNorms
@@ -109,8 +109,7 @@ class CellRecorder:
             return estimate_constants(model, objective, x, y, torch.zeros_like(x))
         start = ball.start(x, "uniform", rng)
         with frozen(model, "eval"):
-            attack = Ascent(steps=5, alpha=ball.eps / 4)
-            end = attack(objective.attack(model, x, y), x, y, ball, rng)
+            end = last_iterate(objective.attack(model, x, y), x, ball, rng, steps=5, alpha=ball.eps / 4)
         return estimate_constants(
             model, objective, x.repeat(2, 1, 1, 1), y.repeat(2), torch.cat([start, end])
         )

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from freeat.attacks.pgd import projected_ascent
+from freeat.attacks.result import misclassified
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.objectives import Model, cross_entropy
@@ -67,22 +69,21 @@ class Probing:
         return Hardest(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
 
     def _attacked(self, f: Model, x: Tensor, y: Tensor, rng: ImageRng) -> tuple[Tensor, Tensor]:
-        ball = self.ball
+        largest = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
+        right = torch.ones_like(y, dtype=torch.bool)
+
+        def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, None]:
+            nonlocal largest, right
+            logits = f(x_adv)
+            losses = cross_entropy(logits, y)
+            largest = torch.maximum(largest, losses.detach())
+            right = right & ~misclassified(logits, y)
+            return losses, None
+
         with torch.no_grad():
-            best, right = _judged(f(x), y)
+            evaluate(x, torch.zeros_like(x), torch.arange(x.shape[-4]))
+        alpha = self.ball.eps / 4
         for r in range(self.restarts):
             own = rng.at("restart", r)
-            delta = ball.confine(x, ball.start(x, "uniform", own))
-            for k in range(self.steps + 1):
-                delta = delta.detach().requires_grad_(k < self.steps)
-                with torch.set_grad_enabled(k < self.steps):
-                    loss, correct = _judged(f(ball.apply(x, delta)), y)
-                best, right = torch.maximum(best, loss.detach()), right & correct
-                if k < self.steps:
-                    (g_delta,) = torch.autograd.grad(loss.sum(), delta)
-                    delta = ball.confine(x, ball.ascend(delta.detach(), g_delta, ball.eps / 4, own.at(k)))
-        return best, right
-
-
-def _judged(logits: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return cross_entropy(logits, y), logits.detach().argmax(-1) == y
+            projected_ascent(evaluate, x, self.ball, own, steps=self.steps, alpha=alpha, evaluate_last=True)
+        return largest, right

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import Algorithm, Fast, Free, Vanilla
-from freeat.attacks.ascent import ImageLoss
+from freeat.attacks.pgd import ImageLoss
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Vanishing

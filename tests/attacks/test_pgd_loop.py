@@ -1,13 +1,13 @@
-"""Projected ascent: closed-form optima of linear models, and what a step sees."""
+"""The one loop of projected ascent: closed-form optima of linear models, stop rules, stacks, gradients."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.ascent import Ascent, delta_gradient
-from freeat.attacks.pgd import Pgd
+from freeat.attacks.pgd import Pgd, delta_gradient, last_iterate, projected_ascent
 from freeat.objectives import cross_entropy
 from freeat.rng import ImageRng, StepRng
 from freeat.threat import L2, STARTS, Ball, Linf, Start
@@ -44,8 +44,9 @@ def problem(ball: Ball) -> tuple[Binary, Tensor, Tensor, Ball]:
 class TestLinearModels:
     def test_training_ascent_reaches_the_optimum(self, ball: Ball, start: Start) -> None:
         net, x, y, ball = problem(ball)
-        ascent = Ascent(steps=80, alpha=ball.eps / 4, start=start)
-        delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepRng(0))
+        delta = last_iterate(
+            lambda z: cross_entropy(net(z), y), x, ball, StepRng(0), steps=80, alpha=ball.eps / 4, start=start
+        )
         lost = torch.where(y == 1, -1.0, 1.0) * (delta * net.w).sum((-3, -2, -1))
         torch.testing.assert_close(lost, torch.full_like(lost, optimum(ball, net.w)), rtol=1e-6, atol=0)
 
@@ -72,8 +73,9 @@ def test_the_box_is_part_of_the_constraint(norm: str) -> None:
     w = random(1, *SHAPE)
     x = random(3, B, *SHAPE).sigmoid()
     y, net, ball = torch.ones(B, dtype=torch.long), Binary(w), BALLS[norm]
-    ascent = Ascent(steps=60, alpha=ball.eps / 4)
-    delta = ascent(lambda x_adv: cross_entropy(net(x_adv), y), x, y, ball, StepRng(0))
+    delta = last_iterate(
+        lambda z: cross_entropy(net(z), y), x, ball, StepRng(0), steps=60, alpha=ball.eps / 4
+    )
     assert ((x + delta) >= -1e-15).all()
     assert ((x + delta) <= 1 + 1e-15).all()
     if norm == "linf":
@@ -99,16 +101,72 @@ def test_a_saturated_net_is_still_attacked() -> None:
     """Gradients of 1e-30 have a direction; a start at a flat point leaves it."""
     w = random(1, *SHAPE)
     ball = L2(0.5, None)
-    x, y = torch.zeros(1, *SHAPE, dtype=torch.float64), torch.ones(1, dtype=torch.long)
+    x = torch.zeros(1, *SHAPE, dtype=torch.float64)
 
     def faint(x_adv: Tensor) -> Tensor:
         return -1e-30 * (x_adv * w).sum((-3, -2, -1))
 
-    delta = Ascent(steps=30, alpha=0.2)(faint, x, y, ball, StepRng(0))
+    delta = last_iterate(faint, x, ball, StepRng(0), steps=30, alpha=0.2)
     assert math.isclose(float(-(delta * w).sum()), optimum(ball, w), rel_tol=1e-6)
 
     def flat_at_zero(x_adv: Tensor) -> Tensor:
         return x_adv.square().sum((-3, -2, -1))
 
-    delta = Ascent(steps=3, alpha=0.2, start="zero")(flat_at_zero, x, y, ball, StepRng(0))
+    delta = last_iterate(flat_at_zero, x, ball, StepRng(0), steps=3, alpha=0.2, start="zero")
     assert float(delta.norm()) == pytest.approx(0.5)
+
+
+def ascended(
+    net: nn.Module, x: Tensor, y: Tensor, ball: Ball, rng: StepRng, **how: Any
+) -> tuple[Tensor, list[Tensor]]:
+    """The last iterate, and the rows that each evaluation received."""
+    seen: list[Tensor] = []
+
+    def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        seen.append(rows)
+        logits, labels = net(x_adv), y[..., rows]
+        return cross_entropy(logits, labels), logits.argmax(-1) != labels
+
+    return projected_ascent(evaluate, x, ball, rng, alpha=ball.eps / 4, **how), seen
+
+
+@pytest.mark.parametrize("norm", BALLS)
+def test_images_that_leave_the_batch_do_not_change_the_others(norm: str) -> None:
+    x, y = images(0, 30)
+    net, ball = smooth_net(seed=2), BALLS[norm].scaled(0.3)
+    how: dict[str, Any] = {"steps": 6, "patience": 1, "evaluate_last": True}
+    whole, everyone = ascended(net, x, y, ball, StepRng(0), **how)
+    some, seen = ascended(net, x, y, ball, StepRng(0), shrink=True, **how)
+    assert [len(rows) for rows in everyone] == [30] * 7
+    assert 0 < len(seen[-1]) < 30
+    torch.testing.assert_close(some, whole[seen[-1]], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("norm", BALLS)
+@pytest.mark.parametrize("patience", [None, 0, 2])
+def test_a_stack_of_batches_is_ascended_member_by_member(norm: str, patience: int | None) -> None:
+    x, y = images(1, 6, stack=(3,))
+    net, ball = smooth_net(seed=2), BALLS[norm]
+
+    class Stacked(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([net(part) for part in x])
+
+    how: dict[str, Any] = {"steps": 3, "patience": patience, "noise": 0.01}
+    together, _ = ascended(Stacked(), x, y, ball, StepRng(4), **how)
+    for k in range(3):
+        assert torch.equal(together[k], ascended(net, x[k], y[k], ball, StepRng(4), **how)[0])
+
+
+def test_the_last_iterate_is_evaluated_without_gradients_where_asked_for() -> None:
+    x, y = images(0, 4)
+    net, enabled = smooth_net(), []
+
+    def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, None]:
+        enabled.append(torch.is_grad_enabled())
+        return cross_entropy(net(x_adv), y), None
+
+    for last in (False, True):
+        enabled.clear()
+        projected_ascent(evaluate, x, BALLS["l2"], StepRng(0), steps=2, alpha=0.1, evaluate_last=last)
+        assert enabled == [True, True, *([False] if last else [])]
