@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.square import Square
-from freeat.attacks.square_moves import _bumps, moves
+from freeat.attacks.square import Square, _bumps, moves
 from freeat.errors import InputError
 from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf

@@ -1,20 +1,24 @@
 """The Square attack: a random search that asks the model for scores and never for a gradient."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import ClassVar, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
-from freeat.attacks.square_draws import SquareDraws
-from freeat.attacks.square_moves import moves
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
-from freeat.rng import ImageRng
-from freeat.threat import Ball
+from freeat.rng import ImageRng, stream_key
+from freeat.threat import L2, Ball, Linf
 
+BLOCK = 256
+TINY = 1e-12
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The queries after which the part of the image that a move changes is halved."""
 ROUGH = (
@@ -111,3 +115,197 @@ class Square:
                     return
                 rows, x, y, best, height = rows[still], x[still], y[still], best[still], height[still]
                 draws.keep(still.tolist())
+
+
+class SquareDraws:
+    """Uniform draws in [0, 1) for query after query of a set of images that may shrink, made in blocks.
+
+    A stream per image and query would cost more than a small network's forward pass. Each image instead keeps one
+    generator for the whole attack, and takes the same number of draws from it for every query, whether or not the
+    query uses them all: what query t of image i draws depends on nothing else.
+    """
+
+    def __init__(self, rng: ImageRng, per_query: int, like: Tensor) -> None:
+        self._streams = [
+            np.random.Generator(np.random.Philox(key=stream_key(rng.seed, "square", image, *rng.path)))
+            for image in rng.images
+        ]
+        self._per_query = per_query
+        self._like = like
+        self._block = like.new_empty((0, len(self._streams), per_query))
+        self._next = 0
+
+    def once(self, shape: tuple[int, ...]) -> Tensor:
+        """Draws of ``shape`` for each image, for the start: (n, *shape)."""
+        return self._tensor(np.stack([stream.random(shape, np.float32) for stream in self._streams]))
+
+    def query(self) -> Tensor:
+        """The draws of the next query: (n, per_query)."""
+        if self._next == len(self._block):
+            shape = (BLOCK, self._per_query)
+            drawn = np.stack([stream.random(shape, np.float32) for stream in self._streams], axis=1)
+            self._block, self._next = self._tensor(drawn), 0
+        self._next += 1
+        return self._block[self._next - 1]
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these of the images only."""
+        self._streams = [self._streams[row] for row in rows]
+        self._block = self._block[:, torch.as_tensor(rows, device=self._block.device, dtype=torch.int64)]
+
+    def _tensor(self, drawn: np.ndarray) -> Tensor:
+        return torch.from_numpy(drawn).to(self._like.device, self._like.dtype)
+
+
+class Moves(Protocol):
+    """The first guess and the moves in one norm; what they return is not yet confined to the box.
+
+    Every image has a place, a sign and an orientation of its own. Places are uniform over all those where the
+    window fits. The published code shares them between the images of a batch and never uses the last row and
+    column; on one image the laws are otherwise the same.
+    """
+
+    per_query: int
+
+    def first(self, draws: Tensor) -> Tensor: ...
+
+    def first_shape(self) -> tuple[int, ...]: ...
+
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor: ...
+
+
+def moves(ball: Ball, shape: tuple[int, int, int]) -> Moves:
+    """The moves that fit the ball's norm."""
+    if isinstance(ball, Linf):
+        return LinfMoves(ball.eps, shape)
+    if isinstance(ball, L2):
+        return L2Moves(ball.eps, shape)
+    raise InputError(f"the Square attack knows the L2 and Linf balls, not {type(ball).__name__}")
+
+
+def _signs(draws: Tensor) -> Tensor:
+    return torch.where(draws < 0.5, -1.0, 1.0).to(draws.dtype)
+
+
+def _place(draws: Tensor, side: int, s: int) -> Tensor:
+    """First row (or column) of a window of side s: uniform over the places where it fits."""
+    return (draws * (side - s + 1)).long().clamp_max(side - s)
+
+
+class LinfMoves:
+    """δ = ±ε everywhere: vertical stripes at first, then one square at a time set to a sign per channel."""
+
+    def __init__(self, eps: float, shape: tuple[int, int, int]) -> None:
+        self.eps = eps
+        self.shape = shape
+        self.per_query = 2 + shape[0]
+
+    def first_shape(self) -> tuple[int, ...]:
+        return self.shape[0], 1, self.shape[2]
+
+    def first(self, draws: Tensor) -> Tensor:
+        return (self.eps * _signs(draws)).expand(-1, *self.shape)
+
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor:
+        _, h, w = self.shape
+        s = min(max(round(math.sqrt(p * h * w)), 1), h, w)
+        inside = _window(draws[:, 0], h, s).unsqueeze(2) & _window(draws[:, 1], w, s).unsqueeze(1)
+        return torch.where(inside.unsqueeze(1), self.eps * _signs(draws[:, 2:])[:, :, None, None], delta)
+
+
+def _window(draws: Tensor, side: int, s: int) -> Tensor:
+    """Which of the ``side`` rows (or columns) are in each image's window: (n, side)."""
+    offset = torch.arange(side, device=draws.device) - _place(draws, side, s).unsqueeze(1)
+    return (offset >= 0) & (offset < s)
+
+
+class L2Moves:
+    """δ on the sphere: a grid of bumps at first, then the mass of one window is moved into a bump in another."""
+
+    def __init__(self, eps: float, shape: tuple[int, int, int]) -> None:
+        self.eps = eps
+        self.shape = shape
+        self.per_query = 5 + shape[0]
+
+    def first_shape(self) -> tuple[int, ...]:
+        rows, columns = (side // self._tile for side in self.shape[1:])
+        return rows * columns, 1 + self.shape[0]
+
+    @property
+    def _tile(self) -> int:
+        return max(min(self.shape[1:]) // 5, 1)
+
+    def first(self, draws: Tensor) -> Tensor:
+        c, h, w = self.shape
+        s = self._tile
+        rows, columns = h // s, w // s
+        bumps = _bumps(s).to(draws)[(draws[:, :, 0] < 0.5).long()].unsqueeze(2)
+        tiles = bumps * _signs(draws[:, :, 1:])[..., None, None]  # (n, rows·columns, c, s, s)
+        grid = (
+            tiles.view(-1, rows, columns, c, s, s)
+            .permute(0, 3, 1, 4, 2, 5)
+            .reshape(-1, c, rows * s, columns * s)
+        )
+        delta = grid.new_zeros((len(draws), c, h, w))
+        top, left = (h - rows * s) // 2, (w - columns * s) // 2
+        delta[:, :, top : top + rows * s, left : left + columns * s] = grid
+        return self._on_sphere(delta)
+
+    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor:
+        c, h, w = self.shape
+        s = max(round(math.sqrt(p * h * w)), 3)
+        s = min(s + 1 - s % 2, h, w)
+        here, bump = self._bump(s, draws[:, 0], draws[:, 1], draws[:, 4])
+        there = _window(draws[:, 2], h, s).unsqueeze(2) & _window(draws[:, 3], w, s).unsqueeze(1)
+        here, there = here.unsqueeze(1), there.unsqueeze(1)
+        size = torch.linalg.vector_norm(delta, dim=(1, 2, 3), keepdim=True)
+        mass = torch.where(here | there, delta, 0).square().sum((2, 3), keepdim=True)
+        budget = ((self.eps**2 - size.square()).clamp_min(0) / c + mass).sqrt()
+        old = torch.where(here, delta, 0)
+        new = bump.unsqueeze(1) * _signs(draws[:, 5:])[:, :, None, None] + old / (_channel_norm(old) + TINY)
+        new = new * (budget / (_channel_norm(new) + TINY))
+        return self._on_sphere(torch.where(here, new, torch.where(there, 0, delta)))
+
+    def _bump(self, s: int, row: Tensor, column: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+        """Each image's window (n, H, W) and the bump in it."""
+        _, h, w = self.shape
+        i = torch.arange(h, device=row.device) - _place(row, h, s).unsqueeze(1)
+        j = torch.arange(w, device=row.device) - _place(column, w, s).unsqueeze(1)
+        inside = ((i >= 0) & (i < s)).unsqueeze(2) & ((j >= 0) & (j < s)).unsqueeze(1)
+        values = _bumps(s).to(row)[
+            (turn < 0.5).long()[:, None, None],
+            i.clamp(0, s - 1).unsqueeze(2),
+            j.clamp(0, s - 1).unsqueeze(1),
+        ]
+        return inside, torch.where(inside, values, 0)
+
+    def _on_sphere(self, delta: Tensor) -> Tensor:
+        size = torch.linalg.vector_norm(delta, dim=(1, 2, 3), keepdim=True)
+        scale: Tensor = self.eps / (size + TINY)
+        return delta * scale
+
+
+def _channel_norm(v: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(v, dim=(2, 3), keepdim=True)
+    return norms
+
+
+@lru_cache(maxsize=64)
+def _bumps(s: int) -> Tensor:
+    """The bump η of side s, upright and lying: (2, s, s), norm 1. Its two halves have opposite signs."""
+    upper, lower = _pyramid(s // 2, s), _pyramid(s - s // 2, s)
+    upright = torch.cat([upper, -lower])
+    upright /= torch.linalg.vector_norm(upright)
+    return torch.stack([upright, upright.T])
+
+
+def _pyramid(height: int, width: int) -> Tensor:
+    """Nested rectangles around the centre, the k-th adding 1/(k + 1)²; norm 1."""
+    heap = torch.zeros((height, width), dtype=torch.float64)
+    top, left = height // 2, width // 2
+    for k in range(max(top, left) + 1):
+        rows = slice(max(top - k, 0), min(top + k + 1, height))
+        columns = slice(max(left - k, 0), min(left + k + 1, width))
+        heap[rows, columns] += 1 / (k + 1) ** 2
+    norm: Tensor = torch.linalg.vector_norm(heap)
+    return heap / norm.clamp_min(TINY)
