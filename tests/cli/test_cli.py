@@ -47,7 +47,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "radius of the judgement": ({"norm": "linf", "eps": "0.1", "eval_eps": "4"}, "write 4/255"),
     "no step": ({"alpha": "0"}, "must be positive"),
     "coefficient": ({"algorithm": "free-4", "coefficient": "2"}, "cross-entropy has none"),
-    "carry": ({"algorithm": "fast", "carry": True}, "does not take it"),
+    "carry": ({"algorithm": "fast", "algorithm_args": "carry=true"}, "does not take it"),
     "epochs and updates": ({"epochs": "3"}, "both --epochs 3 and --updates 14"),
     "seed": ({"seed": "-1"}, "between 0 and"),
     "seed of letters": ({"seed": "abc"}, "is not a number"),
@@ -55,8 +55,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "train size": ({"train_size": "1201"}, "exceeds the 1200 training images"),
     "validation": ({"train_size": None, "validation": "1200"}, "must leave at least one"),
     "checkpoints": ({"checkpoint_every": "-1"}, "--checkpoint-every -1 must not be negative"),
-    "Friendly's settings": ({"algorithm": "free-4", "tau": "5"}, "does not take it"),
-    "Friendly's noise": ({"algorithm": "fast", "omega": "0.1"}, "does not take it"),
+    "Friendly's settings": ({"algorithm": "free-4", "algorithm_args": "tau=5"}, "does not take it"),
+    "Friendly's noise": ({"algorithm": "fast", "algorithm_args": '{"omega": 0.1}'}, "does not take it"),
     "logits": ({"model": "troubled_models:BrokenNet"}, "NaN or infinite before it is trained"),
     "average": ({"ema": "1"}, "must lie in [0, 1)"),
     "micro-batch": ({"micro_batch": "0"}, "must be at least 1"),
@@ -201,11 +201,11 @@ def test_bad_spec_files_are_refused(
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in WORDS.items()]
     file = tmp_path / "spec.yaml"
-    file.write_text("\n".join([*lines, "algorithm: free-2", "carry: true", "box: false"]))
+    file.write_text("\n".join([*lines, "algorithm: free-2", "algorithm-args: {carry: true}", "box: false"]))
     assert run(["train", str(file), "--out", str(tmp_path / "run"), "--updates", "3", "--box"]) == 0
     spec = RunFolder(tmp_path / "run").spec
     assert (spec.algorithm, spec.updates, spec.train_size) == ("free-2", 3, 60)
-    assert (spec.carry, spec.box, spec.compile) == (True, True, False)
+    assert (spec.algorithm_args, spec.box, spec.compile) == ({"carry": True}, True, False)
     assert "run folder:" in capsys.readouterr().out
 
 
@@ -344,7 +344,7 @@ def test_settings_that_are_seldom_meant_are_remarked(
     assert "they wait for each other" in caplog.text
 
 
-def test_erm_shares_the_settings_of_a_comparison_and_says_which_it_has_no_use_for(
+def test_a_comparison_leaves_out_settings_that_an_algorithm_does_not_take_and_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     attack = {"alpha": 3, "warmup": 0.5, "updates": 2}
@@ -352,7 +352,7 @@ def test_erm_shares_the_settings_of_a_comparison_and_says_which_it_has_no_use_fo
         run(["compare", "--algorithms", "erm,fast", *arguments(**attack, seeds=1, jobs=1, out=tmp_path)]) == 0
     )
     told = capsys.readouterr().out
-    assert told.count("erm trains without an adversary and makes no use of alpha = 3.0, warmup = 0.5.") == 1
+    assert told.count("erm does not take alpha = 3.0, warmup = 0.5: its runs are without.") == 1
     plain = carry_out(tmp_path / "plain", algorithm="erm", updates=2)
     shared = RunFolder(tmp_path / "runs" / "erm" / "seed-0").result
     assert shared is not None

@@ -40,12 +40,20 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 def test_a_setting_of_one_family_reaches_its_runs_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["--algorithms", "friendly-2,free-2", "--seeds", "1", "--tau", "1", "--carry", "--json"]
+    words = [
+        "--algorithms",
+        "friendly-2,free-2",
+        "--seeds",
+        "1",
+        "--algorithm-args",
+        "tau=1,carry=true",
+        "--json",
+    ]
     assert run([*compare_arguments(tmp_path / "c", updates=2, eval_every=100), *words]) == 0
     rows = json.loads(capsys.readouterr().out)["algorithms"]
     specs = {row["algorithm"]: RunFolder(Path(row["folders"][0])).spec for row in rows}
-    assert (specs["friendly-2"].tau, specs["friendly-2"].carry) == (1, False)
-    assert (specs["free-2"].tau, specs["free-2"].carry) == (3, True)
+    assert specs["friendly-2"].algorithm_args == {"tau": 1}
+    assert specs["free-2"].algorithm_args == {"carry": True}
 
 
 def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -61,12 +69,15 @@ def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.Ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--algorithms", "fast,free-2", "--tau", "1"], "does not take it"),
+        (
+            ["--algorithms", "fast,free-2", "--algorithm-args", "tau=1"],
+            "no algorithm of fast, free-2 takes it",
+        ),
         (["--algorithms", "fre-4"], "did you mean 'free-4'"),
         (["--seeds", "none"], "--seeds 'none'"),
         (["--preset", "dmo"], "did you mean 'demo'"),
         (["--model", "resnt18"], "did you mean 'resnet18'"),
-        (["--algorithms", "fast", "--carry"], "does not take it"),
+        (["--algorithms", "erm", "--alpha", "0.1"], "alpha = 0.1: no algorithm of erm takes it"),
     ],
     ids=str,
 )

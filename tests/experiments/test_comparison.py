@@ -160,7 +160,7 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
     check_jobs(small())
     for changes, message in (
         ({"model": "no-such-net"}, "unknown model"),
-        ({"carry": True}, "does not take it"),
+        ({"coefficient": 2}, "no algorithm of fast, free-4 takes it"),
         ({"train_size": 5000}, "exceeds"),
         ({"norm": "linf", "eps": 8}, "write 8/255"),
     ):

@@ -15,7 +15,7 @@ ROUNDS: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-12, 1e12),
     "eps": st.floats(0, 1, exclude_min=True),
     "updates": st.integers(1, 10**12),
-    "carry": st.booleans(),
+    "algorithm_args": st.none() | st.fixed_dictionaries({"carry": st.booleans()}),
     "norm": st.sampled_from(["l2", "linf"]),
     "model_args": st.none() | st.dictionaries(st.text(), st.integers() | st.text()),
 }
@@ -51,6 +51,7 @@ def test_the_canonical_form_holds_only_what_differs_from_the_defaults() -> None:
         ({"algorithm": "TRADES"}, {"algorithm": "vanilla-trades-10"}),
         ({"updates": "1e3"}, {"updates": 1000}),
         ({"lr": 0.1}, {}),
+        ({"algorithm_args": {"carry": False}}, {}),
     ],
     ids=str,
 )
@@ -60,7 +61,8 @@ def test_spellings_share_an_identity(same: tuple[dict[str, Any], dict[str, Any]]
 
 
 def test_every_setting_changes_the_identity() -> None:
-    changes: dict[str, Any] = {"box": False, "deterministic": False, "carry": True, "compile": True}
+    changes: dict[str, Any] = {"box": False, "deterministic": False, "compile": True}
+    changes |= {"algorithm_args": {"carry": True}}
     changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist", "start": "zero"}
     changes |= {"momentum": 0.5, "warmup": 0.5, "ema": 0.5, "validation": 0.5}
     for name, setting in TrainSpec.settings().items():

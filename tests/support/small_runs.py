@@ -1,5 +1,6 @@
 """Runs of a second, for the tests of the run side, and what must be equal in two of them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ WORDS: dict[str, Any] = {
 def arguments(**changes: Any) -> list[str]:
     """The small run as options of the command line; None leaves a setting out, True is a flag."""
     given = {**WORDS, **changes}
+    given = {n: json.dumps(value) if isinstance(value, dict) else value for n, value in given.items()}
     pairs = ((f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None)
     return [word for name, value in pairs for word in ([name] if value is True else [name, str(value)])]
 

@@ -24,7 +24,7 @@ LONG: dict[str, Any] = {
     "eval_every": 30,
     "ema": 0.9,
     "validation": 40,
-    "carry": True,
+    "algorithm_args": {"carry": True},
 }
 
 
@@ -112,7 +112,7 @@ def test_kill_9_at_random_moments_ends_bit_identical(tmp_path: Path, whole: Path
 def test_kill_9_again_and_again_ends_bit_identical(tmp_path: Path, seed: int) -> None:
     changes: dict[str, Any] = {
         "algorithm": ["free-4", "vanilla-2", "free-trades-4", "fast", "friendly"][seed],
-        "carry": True if seed == 0 else None,
+        "algorithm_args": {"carry": True} if seed == 0 else None,
         "precision": ["fp32", "fp16", "bf16", "fp32", "fp32"][seed],
         "optimizer": "adamw" if seed == 3 else "sgd",
         "lr": 0.01 if seed == 3 else 0.1,

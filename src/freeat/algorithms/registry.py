@@ -206,6 +206,15 @@ def read_options(
     return read
 
 
+def changed_options(name: AlgorithmName, options: Mapping[str, object]) -> dict[str, object]:
+    """The options that differ from the defaults of a built-in class; all of another, which is not imported here."""
+    if name.imported:
+        return dict(options)
+    defaults = declared(FAMILIES[name.family])
+    read = read_options(name, options)
+    return {option: value for option, value in read.items() if value != defaults[option].default}
+
+
 def _plain(hint: Any) -> bool:
     """Whether a value of this type can be written as text."""
     parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -1,6 +1,5 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from freeat.cli.options import (
     place_options,
     setting_options,
     split_place,
+    typed_code,
 )
 from freeat.cli.stopping import StopWish, stop_wish
 from freeat.errors import InputError, unknown_name
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from freeat.tasks import Done
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
-OWNERS = {"tau": "friendly", "omega": "friendly", "carry": "free"}
-"""Settings that only one family of algorithms has."""
 
 
 @click.command()
@@ -91,10 +89,12 @@ def compare(
     numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
     words.pop("algorithms", None)
     words.pop("seeds", None)
+    options = words.pop("algorithm_args", None)
     training, evaluation = split_words({"threads": 1, **words})
-    place = make_place(out, place_given, names_code=settings["model"] is not None)
-    work = _each_its_own(comparison_jobs(training, evaluation, names, numbers, place))
-    settings_now = training.words() | evaluation.words()
+    typed = {"model": settings["model"], "algorithms": algorithms}
+    place = make_place(out, place_given, names_code=typed_code(typed, words | {"algorithms": asked}))
+    work = comparison_jobs(training, evaluation, names, numbers, place, options)
+    settings_now = training.words() | evaluation.words() | ({"algorithm_args": options} if options else {})
     check_folder(out, settings_now)
     check_jobs(work)
     try:
@@ -137,20 +137,6 @@ def parse_seeds(text: str) -> list[int]:
     if not numbers or min(numbers) < 0 or ("," not in text and numbers[0] < 1):
         raise InputError(f"--seeds {text!r}: write how many (3), or which (0,1,2)")
     return numbers if "," in text else list(range(numbers[0]))
-
-
-def _each_its_own(work: "list[Job]") -> "list[Job]":
-    """Settings that one family of algorithms has go to its runs alone; one that none here has stays, to be refused."""
-    from freeat.algorithms.registry import parse_algorithm
-
-    families = {job.name: parse_algorithm(job.spec.algorithm).family for job in work}
-
-    def own(job: "Job") -> "Job":
-        foreign = [n for n, of in OWNERS.items() if of in families.values() and of != families[job.name]]
-        defaults = {name: TrainSpec.settings()[name].default for name in foreign}
-        return replace(job, spec=job.spec.replaced(**defaults))
-
-    return [own(job) for job in work]
 
 
 def _run(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":

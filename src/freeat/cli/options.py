@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 FLAGS = {
     "box": "--box/--no-box",
     "deterministic": "--deterministic/--fast",
-    "carry": "--carry",
     "compile": "--compile",
 }
 
@@ -92,23 +91,24 @@ def gather_words(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
     """Settings from a YAML file, overridden by those given on the command line."""
     words = read_yaml(file) if file is not None else {}
     words |= {name: value for name, value in given.items() if value is not None}
-    if isinstance(words.get("model_args"), str):
-        words["model_args"] = parse_arguments(words["model_args"])
+    for name in ("model_args", "algorithm_args"):
+        if isinstance(words.get(name), str):
+            words[name] = parse_arguments(words[name], f"--{name.replace('_', '-')}")
     return words
 
 
-def parse_arguments(text: str) -> dict[str, Any]:
-    """Arguments of a model factory: a JSON object, or ``depth=3,width=64``."""
+def parse_arguments(text: str, option: str = "--model-args") -> dict[str, Any]:
+    """Arguments of a model's factory or an algorithm: a JSON object, or ``depth=3,width=64``."""
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text)
         except ValueError as error:
-            raise InputError(f"--model-args {text!r} is not JSON: {error}") from None
+            raise InputError(f"{option} {text!r} is not JSON: {error}") from None
         assert isinstance(values, dict)
         return values
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(separator for _, separator, _ in pairs):
-        raise InputError(f"--model-args {text!r}: write key=value,… or a JSON object")
+        raise InputError(f"{option} {text!r}: write key=value,… or a JSON object")
     return {key.strip(): _plain(value.strip()) for key, _, value in pairs}
 
 
@@ -120,6 +120,12 @@ def _plain(text: str) -> Any:
     except InputError:
         return text
     return int(number) if number.is_integer() and "." not in text else number
+
+
+def typed_code(given: Mapping[str, Any], words: Mapping[str, Any]) -> bool:
+    """Whether the user has typed every import path that is in effect, rather than left one to a file."""
+    paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(words.get(name, ""))]
+    return bool(paths) and all(given.get(name) is not None for name in paths)
 
 
 def trusts_code(asked: bool, names_code: bool) -> bool:

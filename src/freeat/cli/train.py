@@ -14,6 +14,7 @@ from freeat.cli.options import (
     place_options,
     setting_options,
     split_place,
+    typed_code,
 )
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 
@@ -59,10 +60,10 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     words = gather_words(settings, spec)
     training, evaluation = split_words(words)
     folder = out or Path("runs") / _name(training)
-    where = make_place(folder, place, names_code=settings["model"] is not None)
+    where = make_place(folder, place, names_code=typed_code(settings, words))
     try:
         with (
-            RunProgress(training.algorithm, training.batch_size) as progress,
+            RunProgress(training.label, training.batch_size) as progress,
             Tracking(track, RunFolder(folder)) as tracking,
             stop_wish() as wish,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
@@ -81,7 +82,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
-        click.echo(_told(folder, training.algorithm, result, as_json=as_json))
+        click.echo(_told(folder, training.label, result, as_json=as_json))
     return 0
 
 
@@ -94,7 +95,7 @@ def _announce(folder: "RunFolder") -> bool:
 
 
 def _name(spec: TrainSpec) -> str:
-    return f"{spec.algorithm}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
+    return f"{spec.algorithm.replace(':', '.')}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
 def _told(folder: Path, algorithm: str, result: dict[str, Any], *, as_json: bool) -> str:

@@ -1,13 +1,14 @@
 """Several algorithms and seeds on one data set: the jobs, and what comes out of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from freeat.algorithms.registry import parse_algorithm
+from freeat.algorithms import Algorithm
+from freeat.algorithms.registry import parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import above_chance, mean_std
@@ -21,6 +22,9 @@ from freeat.tasks import Done
 from freeat.training.records import Callback, accuracies
 
 FILE = "comparison.json"
+
+OF_ALGORITHMS = ("alpha", "start", "warmup", "coefficient")
+"""Settings that a comparison shares among those of its algorithms that take them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +82,7 @@ class Job:
     evaluation: EvalSpec
     place: RunOptions
     needs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -102,20 +107,41 @@ class Job:
 
 
 def comparison_jobs(
-    spec: TrainSpec, evaluation: EvalSpec, algorithms: Sequence[str], seeds: Sequence[int], place: RunOptions
+    spec: TrainSpec,
+    evaluation: EvalSpec,
+    algorithms: Sequence[str],
+    seeds: Sequence[int],
+    place: RunOptions,
+    algorithm_args: Mapping[str, Any] | None = None,
 ) -> list[Job]:
-    """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end."""
+    """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end.
+
+    Each algorithm receives those of the shared settings and ``algorithm_args`` that its class declares, and a note
+    names the others. What no class declares is refused.
+    """
+    names = [parse_algorithm(name) for name in algorithms]
+    given = {setting: value for setting, value in spec.words().items() if setting in OF_ALGORITHMS}
+    given |= algorithm_args or {}
+    takes = {str(name): settings_of(name, trust_code=place.trust_code) for name in names}
+    if foreign := given.keys() - frozenset().union(*takes.values()):
+        shown = ", ".join(f"{setting} = {given[setting]}" for setting in sorted(foreign))
+        raise InputError(f"{shown}: no algorithm of {', '.join(takes)} takes it; leave it out")
     jobs = []
-    for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
+    for algorithm, settings in takes.items():
+        words = {s: v for s, v in spec.words().items() if s not in OF_ALGORITHMS or s in settings}
+        words["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in settings}
+        unused = ", ".join(
+            f"{setting} = {value}" for setting, value in given.items() if setting not in settings
+        )
+        notes = (f"{algorithm} does not take {unused}: its runs are without.",) if unused else ()
+        folder = place.folder / "runs" / algorithm.replace(":", ".")
         for seed in dict.fromkeys(seeds):
-            words = {**spec.words(), **evaluation.words(), "algorithm": algorithm, "seed": seed}
-            one, _ = split_words(words)  # Friendly's step follows the radius it is judged at
-            name = f"{one.algorithm}/seed-{seed}"
-            folder = RunOptions(
-                **{**vars(place), "folder": place.folder / "runs" / one.algorithm / f"seed-{seed}"}
-            )
-            jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=folder))
-    return sorted(jobs, key=lambda job: -_cost(job.spec))
+            # Friendly's step follows the radius it is evaluated at
+            one, _ = split_words({**words, **evaluation.words(), "algorithm": algorithm, "seed": seed})
+            where = replace(place, folder=folder / f"seed-{seed}")
+            name = f"{one.label}/seed-{seed}"
+            jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=where, notes=notes))
+    return sorted(jobs, key=lambda job: -_algorithm(job).cost.gradient)
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
@@ -126,7 +152,7 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     """
     for job in jobs:
         RunFolder(job.place.folder).check(job.spec, job.evaluation)
-        build_algorithm(job.spec, updates=1)
+        _algorithm(job)
         resolve_device(job.place.device)
         if job.result() is not None:
             check_finished(job.spec, job.place)
@@ -135,9 +161,8 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), SINGLE_PROCESS)
 
 
-def _cost(spec: TrainSpec) -> int:
-    """Forward–backward passes of one weight update, per image."""
-    return build_algorithm(spec, updates=1).cost.gradient
+def _algorithm(job: Job) -> Algorithm:
+    return build_algorithm(job.spec, updates=1, trust_code=job.place.trust_code)
 
 
 def summarize(
@@ -153,10 +178,11 @@ def summarize(
         if runs:
             rows.append(_row(algorithm, runs))
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
+    own = (note for o in done for note in o.task.notes)
     return Comparison(
         algorithms=tuple(rows),
         failures=tuple(Failure(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
-        notes=tuple(dict.fromkeys(note for result in results for note in result["notes"])),
+        notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result["notes"])])),
         settings=settings or {},
     )
 

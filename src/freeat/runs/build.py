@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor, nn
 
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
-from freeat.algorithms.step import threat_of
+from freeat.algorithms.registry import algorithm_class, read_options
+from freeat.algorithms.step import threat_of, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
@@ -21,6 +23,7 @@ from freeat.learner import Learner
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
+from freeat.models.imported import source_digest
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
@@ -64,9 +67,14 @@ def build_batches(spec: TrainSpec, n: int) -> Batches:
     return Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
 
 
-def build_algorithm(spec: TrainSpec, updates: int, *, objective: Objective | None = None) -> Algorithm:
-    """The algorithm a spec names, with its settings; ``objective`` replaces the one that it names."""
-    spec = _used(spec)
+def build_algorithm(
+    spec: TrainSpec, updates: int, *, objective: Objective | None = None, trust_code: bool = False
+) -> Algorithm:
+    """The algorithm a spec names, with its settings; ``objective`` replaces the one that it names.
+
+    Settings that the algorithm's class does not declare are refused.
+    """
+    name = parse_algorithm(spec.algorithm)
     return make_algorithm(
         spec.algorithm,
         build_ball(spec),
@@ -74,8 +82,18 @@ def build_algorithm(spec: TrainSpec, updates: int, *, objective: Objective | Non
         start=spec.start,
         objective=objective or _objective(spec),
         warmup_updates=round(spec.warmup * updates),
-        **{name: value for name, value in spec.words().items() if name in ("tau", "omega", "carry")},
+        trust_code=trust_code,
+        **read_options(name, spec.algorithm_args or {}, trust_code=trust_code),
     )
+
+
+def algorithm_source(spec: TrainSpec, *, trust_code: bool) -> str | None:
+    """The digest of the source of an imported algorithm; None for one that is built in."""
+    name = parse_algorithm(spec.algorithm)
+    if not name.imported:
+        return None
+    algorithm_class(name, trust_code=trust_code)
+    return source_digest(name.family)
 
 
 def build_network(
@@ -224,14 +242,15 @@ def build_trainer(
     algorithm: Algorithm | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     schedule: Schedule | None = None,
+    trust_code: bool = False,
 ) -> Trainer:
     """The trainer of a model on the evaluator's training images; what is given replaces what the spec names."""
     n = len(evaluator.train)
     updates = updates_of(spec, n)
-    algorithm = algorithm or build_algorithm(spec, updates)
-    if spec.carry and processes.size > 1:
+    algorithm = algorithm or build_algorithm(spec, updates, trust_code=trust_code)
+    if getattr(without_warm_up(algorithm), "carry", False) and processes.size > 1:
         raise InputError(
-            "--carry keeps δ by the slot in the batch, which several processes cannot share: use one"
+            "carry keeps δ by the slot in the batch, which several processes cannot share: use one process"
         )
     model = model.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     batches = build_batches(spec, n)
@@ -263,20 +282,11 @@ def build_trainer(
 def spec_cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
     """Sentences about settings that are allowed but seldom meant."""
     evaluated_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
-    used = _used(spec)
     steps = [
-        ("step of the training attack", used.alpha, spec.eps),
+        ("step of the training attack", spec.alpha, spec.eps),
         ("step of the evaluation attack", evaluation.eval_alpha, evaluated_at),
     ]
-    unused = {name: value for name, value in spec.words().items() if name not in used.words()}
-    return cautions(batch_size=spec.batch_size, n=n, steps=steps, unused=unused)
-
-
-def _used(spec: TrainSpec) -> TrainSpec:
-    """What the algorithm has a use for: ERM shares the settings of a comparison, but has no attack to set."""
-    if parse_algorithm(spec.algorithm).adversarial:
-        return spec
-    return spec.replaced(alpha=None, start=None, warmup=0.0)
+    return cautions(batch_size=spec.batch_size, n=n, steps=steps)
 
 
 def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
@@ -299,5 +309,6 @@ def _objective(spec: TrainSpec) -> Objective | None:
         raise InputError(
             f"--coefficient {spec.coefficient:g}: cross-entropy has none; it is for trades, alp and mart"
         )
-    setting = {"trades": "lam", "alp": "weight", "mart": "weight"}[name]
-    return OBJECTIVES[name](**{setting: spec.coefficient})
+    objective = OBJECTIVES[name]
+    (coefficient,) = fields(objective)
+    return objective(**{coefficient.name: spec.coefficient})

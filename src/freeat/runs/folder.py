@@ -133,11 +133,15 @@ class RunFolder:
         """Refuse other data than the run was begun with."""
         self.check_same("data", self.data_digest, digest, remedy)
 
-    def check_same(self, what: str, before: str | None, now: str, remedy: str = ANOTHER_PLACE) -> None:
+    def check_algorithm(self, source: str | None) -> None:
+        """Refuse another source of an imported algorithm than the run was begun with."""
+        self.check_same("source lines of the algorithm", self.description.get("algorithm_source"), source)
+
+    def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_PLACE) -> None:
         """Refuse other ground than the run stands on."""
         if before != now:
             raise InputError(
-                f"the {what} are not those {self.path} was begun with ({str(before)[:12]} → {now[:12]}): "
+                f"the {what} are not those {self.path} was begun with ({str(before)[:12]} → {str(now)[:12]}): "
                 f"restore them, or {remedy}"
             )
 

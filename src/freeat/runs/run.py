@@ -17,6 +17,7 @@ from freeat.errors import InputError
 from freeat.files.locks import Lease, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
+    algorithm_source,
     build_ball,
     build_data,
     build_evaluator,
@@ -119,8 +120,11 @@ def assemble(
         "initial_weights": weights_digest(model),
         "new_head": fresh,
         "parameters": models.parameter_count(model),
+        "algorithm_source": algorithm_source(spec, trust_code=options.trust_code),
     }
-    trainer = build_trainer(spec, evaluation, evaluator, model, device, processes=processes)
+    trainer = build_trainer(
+        spec, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
+    )
     trainer.folder = RunFolder(options.folder)
     trainer.checkpoint_every, trainer.on_collapse = options.checkpoint_every, options.on_collapse
     n = len(evaluator.train)
@@ -142,8 +146,17 @@ def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
 
 
 def check_finished(spec: TrainSpec, options: RunOptions) -> None:
-    """Refuse a finished run whose data changed since. It needs them no more: where they are gone it stands."""
+    """Refuse a finished run whose data, or the source of whose imported algorithm, changed since.
+
+    It needs them no more: where they are gone it stands.
+    """
     folder = RunFolder(options.folder)
+    try:
+        source = algorithm_source(spec, trust_code=options.trust_code)
+    except InputError as error:
+        log.warning("%s is finished, and its algorithm is not here to compare: %s", folder.path, error)
+    else:
+        folder.check_algorithm(source)
     try:
         data = build_data(spec, data_dir=options.data_dir)
     except InputError as error:
@@ -212,6 +225,7 @@ def _introduce(
         return
     stored = folder.description
     folder.check_data(facts["data"]["digest"])
+    folder.check_algorithm(facts["algorithm_source"])
     folder.check_same("initial weights", stored["initial_weights"], facts["initial_weights"])
     for name, before in stored["chosen"].items():
         if before != chosen[name]:

@@ -92,7 +92,11 @@ class TrainSpec(_Words):
     )
     init_from: str | None = _setting(None, "begin with the weights of this run folder or .safetensors file")
     algorithm: str = _setting(
-        "free-4", "training algorithm (see `freeat algorithms`), e.g. vanilla-10, free-trades-4"
+        "free-4", "training algorithm (see `freeat algorithms`), e.g. free-trades-4, or package.module:Class"
+    )
+    algorithm_args: Mapping[str, Any] | None = _setting(
+        None,
+        "options of the algorithm's own, as JSON or key=value,…, e.g. carry=true (Free), tau=2 (Friendly)",
     )
     norm: str = _setting("linf", "norm of the perturbations: l2 or linf")
     eps: float = _setting(8 / 255, "radius of the perturbations in input units, e.g. 8/255", parse_radius)
@@ -104,9 +108,6 @@ class TrainSpec(_Words):
     coefficient: float | None = _setting(
         None, "λ of TRADES (1/6), weight of ALP (0.5) or MART (5)", parse_radius
     )
-    tau: int = _setting(3, "Friendly: steps after an image is misclassified")
-    omega: float = _setting(0.0, "Friendly: noise added to each attack step")
-    carry: bool = _setting(False, "Free: keep δ from batch to batch instead of drawing it anew")
     warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
     epochs: float | None = _setting(
         None,
@@ -137,10 +138,12 @@ class TrainSpec(_Words):
     compile: bool = _setting(False, "compile the network with torch.compile")
 
     def __post_init__(self) -> None:
-        from freeat.algorithms.registry import parse_algorithm
+        from freeat.algorithms.registry import changed_options, parse_algorithm
         from freeat.threat import NORMS, STARTS
 
-        object.__setattr__(self, "algorithm", str(parse_algorithm(self.algorithm)))
+        name = parse_algorithm(self.algorithm)
+        object.__setattr__(self, "algorithm", str(name))
+        object.__setattr__(self, "algorithm_args", changed_options(name, self.algorithm_args or {}) or None)
         object.__setattr__(self, "norm", self.norm.lower())
         if self.norm not in NORMS:
             raise unknown_name("norm", self.norm, NORMS)
@@ -172,6 +175,11 @@ class TrainSpec(_Words):
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]
         self._hold(rules)
+
+    @property
+    def label(self) -> str:
+        """The algorithm as tables and figures name it: of an import path, the class."""
+        return self.algorithm.rpartition(":")[2]
 
     @property
     def canonical(self) -> str:

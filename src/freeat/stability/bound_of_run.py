@@ -131,7 +131,7 @@ def _facts(spec: TrainSpec, model: nn.Module, constants: Constants, *, augmented
         "sampling_without_replacement": spec.sampling == "independent",
         "exact_inner_max": parse_algorithm(spec.algorithm).family == "erm",
         "constant_attack_step": spec.warmup == 0,
-        "fresh_start": not spec.carry,
+        "fresh_start": not (spec.algorithm_args or {}).get("carry", False),
     }
     if constants.beta is None:
         facts["smooth"] = False

@@ -1,6 +1,6 @@
 """Checks around a run: settings that are allowed but seldom meant, and memory."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -17,12 +17,8 @@ def cautions(
     batch_size: int,
     n: int,
     steps: Iterable[tuple[str, float | None, float]] = (),
-    unused: Mapping[str, object] | None = None,
 ) -> tuple[str, ...]:
-    """Sentences about a batch larger than the sample, attack steps (what, α or None, ε) of wrong scale, and ERM.
-
-    ``unused`` are settings of a training attack that were given to ERM.
-    """
+    """Sentences about a batch larger than the sample, and attack steps (what, α or None, ε) of wrong scale."""
     said = []
     if batch_size > n:
         said.append(f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set.")
@@ -32,9 +28,6 @@ def cautions(
         for what, alpha, eps in steps
         if alpha is not None and alpha > CROSSING * eps
     ]
-    if unused:
-        given = ", ".join(f"{name} = {value}" for name, value in unused.items())
-        said.append(f"erm trains without an adversary and makes no use of {given}.")
     return tuple(said)
 
 

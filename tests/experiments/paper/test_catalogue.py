@@ -123,7 +123,7 @@ def test_every_run_is_trained_and_judged_as_its_label_says(name: str) -> None:
             assert (spec.data, spec.norm, spec.train_size) == (entry.data, entry.norm, n)
             assert spec.model == NETWORKS[entry.data]
             assert adversary(run) == papers(entry.data, entry.norm, entry.label), (name, entry.label)
-            assert (spec.box, spec.carry, spec.warmup, spec.omega) == (True, False, 0.0, 0.0)
+            assert (spec.box, spec.algorithm_args, spec.warmup) == (True, None, 0.0)
             assert (spec.optimizer, spec.lr, spec.momentum, spec.weight_decay) == ("sgd", 0.1, 0.9, 2e-4)
             assert (spec.schedule, spec.batch_size, spec.sampling) == ("piecewise", 128, "epochs")
             assert spec.updates == updates(PAPER, entry.data)
