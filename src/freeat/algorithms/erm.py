@@ -14,7 +14,7 @@ from freeat.objectives import CrossEntropy, Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Erm:
-    """Training without an adversary: one descent of w on the images themselves, Algorithm 1 with Δ = {0}."""
+    """No adversary: one descent of w on the images themselves, Algorithm 1 with Δ = {0}."""
 
     objective: Objective = CrossEntropy()
     updates_per_batch = 1

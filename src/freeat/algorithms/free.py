@@ -15,11 +15,11 @@ from freeat.threat import Ball, Start, check_ball, l2_norm
 
 @dataclass(frozen=True, kw_only=True)
 class Free:
-    """Algorithm 2, A_Free: m simultaneous steps of w and δ on each batch, both gradients from one pass.
+    """Algorithm 2, A_Free: m simultaneous steps of w and δ on each batch.
 
-    ``alpha`` is in input units; by default ε. ``carry`` begins a batch with the perturbations the one before
-    ended with, slot by slot, as the first Free AT did (each process keeps its own slots); the paper draws them
-    anew.
+    Both gradients come from one pass. ``alpha`` is in input units; by default ε. ``carry`` begins a batch with the
+    perturbations the one before ended with, slot by slot, as the first Free AT did (each process keeps its own
+    slots); the paper draws them anew.
     """
 
     ball: Ball

@@ -19,11 +19,11 @@ from freeat.threat import Ball, Start, check_ball
 
 @dataclass(frozen=True, kw_only=True)
 class Friendly:
-    """Friendly AT: PGD-m on cross-entropy, in which an image takes ``tau`` more steps once misclassified.
+    """Friendly AT: PGD-m in which an image takes ``tau`` more steps once misclassified.
 
-    ``ball`` is the training ball (ε_train). ``alpha`` is in input units; by default a quarter of its radius.
-    ``omega`` adds Gaussian noise to each step; ``dynamic`` lets τ grow as 0, 1, …, tau over the training.
-    With τ = m and ω = 0 it is PGD-m.
+    The attack ascends cross-entropy. ``ball`` is the training ball (ε_train). ``alpha`` is in input units; by default
+    a quarter of its radius. ``omega`` adds Gaussian noise to each step; ``dynamic`` lets τ grow as 0, 1, …, tau over
+    the training. With τ = m and ω = 0 it is PGD-m.
     """
 
     ball: Ball

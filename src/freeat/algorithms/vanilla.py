@@ -18,7 +18,7 @@ from freeat.threat import Ball, Start, check_ball
 
 @dataclass(frozen=True, kw_only=True)
 class Vanilla:
-    """Algorithm 1, A_Vanilla: argmax_δ first (PGD-m, or any ``maximizer``), then one descent of w.
+    """Algorithm 1, A_Vanilla: argmax_δ by PGD-m (or any ``maximizer``), then one descent of w.
 
     ``alpha`` is in input units; by default ε/4, and ε when m = 1.
     """

@@ -17,23 +17,47 @@ def _show(columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None
     table = Table(box=None, pad_edge=False)
     for column in columns:
         table.add_column(
-            column, justify="right" if column == "parameters" else "left", no_wrap=column == "name"
+            column,
+            justify="right" if column in ("parameters", "gradients") else "left",
+            no_wrap=column == "name",
         )
     for row in rows:
-        values = (row[column] for column in columns)
-        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
+        table.add_row(*(_cell(row[column]) for column in columns))
     Console(soft_wrap=True).print(table)
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @click.command()
 @json_option
 def algorithms(as_json: bool) -> None:
-    """List the training algorithms. Every m ≥ 1 works: free-2, vanilla-7, …"""
-    from freeat.algorithms.registry import EXAMPLES
+    """List the training algorithms, with the gradient evaluations of an update per image and the options of their own.
 
-    _show(
-        ["name", "what it does"], [{"name": n, "what it does": what} for n, what in EXAMPLES.items()], as_json
+    Every m ≥ 1 works: free-2, vanilla-7, … So does your own class, as package.module:Class.
+    """
+    from freeat.algorithms.registry import (
+        EXAMPLES,
+        algorithm_class,
+        make_algorithm,
+        options_of,
+        parse_algorithm,
     )
+    from freeat.threat import Linf
+
+    rows = [
+        {
+            "name": name,
+            "gradients": make_algorithm(name, Linf(8 / 255)).cost.gradient,
+            "options": sorted(options_of(algorithm_class(parse_algorithm(name)))),
+            "what it does": what,
+        }
+        for name, what in EXAMPLES.items()
+    ]
+    _show(["name", "gradients", "options", "what it does"], rows, as_json)
 
 
 @click.command()
