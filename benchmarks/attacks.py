@@ -8,7 +8,7 @@ model was shown counted once.
 
     python benchmarks/attacks.py --robust RUN --threads 2
 
-``--robust`` is a run folder or any reference that ``freeat attack`` takes; the ResNet-18 is the one that
+``--robust`` is a run folder or any reference that ``freeat evaluate`` takes; the ResNet-18 is the one that
 pyautoattack ships (it is not robust: in mode ``worst`` its active set vanishes, which is no speed; compare mode
 ``last``).
 """
@@ -207,7 +207,9 @@ def race(
             contender.accuracies.append(float((model(adversarial).argmax(-1) == y).double().mean()))
 
     for seed in range(rounds):
-        with arithmetic(threads=torch.get_num_threads(), deterministic=True):  # as ``freeat attack`` sets it
+        with arithmetic(
+            threads=torch.get_num_threads(), deterministic=True
+        ):  # as ``freeat evaluate`` sets it
             for contender in entered:
                 if contender.ours:
                     run(contender, seed)

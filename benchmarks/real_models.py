@@ -22,11 +22,9 @@ from freeat.compute.machine import provenance
 from freeat.data import DataSet, load
 from freeat.evaluation.evaluate import BATCH
 from freeat.evaluation.statistics import wilson
-from freeat.experiments.sweep import attack_models
-from freeat.experiments.sweep_plan import Plan
-from freeat.files.documents import write_json, write_text
+from freeat.experiments.sweep import Sweep, evaluate_models
+from freeat.files.documents import identity_of, plain, read_json, write_json, write_text
 from freeat.runs.open import Opened
-from freeat.runs.results import Cells
 from freeat.threat import Ball
 
 OURS = {"pgd-10": 1000, "pgd-50-10": 256, "square": 256, "autoattack": 100}
@@ -57,20 +55,20 @@ def standard_evaluation(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what
     return perturbed
 
 
-def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> Iterator[dict[str, Any]]:
+def judged_by_them(opened: Opened, ball: Ball, data: DataSet, out: Path) -> Iterator[dict[str, Any]]:
     """pyautoattack's evaluations of a model, those stored already taken from the store."""
     for what, n in THEIRS.items():
         key = {"by": "pyautoattack", "what": what, "n": n, "weights": opened.digest, "eps": ball.eps}
-        found = store.find(key)
-        if found is None:
+        path = out / "theirs" / f"{identity_of(key)}.json"
+        if not path.is_file():
             x, y = data.test.batch(torch.arange(n))
             x = x.contiguous(memory_format=torch.contiguous_format)
             began = time.perf_counter()
             with torch.no_grad():
                 clean = opened.model(x).argmax(-1) == y
             robust = theirs(opened.model, x, y, ball, what)
-            found = store.store(
-                key,
+            write_json(
+                path,
                 {
                     "attack": what,
                     "n": n,
@@ -79,8 +77,9 @@ def judged_by_them(opened: Opened, ball: Ball, data: DataSet, store: Cells) -> I
                     "robust_interval": list(wilson(int(robust.sum()), n)),
                     "seconds": time.perf_counter() - began,
                 },
+                format=1,
             )
-        yield found
+        yield read_json(path, format=1)
 
 
 def row(opened: Opened, ball: Ball, cell: dict[str, Any], by: str) -> str:
@@ -135,12 +134,11 @@ def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
     report = Report(out, threads)
     for opened, ball in models(robust, data):
         for name, n in OURS.items():
-            plan = Plan(data=data, attacks=(parse_attack(name),), balls=(ball,), n=n)
-            found = attack_models([opened], plan, folder=out, watch=announcing(click.echo))
-            report.add(
-                opened, ball, found["cells"], "freeat", [check["sentence"] for check in found["checks"]]
-            )
-        for cell in judged_by_them(opened, ball, data, Cells(out)):
+            sweep = Sweep(data=data, attacks=(parse_attack(name),), balls=(ball,), n=n)
+            found = evaluate_models([opened], sweep, folder=out, watch=announcing(click.echo))
+            results = [plain(result) for result in found.results]
+            report.add(opened, ball, results, "freeat", [check.sentence for check in found.checks])
+        for cell in judged_by_them(opened, ball, data, out):
             report.add(opened, ball, [cell], "pyautoattack")
     click.echo((out / "table.md").read_text(encoding="utf-8"))
 

@@ -224,7 +224,7 @@ def test_code_named_in_a_file_is_imported_only_with_trust(
     capsys.readouterr()
     assert "--trust-code" in refused(capsys, ["evaluate", out, "--attack", "pgd-1"])
     assert "secret_net" not in sys.modules
-    assert run(["evaluate", out, "--attack", "pgd-1", "--model", "secret_net:make"]) == 0
+    assert run(["evaluate", out, "--attack", "pgd-1", "--trust-code"]) == 0
     assert run(["train", *arguments(model="secret_net:make", out=tmp_path / "other")]) == 0
 
 
@@ -243,9 +243,9 @@ def test_every_command_finds_a_model_in_the_current_folder(
     for args in (
         ["evaluate", "one", "--attack", "pgd-1", "--trust-code"],
         ["export", "one", "--trust-code"],
-        ["attack", "one", "--attack", "fgsm", *small],
+        ["evaluate", "one", "--trust-code"],
         ["transfer", "one", "--to", "other", "--attack", "fgsm", *small],
-        ["attack", "net_of_mine:make@one/model.safetensors", "--attack", "fgsm", *judged],
+        ["evaluate", "net_of_mine:make@one/model.safetensors", "--attack", "fgsm", *judged],
         ["runs", "diff", "one", "other", "--store", ".", "--attack", "fgsm", *small],
         ["bound", "--from", "one", "--points", "4", "--beta", "1", "--trust-code"],
     ):
@@ -281,7 +281,7 @@ def test_attacks_are_listed_and_named_where_one_is_chosen(capsys: pytest.Capture
     listed = {row["name"]: row["sees"] for row in json.loads(capsys.readouterr().out)}
     assert listed.keys() == EXAMPLES.keys()
     assert (listed["pgd-10"], listed["square"]) == ("gradients", "scores")
-    assert run(["attack", "--help"]) == 0
+    assert run(["evaluate", "--help"]) == 0
     told = capsys.readouterr().out
     assert "pgd-50-10" in told
     assert "`freeat attacks`" in told
@@ -291,10 +291,11 @@ def test_attacks_are_listed_and_named_where_one_is_chosen(capsys: pytest.Capture
 def test_a_run_is_judged_again_from_the_command_line(
     finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["evaluate", str(finished), "--attack", "pgd-3", "--eval-eps", "128/255"]) == 0
+    assert run(["evaluate", str(finished), "--attack", "pgd-3", "--eps", "128/255", "--split", "all"]) == 0
     told = capsys.readouterr().out
-    assert "evaluated by pgd-3 at ε = 0.502" in told
-    assert "no weights called 'ema'" in refused(capsys, ["evaluate", str(finished), "--weights", "ema"])
+    assert "pgd-3   l2    128/255" in told
+    assert "gap of run (pgd-3, l2 128/255)" in told
+    assert "no weights called 'ema'" in refused(capsys, ["evaluate", f"{finished}@ema"])
     assert "unknown attack 'magic'" in refused(capsys, ["evaluate", str(finished), "--attack", "magic"])
 
 
@@ -493,13 +494,13 @@ def test_a_radius_asked_for_later_has_its_own_step(
     assert run(["train", *arguments(out=folder, eval_alpha=0.01)]) == 0
     for words, alpha in (
         ([], 0.01),
-        (["--eval-eps", "0.7"], None),
-        (["--eval-eps", "0.7", "--eval-alpha", "0.2"], 0.2),
+        (["--eps", "0.7"], None),
+        (["--eps", "0.7", "--alpha", "0.2"], 0.2),
     ):
         capsys.readouterr()
-        assert run(["evaluate", str(folder), "--attack", "pgd-1", *words, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)["key"]["evaluation"]
-        assert found.get("eval_alpha") == alpha, words
+        assert run(["evaluate", str(folder), *words, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)["results"][0]["settings"]
+        assert found["alpha"] == alpha, words
 
 
 @pytest.mark.parametrize(

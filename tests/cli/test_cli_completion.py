@@ -48,7 +48,7 @@ def test_commands_are_completed() -> None:
 def test_options_are_completed() -> None:
     assert "--algorithm" in completed("freeat train --al")
     assert "--track" in completed("freeat train --data digits --tr")
-    assert completed("freeat attack --iterate w") == ["worst"]
+    assert completed("freeat evaluate --iterate w") == ["worst"]
     assert "fetch" in completed("freeat data f")
 
 

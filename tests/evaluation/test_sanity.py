@@ -1,9 +1,10 @@
-"""The honesty checks pass on an honest model and speak up on models made to deceive."""
+"""The sanity checks pass on an honest model and fail on models that mask their gradients."""
 
 import math
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import pytest
 import torch
@@ -12,8 +13,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import NO_GRADIENT, Pgd
 from freeat.data import Images
 from freeat.evaluation.evaluate import evaluate
-from freeat.evaluation.probe import probe
-from freeat.evaluation.sanity import LEVEL, Check, compare_cells, outdone
+from freeat.evaluation.sanity import LEVEL, Check, compare, outdone, sanity_checks
 from freeat.threat import L2, Ball, Linf
 
 
@@ -89,7 +89,7 @@ def failed(checks: list[Check]) -> set[str]:
 
 @pytest.mark.parametrize("ball", [L2(2.0), Linf(0.1)], ids=["l2", "linf"])
 def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: Images) -> None:
-    checks = probe(robust_net, judged, ball, classes=10)
+    checks = sanity_checks(robust_net, judged, ball, classes=10)
     assert failed(checks) == set()
     assert [check.name for check in checks] == [
         "evaluation mode",
@@ -103,7 +103,7 @@ def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: I
 
 
 def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: Images) -> None:
-    said = {check.name: check.sentence for check in probe(robust_net, judged, Linf(0.1), classes=10)}
+    said = {check.name: check.sentence for check in sanity_checks(robust_net, judged, Linf(0.1), classes=10)}
     ends = r", (as it should be|no more than noise apart)\."
     for name, start in {
         "more steps": r"20 steps fool \d+ of 64 images and 5 steps fool \d+",
@@ -114,17 +114,19 @@ def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: I
 
 
 def test_masked_gradients_are_found_out(robust_net: nn.Module, judged: Images) -> None:
-    checks = probe(Masked(robust_net), judged, Linf(0.2), classes=10)
+    checks = sanity_checks(Masked(robust_net), judged, Linf(0.2), classes=10)
     assert {"gradients", "black box"} <= failed(checks)
     assert all("may be masked" in check.sentence for check in checks if not check.passed)
 
 
 def test_a_random_model_is_found_out(robust_net: nn.Module, judged: Images) -> None:
-    assert "deterministic" in failed(probe(Noisy(robust_net), judged, Linf(0.1), classes=10))
+    assert "deterministic" in failed(sanity_checks(Noisy(robust_net), judged, Linf(0.1), classes=10))
 
 
 def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, judged: Images) -> None:
-    checks = {check.name: check for check in probe(Infinite(robust_net), judged, Linf(0.1), classes=10)}
+    checks = {
+        check.name: check for check in sanity_checks(Infinite(robust_net), judged, Linf(0.1), classes=10)
+    }
     assert not checks["gradients"].passed
     assert "not finite" in checks["gradients"].sentence
 
@@ -132,7 +134,7 @@ def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, judg
 def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(judged: Images) -> None:
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1024), nn.Dropout(0.5), nn.Linear(1024, 10)).train()
     before = [value.clone() for value in net.state_dict().values()]
-    checks = {check.name: check for check in probe(net, judged, Linf(0.1), classes=10)}
+    checks = {check.name: check for check in sanity_checks(net, judged, Linf(0.1), classes=10)}
     assert "was in training mode" in checks["evaluation mode"].sentence
     assert checks["deterministic"].passed
     assert all(module.training for module in net.modules())
@@ -148,7 +150,7 @@ def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
         (Wakeful(robust_net), "goes back to training mode while it classifies ('noise' first)"),
         (Counting(robust_net), "changes while it classifies ('asked' first)"),
     ):
-        mode, *rest = probe(net.eval(), few, Linf(0.1), classes=10)
+        mode, *rest = sanity_checks(net.eval(), few, Linf(0.1), classes=10)
         assert (mode.name, mode.passed) == ("evaluation mode", False)
         assert said in mode.sentence
         assert failed(rest) == set()
@@ -158,7 +160,9 @@ def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
     robust_net: nn.Module, judged: Images
 ) -> None:
     few = judged.take(torch.arange(8))
-    names = {eps: [c.name for c in probe(robust_net, few, Linf(eps), classes=10)] for eps in (0.5, 0.51)}
+    names = {
+        eps: [c.name for c in sanity_checks(robust_net, few, Linf(eps), classes=10)] for eps in (0.5, 0.51)
+    }
     assert "larger radius" in names[0.5]
     assert names[0.51] == [name for name in names[0.5] if name != "larger radius"]
 
@@ -173,42 +177,46 @@ def test_outdone_is_a_matter_of_significance() -> None:
     assert not outdone(strong=range(30), weak=range(100, 110))
 
 
-def cell(attack: str, eps: float, fooled: range, *, black_box: bool = False) -> dict[str, Any]:
-    return {
-        "model": "net",
-        "attack": attack,
-        "norm": "linf",
-        "split": "test",
-        "eps": eps,
-        "black_box": black_box,
-        "fooled": list(fooled),
-        "robust_accuracy": 1 - len(fooled) / 100,
-    }
+@dataclass(frozen=True)
+class Under:
+    """An evaluation under an attack, as far as a comparison asks."""
+
+    attack: str
+    eps: float
+    fooled: Sequence[int]
+    black_box: bool = False
+    model: str = "net"
+    norm: str = "linf"
+    split: str = "test"
+
+    @property
+    def robust_accuracy(self) -> float:
+        return 1 - len(self.fooled) / 100
 
 
-def test_cells_are_compared_over_radii_and_boxes() -> None:
+def test_evaluations_are_compared_over_radii_and_boxes() -> None:
     good = [
-        cell("pgd-10", 0.1, range(20)),
-        cell("pgd-10", 0.2, range(60)),
-        cell("square", 0.1, range(9), black_box=True),
+        Under("pgd-10", 0.1, range(20)),
+        Under("pgd-10", 0.2, range(60)),
+        Under("square", 0.1, range(9), black_box=True),
     ]
-    assert [(check.name, check.passed) for check in compare_cells(good)] == [
+    assert [(check.name, check.passed) for check in compare(good)] == [
         ("larger radius", True),
         ("black box", True),
     ]
-    assert [check.sentence for check in compare_cells(good)] == [
+    assert [check.sentence for check in compare(good)] == [
         "net, pgd-10 (Linf, test): robust accuracy does not rise as ε grows from 0.1 to 0.2.",
         "net (Linf, test): at no radius does a black-box attack beat the white-box ones.",
     ]
-    rising = compare_cells([cell("pgd-10", 0.2, range(20)), cell("pgd-10", 0.1, range(60))])
+    rising = compare([Under("pgd-10", 0.2, range(20)), Under("pgd-10", 0.1, range(60))])
     assert failed(rising) == {"larger radius"}
     assert "from ε = 0.1 to 0.2" in rising[0].sentence
-    slowly = [cell("pgd-10", eps, range(60 - 4 * k)) for k, eps in enumerate((0.1, 0.2, 0.3, 0.4))]
-    assert all(not outdone(b["fooled"], a["fooled"]) for a, b in pairwise(slowly))
-    (crept,) = compare_cells([cell("pgd-10", 0.05, range(30)), *slowly])
+    slowly = [Under("pgd-10", eps, range(60 - 4 * k)) for k, eps in enumerate((0.1, 0.2, 0.3, 0.4))]
+    assert all(not outdone(b.fooled, a.fooled) for a, b in pairwise(slowly))
+    (crept,) = compare([Under("pgd-10", 0.05, range(30)), *slowly])
     assert not crept.passed
     assert "rises from ε = 0.1 to 0.3" in crept.sentence
-    masked = compare_cells([cell("pgd-10", 0.1, range(20)), cell("square", 0.1, range(60), black_box=True)])
+    masked = compare([Under("pgd-10", 0.1, range(20)), Under("square", 0.1, range(60), black_box=True)])
     assert failed(masked) == {"black box"}
     assert "gradients may be masked" in masked[0].sentence
 
@@ -242,7 +250,7 @@ class Hidden(nn.Module):
 
 def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, judged: Images) -> None:
     hidden, ball = Hidden(robust_net), Linf(0.12)
-    checks = probe(hidden, judged, ball, classes=10)
+    checks = sanity_checks(hidden, judged, ball, classes=10)
     assert "gradients" in failed(checks)
     (found,) = [check.sentence for check in checks if check.name == "gradients"]
     assert "64 have a zero gradient" in found

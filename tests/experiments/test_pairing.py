@@ -8,7 +8,7 @@ import torch
 
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
+from freeat.experiments.pairing import Unpaired, differing_settings, evaluated_pair
 from freeat.reports.text import difference_lines
 from freeat.runs.inventory import StoredRun, look_at
 from freeat.runs.open import open_model
@@ -30,7 +30,7 @@ def pair(
     store: Path, first: str, second: str, asked: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Any]:
     one, other = run(store, first), run(store, second)
-    return judged_pair(one, other, asked=asked or {}, device="cpu", **more)
+    return evaluated_pair(one, other, asked=asked or {}, device="cpu", **more)
 
 
 def run(store: Path, name: str) -> StoredRun:

@@ -1,4 +1,4 @@
-"""Campaigns and transfer matrices: measured once, resumed where they stopped, told apart by what they measure."""
+"""Sweeps and transfer matrices: evaluated once, resumed where they stopped, told apart by what they depend on."""
 
 import copy
 import json
@@ -17,17 +17,15 @@ from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
 from freeat.data import DataSet, Images
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import evaluate, joined
+from freeat.evaluation.evaluate import Evaluation, evaluate, joined
 from freeat.evaluation.statistics import wilson
-from freeat.experiments import checking
-from freeat.experiments import sweep_plan as plans
+from freeat.experiments import sweep as sweeps
 from freeat.experiments.examples import load_examples
-from freeat.experiments.sweep import attack_models
-from freeat.experiments.sweep_plan import Plan
+from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
 from freeat.runs.build import weights_digest
 from freeat.runs.open import Opened
-from freeat.runs.unfinished import Unfinished
+from freeat.runs.results import Blocks, StoredEvaluation
 from freeat.threat import Linf
 
 BALLS = (Linf(0.05), Linf(0.12))
@@ -48,9 +46,9 @@ def other_net(robust_net: nn.Module) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def plan(judged: Images) -> Plan:
+def sweep(judged: Images) -> Sweep:
     data = DataSet(name="digits", train=judged, test=judged, classes=tuple("0123456789"))
-    return Plan(
+    return Sweep(
         data=data, attacks=(Pgd(steps=3), Square(queries=10)), balls=BALLS, splits=("train", "test"), n=80
     )
 
@@ -69,13 +67,13 @@ class Counter:
         monkeypatch.setattr(module, name, counted)
 
 
-def test_a_campaign_measures_every_cell_and_stores_it(
-    robust_net: nn.Module, plan: Plan, tmp_path: Path
+def test_a_sweep_stores_a_result_for_every_condition(
+    robust_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
-    report = attack_models([opened(robust_net, "net")], plan, folder=tmp_path)
-    cells = report["cells"]
+    report = evaluate_models([opened(robust_net, "net")], sweep, folder=tmp_path)
+    cells = report.results
     assert len(cells) == 2 * 2 * 2
-    assert {(cell["split"], cell["attack"], cell["eps"]) for cell in cells} == {
+    assert {(cell.split, cell.attack, cell.eps) for cell in cells} == {
         (split, attack, ball.eps)
         for split in ("train", "test")
         for attack in ("pgd-3", "square-10")
@@ -83,82 +81,84 @@ def test_a_campaign_measures_every_cell_and_stores_it(
     }
     first = cells[0]
     direct = evaluate(
-        robust_net, plan.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
+        robust_net, sweep.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
     )
     hits = int(direct.robust_correct.sum())
-    assert first["robust_accuracy"] == hits / 80
-    assert first["robust_interval"] == list(wilson(hits, 80))
-    assert first["fooled"] == direct.index[~direct.robust_correct].tolist()
-    assert sum(row["n"] for row in first["per_class"]) == first["n"] == 80
-    assert first["population"] == 200
-    assert [gap["value"] for gap in report["gaps"]] == [0] * 4, "both splits hold the same images"
-    assert all(check["passed"] for check in report["checks"])
-    assert report["checks"][0]["sentence"] == "net (Linf): The model is in evaluation mode."
-    assert len(list((tmp_path / "cells").glob("*.json"))) == len(cells) + 1  # and the honesty checks
+    assert first.robust_accuracy == hits / 80
+    assert first.robust_interval == wilson(hits, 80)
+    assert list(first.fooled) == direct.index[~direct.robust_correct].tolist()
+    assert sum(row.n for row in first.per_class) == first.n == 80
+    assert first.population == 200
+    assert [gap.value for gap in report.gaps] == [0] * 4, "both splits hold the same images"
+    assert all(check.passed for check in report.checks)
+    assert report.checks[0].sentence == "net (Linf): The model is in evaluation mode."
+    assert len(list(tmp_path.glob("*.json"))) == len(cells) + 1  # and the sanity checks
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_it_goes_on_where_it_stopped(
-    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_resumes_where_it_stopped(
+    robust_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = opened(robust_net, "net")
-    whole = attack_models([model], plan, folder=tmp_path)
-    again = Counter(monkeypatch, plans, "evaluate")
-    probes = Counter(monkeypatch, checking, "probe")
-    assert attack_models([model], plan, folder=tmp_path) == whole
+    whole = evaluate_models([model], sweep, folder=tmp_path)
+    again = Counter(monkeypatch, sweeps, "evaluate")
+    probes = Counter(monkeypatch, sweeps, "sanity_checks")
+    assert evaluate_models([model], sweep, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
-    sorted((tmp_path / "cells").glob("*.json"), key=lambda p: p.stat().st_size)[-1].unlink()
-    repaired = attack_models([model], plan, folder=tmp_path)
+    sorted(tmp_path.glob("*.json"), key=lambda p: p.stat().st_size)[-1].unlink()
+    repaired = evaluate_models([model], sweep, folder=tmp_path)
     assert again.calls == 1
-    timeless = [[{**cell, "seconds": 0} for cell in report["cells"]] for report in (whole, repaired)]
+    timeless = [[replace(one, seconds=0) for one in report.results] for report in (whole, repaired)]
     assert timeless[0] == timeless[1]
 
 
-def test_other_weights_images_attacks_and_seeds_are_other_cells(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_other_weights_images_attacks_and_seeds_are_other_results(
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
-    attack_models([opened(robust_net, "net")], small, folder=tmp_path)
-    again = Counter(monkeypatch, plans, "evaluate")
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
+    evaluate_models([opened(robust_net, "net")], small, folder=tmp_path)
+    again = Counter(monkeypatch, sweeps, "evaluate")
     changed = [
-        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
-        Plan(data=plan.data, attacks=(Pgd(steps=2, iterate="last"),), balls=BALLS[:1], n=20),
-        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[1:], n=20),
-        Plan(data=plan.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20, seed=1),
+        Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
+        Sweep(data=sweep.data, attacks=(Pgd(steps=2, iterate="last"),), balls=BALLS[:1], n=20),
+        Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[1:], n=20),
+        Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20, seed=1),
     ]
     for other in changed:
-        attack_models([opened(robust_net, "net")], other, folder=tmp_path)
+        evaluate_models([opened(robust_net, "net")], other, folder=tmp_path)
     assert again.calls == len(changed)
-    attack_models([opened(other_net, "net")], small, folder=tmp_path)
+    evaluate_models([opened(other_net, "net")], small, folder=tmp_path)
     assert again.calls == len(changed) + 1
-    attack_models([opened(robust_net, "renamed")], small, folder=tmp_path)
-    assert again.calls == len(changed) + 1, "a name is no part of the measurement"
+    evaluate_models([opened(robust_net, "renamed")], small, folder=tmp_path)
+    assert again.calls == len(changed) + 1, "a name is no part of the identity"
 
 
 def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
-    small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
     models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
-    report = attack_models(models, small, folder=tmp_path, examples=True)
-    one, other = (load_examples(Path(cell["examples"]))["delta"] for cell in report["cells"])
+    report = evaluate_models(models, small, folder=tmp_path, examples=True)
+    one, other = (load_examples(Path(str(cell.examples)))["delta"] for cell in report.results)
     assert not np.array_equal(one, other)
 
 
-def test_examples_are_those_of_their_cell(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+def test_examples_are_those_of_their_result(
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     """Another seed, number of images or training of the same run must not find the arrays of the first."""
     kinds: tuple[dict[str, Any], ...] = ({"n": 10}, {"n": 10, "seed": 1}, {"n": 12})
-    plans = [Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], **kind) for kind in kinds]
-    asked = [(robust_net, one) for one in plans] + [(other_net, plans[0])]
+    kinds_of_sweep = [
+        Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], **kind) for kind in kinds
+    ]
+    asked = [(robust_net, one) for one in kinds_of_sweep] + [(other_net, kinds_of_sweep[0])]
     paths = []
     for net, one in asked * 2:
-        (cell,) = attack_models([opened(net, "net")], one, folder=tmp_path, examples=True)["cells"]
-        stored = load_examples(Path(cell["examples"]))
-        assert len(stored["y"]) == cell["n"]
-        assert stored["index"][stored["predicted"] != stored["y"]].tolist() == cell["fooled"]
-        paths.append(cell["examples"])
+        (cell,) = evaluate_models([opened(net, "net")], one, folder=tmp_path, examples=True).results
+        stored = load_examples(Path(str(cell.examples)))
+        assert len(stored["y"]) == cell.n
+        assert stored["index"][stored["predicted"] != stored["y"]].tolist() == list(cell.fooled)
+        paths.append(cell.examples)
     assert len({*paths}) == len(asked)
     assert paths[: len(asked)] == paths[len(asked) :]
 
@@ -168,15 +168,15 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("examples", [False, True])
-def test_a_cell_goes_on_in_the_middle(
-    examples: bool, robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
+    examples: bool, robust_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = Plan(data=plan.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=16)
+    long = Sweep(data=sweep.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=8)
     model = opened(robust_net, "net")
-    monkeypatch.setattr(plans, "EVERY", 0.0)
-    calls = Counter(monkeypatch, plans, "evaluate")
-    (whole,) = attack_models([model], long, folder=tmp_path / "whole", examples=examples)["cells"]
-    assert calls.calls == 4
+    monkeypatch.setattr(sweeps, "BLOCK", 16)
+    calls = Counter(monkeypatch, sweeps, "evaluate")
+    (whole,) = evaluate_models([model], long, folder=tmp_path / "whole", examples=examples).results
+    assert calls.calls == 4, "blocks of whole batches"
 
     def cut(title: str, images: int) -> Any:
         def count(more: int) -> None:
@@ -186,83 +186,48 @@ def test_a_cell_goes_on_in_the_middle(
         return count
 
     def ask(watch: Any) -> Any:
-        return attack_models([model], long, folder=tmp_path / "cut", examples=examples, watch=watch)
+        return evaluate_models([model], long, folder=tmp_path / "cut", examples=examples, watch=watch)
 
     with pytest.raises(Cut):
         ask(cut)
-    assert len(list((tmp_path / "cut").rglob("part-*"))) == 1
+    assert len(list((tmp_path / "cut").rglob("block-*"))) == 1
     done: list[int] = []
-    (resumed,) = ask(lambda title, images: done.append)["cells"]
-    assert calls.calls == 6 + 3, "one batch of four was found"
+    (resumed,) = ask(lambda title, images: done.append).results
+    assert calls.calls == 6 + 3, "one block of four was found"
     assert done[0] == 16
-    timeless = [{**cell, "seconds": 0, "examples": None} for cell in (whole, resumed)]
+    timeless = [replace(one, seconds=0, examples=None) for one in (whole, resumed)]
     assert timeless[0] == timeless[1]
-    assert not list((tmp_path / "cut").rglob("*.parts"))
+    assert not list((tmp_path / "cut").rglob("*.blocks"))
     if examples:
-        one, other = (load_examples(Path(cell["examples"])) for cell in (whole, resumed))
+        one, other = (load_examples(Path(str(result.examples))) for result in (whole, resumed))
         assert np.array_equal(one["delta"], other["delta"])
 
 
-def test_a_damaged_part_is_measured_again(
-    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_damaged_block_is_evaluated_again(
+    robust_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "EVERY", 0.0)
-    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
-    (trial,) = long.trials(opened(robust_net, "net"))
-    parts = Unfinished(tmp_path / "parts")
-    whole = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
-    (tmp_path / "parts" / "part-00001.safetensors").write_bytes(b"torn")
-    again = Counter(monkeypatch, plans, "evaluate")
-    other = long.measure(opened(robust_net, "net"), trial, plans.unwatched, keep_delta=True, unfinished=parts)
-    assert again.calls == 2
-    assert other.delta is not None
-    assert whole.delta is not None
-    assert torch.equal(other.delta, whole.delta)
+    monkeypatch.setattr(sweeps, "BLOCK", 10)
+    long = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
+    model, kept = opened(robust_net, "net"), Blocks(tmp_path / "blocks")
+    (condition,) = long.conditions(model)
+
+    def evaluated() -> Evaluation:
+        return joined(list(long.blocks(model, condition, sweeps.unwatched, keep_delta=True, kept=kept)))
+
+    whole = evaluated()
+    (tmp_path / "blocks" / "block-00001.safetensors").write_bytes(b"torn")
+    again = Counter(monkeypatch, sweeps, "evaluate")
+    other = evaluated()
+    assert again.calls == 1
+    assert torch.equal(other.index, whole.index)
+    assert torch.equal(other.perturbations, whole.perturbations)
     assert torch.equal(other.robust_correct, whole.robust_correct)
+    assert evaluated().passes == whole.passes
+    kept.clear()
+    assert not (tmp_path / "blocks").exists()
 
 
-def test_an_interrupted_attack_keeps_its_batches(
-    robust_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
-    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
-    (trial,) = long.trials(model)
-    real, calls = plans.evaluate, []
-
-    def interrupted(*args: Any, **settings: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return real(*args, **settings)
-
-    monkeypatch.setattr(plans, "evaluate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts)
-    assert [len(part.y) for part in parts.parts(trial.images.index)] == [30]
-    assert len(long.measure(model, trial, plans.unwatched, keep_delta=False, unfinished=parts).y) == 40
-    assert len(calls) == 5
-
-
-def test_parts_that_do_not_follow_each_other_are_measured_again(
-    robust_net: nn.Module, plan: Plan, tmp_path: Path
-) -> None:
-    """Parts are cut by the clock, so what two interrupted processes leave need not fit together."""
-    model, parts = opened(robust_net, "net"), Unfinished(tmp_path / "parts")
-    long = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=40, batch_size=10)
-    (trial,) = long.trials(model)
-    batches = list(long.parts(model, trial, plans.unwatched, keep_delta=True))
-    for number, kept in enumerate((batches[:1], batches[1:3], batches[2:3], batches[3:])):
-        parts.add(number, joined(kept))  # the third begins before the second ends
-    whole = joined(batches)
-    found = list(parts.parts(trial.images.index))
-    assert [len(part.y) for part in found] == [10, 20]
-    assert sorted(path.name[:10] for path in (tmp_path / "parts").iterdir()) == ["part-00000", "part-00001"]
-    again = long.measure(model, trial, plans.unwatched, keep_delta=True, unfinished=parts)
-    assert torch.equal(again.index, whole.index)
-    assert torch.equal(again.perturbations, whole.perturbations)
-
-
-def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Module, plan: Plan) -> None:
+def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Module, sweep: Sweep) -> None:
     class Hungry(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -274,88 +239,94 @@ def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Modul
             logits: Tensor = self.net(x)
             return logits
 
-    hungry = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=40, batch_size=16)
+    hungry = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=40, batch_size=16)
     with pytest.raises(
         InputError, match=r"out of memory with 16 images at a time: .* --batch-size, e\.g\. 8"
     ):
-        attack_models([opened(Hungry(), "net")], hungry)
-    report = attack_models([opened(Hungry().eval(), "net")], replace(hungry, batch_size=8))
-    assert all(check["passed"] for check in report["checks"]), "they keep to the batch size too"
-    assert report["checks"] == attack_models([opened(robust_net, "net")], hungry)["checks"]
+        evaluate_models([opened(Hungry(), "net")], hungry)
+    report = evaluate_models([opened(Hungry().eval(), "net")], replace(hungry, batch_size=8))
+    assert all(check.passed for check in report.checks), "they keep to the batch size too"
+    assert report.checks == evaluate_models([opened(robust_net, "net")], hungry).checks
 
 
-def test_a_whole_split_is_not_copied(robust_net: nn.Module, plan: Plan) -> None:
+def test_a_whole_split_is_not_copied(robust_net: nn.Module, sweep: Sweep) -> None:
     model = opened(robust_net, "net")
-    assert replace(plan, n=None).images("test", model) == (plan.data.test, 200)
-    assert replace(plan, n=999).images("test", model)[0] is plan.data.test
+    assert replace(sweep, n=None).images("test", model) == (sweep.data.test, 200)
+    assert replace(sweep, n=999).images("test", model)[0] is sweep.data.test
 
 
-def test_a_cell_says_how_and_where_it_was_made(robust_net: nn.Module, plan: Plan) -> None:
-    rough = Plan(data=plan.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5)
-    (cell,) = attack_models([opened(robust_net, "net")], rough)["cells"]
-    assert cell["settings"] == {
+def test_a_result_says_how_and_where_it_was_made(robust_net: nn.Module, sweep: Sweep) -> None:
+    rough = Sweep(
+        data=sweep.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5
+    )
+    (cell,) = evaluate_models([opened(robust_net, "net")], rough).results
+    assert cell.settings == {
         "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "iterate": "worst", "loss": "ce",
         "precision": "bf16",
     }  # fmt: skip
-    assert (cell["batch_size"], cell["device"]) == (256, "cpu")
-    assert cell["versions"].keys() >= {"freeat", "torch"}
-    assert cell["command"].startswith("freeat")
+    assert (cell.batch_size, cell.device) == (256, "cpu")
+    assert cell.versions.keys() >= {"freeat", "torch"}
+    assert cell.command.startswith("freeat")
 
 
-def test_examples_bear_out_the_outcomes(robust_net: nn.Module, plan: Plan, tmp_path: Path) -> None:
-    small = Plan(data=plan.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
-    report = attack_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
-    stored = load_examples(Path(report["cells"][0]["examples"]))
+def test_examples_bear_out_the_outcomes(robust_net: nn.Module, sweep: Sweep, tmp_path: Path) -> None:
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
+    report = evaluate_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
+    stored = load_examples(Path(str(report.results[0].examples)))
     shown = torch.from_numpy(np.clip(stored["x"] + stored["delta"], 0, 1))
     predicted = robust_net(shown).argmax(-1).numpy()
     fooled = stored["predicted"] != stored["y"]
     assert np.array_equal(predicted, stored["predicted"])
-    assert stored["index"][fooled].tolist() == report["cells"][0]["fooled"]
+    assert stored["index"][fooled].tolist() == list(report.results[0].fooled)
     with pytest.raises(InputError, match="--out"):
-        attack_models([opened(robust_net, "net")], small, examples=True)
+        evaluate_models([opened(robust_net, "net")], small, examples=True)
 
 
 def test_a_matrix_makes_each_perturbation_once(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
-    small = Plan(data=plan.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS, n=80)
-    made = Counter(monkeypatch, plans, "evaluate")
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS, n=80)
+    made = Counter(monkeypatch, sweeps, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
-    cells = {(cell["source"], cell["model"], cell["eps"]): cell for cell in report["cells"]}
+    cells = {(cell.source, cell.model, cell.eps): cell for cell in report.results}
     assert len(cells) == 2 * 2 * len(BALLS)
     assert transfer_models(models, models, small, folder=tmp_path) == report
-    assert made.calls == 2 * len(BALLS), "stored cells need no perturbation"
+    assert made.calls == 2 * len(BALLS), "stored results need no perturbation"
     for cell in cells.values():
-        assert cell["own"] == (cell["source"] == cell["model"])
-        assert cell["black_box"] != cell["own"]
+        assert cell.own == (cell.source == cell.model)
+        assert cell.black_box != cell.own
     images = small.images("test", models[0])[0]
     own = evaluate(robust_net, images, small.attacks[0], BALLS[1], classes=10, keep_delta=True)
-    assert cells["a", "a", BALLS[1].eps]["fooled"] == own.index[~own.robust_correct].tolist()
+    assert list(cells["a", "a", BALLS[1].eps].fooled) == own.index[~own.robust_correct].tolist()
     x, y = images.batch(torch.arange(80))
     crossed = other_net(BALLS[1].apply(x, own.delta)).argmax(-1) == y
-    assert cells["a", "b", BALLS[1].eps]["robust_accuracy"] == float(crossed.double().mean())
+    assert cells["a", "b", BALLS[1].eps].robust_accuracy == float(crossed.double().mean())
 
 
 def test_a_transfer_says_what_it_cost_and_what_weakens_it(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep
 ) -> None:
     a, b = opened(robust_net, "a"), opened(other_net, "b")
 
-    def moved(attack: Attack) -> Any:
-        report = transfer_models([a], [b], Plan(data=plan.data, attacks=(attack,), balls=BALLS[1:], n=40))
-        return report["cells"][0]
+    def moved(attack: Attack) -> StoredEvaluation:
+        report = transfer_models([a], [b], Sweep(data=sweep.data, attacks=(attack,), balls=BALLS[1:], n=40))
+        return report.results[0]
 
     strong = moved(Pgd(steps=3, iterate="last"))
-    assert strong["making"]["passes"]["gradient"] == 3 * 40
-    assert strong["making"]["queries"] is None
-    assert strong["passes"]["forward"] == 2 * 40
-    assert strong["notes"] == []
+    assert strong.making is not None
+    assert strong.making.passes.gradient == 3 * 40
+    assert strong.making.queries is None
+    assert strong.passes.forward == 2 * 40
+    assert strong.notes == ()
     for weak in (Pgd(steps=3, iterate="worst"), Square(queries=10)):
-        (note,) = moved(weak)["notes"]
+        (note,) = moved(weak).notes
         assert f"{weak.name} stops at the first perturbation that fools its source" in note
-    assert moved(Square(queries=10))["making"]["queries"]["most"] == 10
+    making = moved(Square(queries=10)).making
+    assert making is not None
+    assert making.queries is not None
+    assert making.queries.most == 10
     with pytest.raises(InputError, match="look harmless"):
         moved(AutoAttack(parts=("apgd-ce",)))
 
@@ -366,64 +337,60 @@ def test_a_transfer_carries_the_notes_of_its_attack(
     three = Images(x=judged.x, y=judged.y % 3, index=judged.index)
     data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
     nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
-    small = Plan(data=data, attacks=(Pgd(steps=1, loss="dlr", iterate="last"),), balls=BALLS[:1], n=10)
-    (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small)["cells"]
-    assert cell["notes"][0] == "made up"
-    assert "undefined with 3 classes" in cell["notes"][1]
+    small = Sweep(data=data, attacks=(Pgd(steps=1, loss="dlr", iterate="last"),), balls=BALLS[:1], n=10)
+    (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small).results
+    assert cell.notes[0] == "made up"
+    assert "undefined with 3 classes" in cell.notes[1]
 
 
 def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan, tmp_path: Path
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     a, b = opened(robust_net, "a"), opened(other_net, "b")
-    small = Plan(data=plan.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS[1:], n=40)
-    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS[1:], n=40)
+    checks = transfer_models([a], [b], small, folder=tmp_path).checks
     for name in "ab":
-        assert any(check["sentence"].startswith(f"{name} (Linf): The model gives") for check in checks)
-    assert not any("black-box attack" in check["sentence"] for check in checks), (
-        "no white-box figure is known"
-    )
-    attack_models([b], small, folder=tmp_path)
-    stored = next(
-        path for path in (tmp_path / "cells").glob("*.json") if '"kind": "attack"' in path.read_text()
-    )
-    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
+        assert any(check.sentence.startswith(f"{name} (Linf): The model gives") for check in checks)
+    assert not any("black-box attack" in check.sentence for check in checks), "no white-box figure is known"
+    evaluate_models([b], small, folder=tmp_path)
+    stored = next(path for path in tmp_path.glob("*.json") if '"kind": "evaluation"' in path.read_text())
+    checks = transfer_models([a], [b], small, folder=tmp_path).checks
     assert "b (Linf, test): at no radius does a black-box attack beat the white-box ones." in [
-        check["sentence"] for check in checks
+        check.sentence for check in checks
     ]
     document = json.loads(stored.read_text())
     stored.write_text(json.dumps(document | {"fooled": [], "robust_accuracy": 1.0}))
-    checks = transfer_models([a], [b], small, folder=tmp_path)["checks"]
-    assert any("pgd-5 from a leaves" in check["sentence"] for check in checks if not check["passed"])
+    checks = transfer_models([a], [b], small, folder=tmp_path).checks
+    assert any("pgd-5 from a leaves" in check.sentence for check in checks if not check.passed)
 
 
-def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, plan: Plan) -> None:
-    zero = Plan(data=plan.data, attacks=(Pgd(steps=5),), balls=(Linf(0.0),), n=40)
-    report = attack_models([opened(robust_net, "net")], zero)
-    assert {check["name"] for check in report["checks"]} >= {
+def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, sweep: Sweep) -> None:
+    zero = Sweep(data=sweep.data, attacks=(Pgd(steps=5),), balls=(Linf(0.0),), n=40)
+    report = evaluate_models([opened(robust_net, "net")], zero)
+    assert {check.name for check in report.checks} >= {
         "deterministic",
         "gradients",
         "very large radius",
     }
-    assert report["cells"][0]["robust_accuracy"] == report["cells"][0]["clean_accuracy"]
-    assert report["stored"] == []
+    assert report.results[0].robust_accuracy == report.results[0].clean_accuracy
+    assert report.stored == ()
 
 
-def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, plan: Plan) -> None:
+def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, sweep: Sweep) -> None:
     pytest.importorskip("pyautoattack")
     model = opened(robust_net, "net")
-    images, _ = plan.images("test", model)
+    images, _ = sweep.images("test", model)
 
-    def key(plan: Plan, attack: Attack) -> dict[str, Any]:
-        return plan.identity("attack", model, split="test", images=images, ball=BALLS[0], attack=attack)
+    def key(sweep: Sweep, attack: Attack) -> dict[str, Any]:
+        return sweep.identity("evaluation", model, split="test", images=images, ball=BALLS[0], attack=attack)
 
-    other = replace(plan, batch_size=7)
-    assert "pyautoattack 0." in key(plan, AutoAttack())["package"]
-    assert key(plan, AutoAttack()) != key(other, AutoAttack())
-    assert key(plan, Pgd()) == key(other, Pgd()), "our own attacks draw for each image"
+    other = replace(sweep, batch_size=7)
+    assert "pyautoattack 0." in key(sweep, AutoAttack())["package"]
+    assert key(sweep, AutoAttack()) != key(other, AutoAttack())
+    assert key(sweep, Pgd()) == key(other, Pgd()), "our own attacks draw for each image"
 
 
-def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
+def test_progress_counts_every_image(robust_net: nn.Module, sweep: Sweep) -> None:
     done: dict[str, int] = {}
 
     def watch(title: str, images: int) -> Any:
@@ -432,15 +399,15 @@ def test_progress_counts_every_image(robust_net: nn.Module, plan: Plan) -> None:
 
         return count
 
-    small = Plan(data=plan.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=50, batch_size=16)
-    attack_models([opened(robust_net, "net")], small, watch=watch)
-    assert done == {"net: pgd-1, linf ε = 0.05, test": 50, "net: honesty checks": 1}
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[:1], n=50, batch_size=16)
+    evaluate_models([opened(robust_net, "net")], small, watch=watch)
+    assert done == {"net: pgd-1, linf ε = 0.05, test": 50, "net: sanity checks": 1}
     done.clear()
-    attack_models([opened(robust_net, "net")], replace(small, balls=BALLS), watch=watch)
+    evaluate_models([opened(robust_net, "net")], replace(small, balls=BALLS), watch=watch)
     assert done == {
         "[1/2] net: pgd-1, linf ε = 0.05, test": 50,
         "[2/2] net: pgd-1, linf ε = 0.12, test": 50,
-        "net: honesty checks": 1,
+        "net: sanity checks": 1,
     }
 
 
@@ -452,12 +419,12 @@ def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, ju
     assert sum(counts) == len(judged)
 
 
-def test_refusals(robust_net: nn.Module, plan: Plan) -> None:
+def test_refusals(robust_net: nn.Module, sweep: Sweep) -> None:
     with pytest.raises(InputError, match="NAME=REFERENCE"):
-        attack_models([opened(robust_net, "net")] * 2, plan)
+        evaluate_models([opened(robust_net, "net")] * 2, sweep)
     for wrong in ({"splits": ("tset",)}, {"n": 0}, {"batch_size": 0}):
         with pytest.raises(InputError):
-            Plan(data=plan.data, attacks=(Pgd(),), balls=BALLS, **wrong)  # type: ignore[arg-type]
+            Sweep(data=sweep.data, attacks=(Pgd(),), balls=BALLS, **wrong)  # type: ignore[arg-type]
 
 
 def test_an_unfooled_image_transfers_its_last_iterate(
@@ -472,18 +439,18 @@ def test_an_unfooled_image_transfers_its_last_iterate(
 
 
 def test_a_models_own_black_box_attack_stays_one(
-    robust_net: nn.Module, other_net: nn.Module, plan: Plan
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep
 ) -> None:
     both = [opened(robust_net, "net"), opened(other_net, "other")]
     small = replace(
-        plan,
+        sweep,
         splits=("test",),
         balls=BALLS[:1],
         n=20,
         attacks=(Pgd(steps=2, iterate="last"), Square(queries=5)),
     )
-    cells = transfer_models(both[:1], both, small, probes=False)["cells"]
-    found = {(cell["model"], cell["attack"].split()[0]): (cell["own"], cell["black_box"]) for cell in cells}
+    cells = transfer_models(both[:1], both, small, checks=False).results
+    found = {(cell.model, cell.attack.split()[0]): (cell.own, cell.black_box) for cell in cells}
     assert found == {
         ("net", "pgd-2"): (True, False),
         ("net", "square-5"): (True, True),
@@ -492,10 +459,10 @@ def test_a_models_own_black_box_attack_stays_one(
     }
 
 
-def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Module, plan: Plan) -> None:
+def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Module, sweep: Sweep) -> None:
     layers = copy.deepcopy(robust_net)
     wrapped = nn.Sequential(*layers.children(), nn.Identity())
-    small = replace(plan, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, iterate="last"),))
+    small = replace(sweep, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, iterate="last"),))
     other = Opened(name="other", model=wrapped, digest=weights_digest(robust_net))
-    (cell,) = transfer_models([opened(robust_net, "net")], [other], small, probes=False)["cells"]
-    assert not cell["own"]
+    (cell,) = transfer_models([opened(robust_net, "net")], [other], small, checks=False).results
+    assert not cell.own

@@ -83,11 +83,12 @@ def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
 
 def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert (
-        run(["evaluate", str(trained), "--attack", "pgd-3", "--eval-eps", "1/4", "--final-size", "30"]) == 0
+        run(["evaluate", str(trained), "--attack", "pgd-3", "--eps", "1/4", "-n", "30", "--split", "both"])
+        == 0
     )
     for n in ("25", "20"):  # of one attack at one radius, that on more images is shown
-        assert run(["attack", str(trained), "--attack", "fgsm", "-n", n, "--device", "cpu"]) == 0
-    assert run(["attack", f"{trained}@ema", "--attack", "pgd-5", "-n", "25", "--device", "cpu"]) == 0
+        assert run(["evaluate", str(trained), "--attack", "fgsm", "-n", n, "--device", "cpu"]) == 0
+    assert run(["evaluate", f"{trained}@ema", "--attack", "pgd-5", "-n", "25", "--device", "cpu"]) == 0
     folder = freeat.export(trained, tmp_path / "out")
     rows = ExportedFolder(folder).manifest["further"]
     assert {(row["attack"], row["eps"], row["n"]) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
@@ -100,7 +101,7 @@ def test_judgements_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -
     y = np.arange(60) % 10
     np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     words = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
-    assert run(["attack", str(trained), *words]) == 0
+    assert run(["evaluate", str(trained), *words]) == 0
     rows = ExportedFolder(freeat.export(trained, tmp_path / "out")).manifest["further"]
     assert "pgd-4" not in {row["attack"] for row in rows}
 
@@ -177,12 +178,12 @@ def test_it_is_a_reference_for_attacks(exported: Path, capsys: pytest.CaptureFix
     data = load("digits")
     opened = open_model(str(exported), data)
     assert opened.name == "model"
-    assert opened.home == exported.with_name("model.attacks")
-    assert run(["attack", str(exported), "--attack", "pgd-2", "-n", "20", "--device", "cpu", "--json"]) == 0
-    (cell,) = json.loads(capsys.readouterr().out)["cells"]
+    assert opened.home == exported.with_name("model.results")
+    assert run(["evaluate", str(exported), "--attack", "pgd-2", "-n", "20", "--device", "cpu", "--json"]) == 0
+    (cell,) = json.loads(capsys.readouterr().out)["results"]
     assert (cell["data"], cell["norm"], cell["eps"]) == ("digits", "l2", 0.5)
-    assert not (exported / "attacks").exists()
-    assert list((exported.with_name("model.attacks") / "cells").glob("*.json"))
+    assert not (exported / "results").exists()
+    assert list((exported.with_name("model.results")).glob("*.json"))
 
 
 def test_an_earlier_export_is_replaced_and_anything_else_refused(trained: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class Rounding(nn.Module):
         return logits
 
 
-def test_honesty_checks_that_fail_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_sanity_checks_that_fail_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     asked = {"dataset": "digits", "threat_model": "Linf", "eps": 0.1, "attack": "fgsm"}
     with caplog.at_level(logging.WARNING, "freeat"):
         benchmark(digits_classifier(), 40, **asked)  # type: ignore[arg-type]
@@ -131,7 +131,7 @@ def test_the_benchmark_computes_the_same_bits_every_time(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"n_examples": 0}, "n_examples=0: judge at least 1 image"),
+        ({"n_examples": 0}, "n_examples=0: evaluate at least 1 image"),
         ({"n_examples": -5}, "at least 1"),
         ({"to_disk": True}, "model_name"),
         ({"threat_model": "corruptions"}, "unknown norm"),

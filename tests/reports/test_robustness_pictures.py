@@ -1,7 +1,7 @@
 """Robust accuracy against the radius, adversarial examples, and the table: files that open, words that are true."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,42 +9,30 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.errors import InputError
+from freeat.evaluation.evaluate import Gap, Queries
+from freeat.evaluation.sanity import Check
+from freeat.experiments.sweep import ModelGap, SweepReport
 from freeat.reports.pictures import draw_examples, views
 from freeat.reports.radius import draw_radii
 from freeat.reports.robustness import attack_text, robustness_lines
-
-
-def cell(model: str, eps: float, **more: Any) -> dict[str, Any]:
-    robust = 0.9 - eps
-    return {
-        "model": model,
-        "attack": "pgd-10",
-        "iterate": "worst",
-        "norm": "linf",
-        "split": "test",
-        "eps": eps,
-        "n": 100,
-        "clean_accuracy": 0.9,
-        "robust_accuracy": robust,
-        "robust_interval": [robust - 0.1, robust + 0.1],
-        "queries": None,
-        "seconds": 1.0,
-        "notes": [],
-    } | more
+from stored_results import stored_evaluation
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
 def test_a_curve_for_every_model(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"radii.{ending}"
     cells = [
-        cell(model, k / 255, split=split) for model in "ab" for k in (1, 5, 9) for split in ("train", "test")
+        stored_evaluation(model, k / 255, split=split)
+        for model in "ab"
+        for k in (1, 5, 9)
+        for split in ("train", "test")
     ]
     draw_radii(path, cells, title="both")
     assert path.stat().st_size > 3000
     if ending == "png":
         with Image.open(path) as picture:
             assert picture.width > picture.height
-    with pytest.raises(InputError, match="no measurements"):
+    with pytest.raises(InputError, match="no results"):
         draw_radii(path, [])
 
 
@@ -54,7 +42,9 @@ def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure])
         for m in ("free-4-linf-digits", "erm-linf")
         for s in ("vanilla-10-digits", "erm")
     ]
-    draw_radii(tmp_path / "r.png", [cell(m, k / 255, attack=a) for m, a in pairs for k in (1, 2)])
+    draw_radii(
+        tmp_path / "r.png", [stored_evaluation(m, k / 255, attack=a) for m, a in pairs for k in (1, 2)]
+    )
     (figure,) = drawn
     legend = figure.legends[0].get_window_extent()
     assert legend.x0 >= 0
@@ -68,7 +58,7 @@ def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure])
 def test_the_axis_has_the_unit_of_the_radii(
     tmp_path: Path, drawn: list[Figure], radii: tuple[float, ...], unit: str, last: float
 ) -> None:
-    draw_radii(tmp_path / "r.png", [cell("net", eps) for eps in radii])
+    draw_radii(tmp_path / "r.png", [stored_evaluation("net", eps) for eps in radii])
     (axis,) = drawn[0].axes
     assert axis.get_xlabel() == f"radius ε (Linf){unit}"
     assert axis.lines[0].get_xdata()[-1] == pytest.approx(last)
@@ -107,43 +97,24 @@ def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> No
 
 
 def test_the_table_says_everything_once() -> None:
-    report = {
-        "cells": [
-            cell(
-                "net", 8 / 255, notes=["DLR is undefined with 3 classes"], wrong_when_clean=10, turned_wrong=3
-            ),
-            cell(
-                "net",
-                8 / 255,
-                attack="square",
-                notes=["DLR is undefined with 3 classes"],
-                queries={"mean": 123.4},
-            ),
-        ],
-        "gaps": [
-            {
-                "model": "net",
-                "attack": "pgd-10",
-                "norm": "linf",
-                "eps": 8 / 255,
-                "value": 0.05,
-                "low": -0.01,
-                "high": 0.1,
-            }
-        ],
-        "checks": [
-            {"name": "a", "passed": True, "sentence": "All is well."},
-            {"name": "b", "passed": False, "sentence": "gradients may be masked."},
-        ],
-    }
-    written = {
-        "stored": ["runs/net/attacks"],
-        "plot": "r.png",
-        "examples": [{"arrays": "e.npz", "picture": "e.png"}],
-    }
-    text = "\n".join(robustness_lines(report | written))
-    assert text.endswith("stored in: runs/net/attacks\nplot: r.png\nexamples: e.npz, drawn in e.png")
-    assert "nothing was stored" in robustness_lines(report)[-1]
+    note = "DLR is undefined with 3 classes"
+    queries = Queries(total=1234, mean=123.4, median=100.0, most=200, per_image=())
+    gap = Gap(value=0.05, low=-0.01, high=0.1)
+    report = SweepReport(
+        results=(
+            stored_evaluation("net", 8 / 255, notes=(note,), wrong_when_clean=10, turned_wrong=3),
+            stored_evaluation("net", 8 / 255, attack="square", notes=(note,), queries=queries),
+        ),
+        gaps=(ModelGap(**vars(gap), model="net", attack="pgd-10", norm="linf", eps=8 / 255, clean=gap),),
+        checks=(
+            Check(name="a", passed=True, sentence="All is well."),
+            Check(name="b", passed=False, sentence="gradients may be masked."),
+        ),
+        stored=("runs/net/results",),
+    )
+    text = "\n".join(robustness_lines(report, plot=Path("r.png"), examples=[("e.npz", "e.png")]))
+    assert text.endswith("stored in: runs/net/results\nplot: r.png\nexamples: e.npz, drawn in e.png")
+    assert "nothing was stored" in robustness_lines(replace(report, stored=()))[-1]
     assert "8/255" in text
     assert "3 of 90" in text
     assert "86.9" in text
@@ -153,7 +124,7 @@ def test_the_table_says_everything_once() -> None:
     assert text.count("note: DLR") == 1
     assert "ok: All is well." in text
     assert "WARNING: gradients may be masked." in text
-    assert "1 honesty check failed" in text
+    assert "1 sanity check failed" in text
 
 
 def test_what_is_unusual_about_an_attack_is_said() -> None:
@@ -163,6 +134,6 @@ def test_what_is_unusual_about_an_attack_is_said() -> None:
         (usual | {"alpha": 2 / 255, "precision": "bf16"}, "last", "pgd-10 (last, bf16, α = 2/255)"),
         (usual | {"start": "zero"}, "worst", "pgd-10 (zero start)"),
     ):
-        assert attack_text(cell("net", 0.1, settings=settings, iterate=iterate)) == said
-    assert attack_text(cell("net", 0.1)) == "pgd-10", "a cell of an older version"
-    assert attack_text(cell("net", 0.1, attack="fgsm", settings=usual | {"start": "zero"})) == "fgsm"
+        assert attack_text("pgd-10", iterate, settings) == said
+    assert attack_text("square", "worst", {}) == "square"
+    assert attack_text("fgsm", "worst", usual | {"start": "zero"}) == "fgsm"

@@ -16,9 +16,7 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
 from freeat.runs.folder import RunFolder
-from freeat.runs.judgement import judge_run
 from freeat.runs.open import open_model
-from freeat.runs.spec import EvalSpec
 from freeat.training.trainer import Stopped
 from small_runs import carry_out, noise_file, outcome, timeless
 
@@ -196,7 +194,7 @@ def test_a_run_is_not_judged_on_other_data(tmp_path: Path, capsys: pytest.Captur
         carry_out(tmp_path / name, data=data, train_size=None, algorithm="free-2", seed=len(name))
     one = str(tmp_path / "one")
     asked = (
-        ["evaluate", one, "--attack", "pgd-1"],
+        ["evaluate", one],
         ["runs", "diff", "one", "other", "--store", str(tmp_path), "--attack", "fgsm"],
         ["bound", "--from", one, "--points", "2", "--beta", "1"],
     )
@@ -277,24 +275,6 @@ def test_precisions_train(tmp_path: Path) -> None:
     assert results["bf16"] == pytest.approx(results["fp32"], rel=0.1)
     assert results["fp16"] == pytest.approx(results["fp32"], rel=0.1)
     assert len(set(results.values())) == 3
-
-
-def test_a_run_is_judged_again_and_remembers(tmp_path: Path) -> None:
-    result = carry_out(tmp_path, ema=0.5, final_size=None)
-    folder = RunFolder(tmp_path)
-    same = judge_run(folder, folder.evaluation, device="cpu")
-    assert {key: same[key] for key in ("train", "test", "gap")} == {
-        key: result[key] for key in ("train", "test", "gap")
-    }
-    assert judge_run(folder, folder.evaluation, weights="ema", device="cpu")["test"] == result["ema"]["test"]
-    harder = judge_run(folder, EvalSpec(attack="pgd-5", eval_eps=1.0), device="cpu")
-    assert harder["eps"] == 1.0
-    assert harder["test"]["robust_loss"] > same["test"]["robust_loss"]
-    (stored,) = [p for p in (tmp_path / "evaluations").iterdir() if '"eps": 1.0' in p.read_text()]
-    stored.write_text(stored.read_text().replace('"eps": 1.0', '"eps": 1.5'))
-    assert judge_run(folder, EvalSpec(attack="pgd-5", eval_eps=1.0), device="cpu")["eps"] == 1.5
-    with pytest.raises(InputError, match="no weights called 'best'"):
-        judge_run(folder, folder.evaluation, weights="best", device="cpu")
 
 
 def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None:

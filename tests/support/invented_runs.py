@@ -87,7 +87,7 @@ def finish_measurement(
         for which in ("train", "test")
     ]
     folder = run_of(task).site.store / "measurements" / task.key
-    write_json(folder / "result.json", {"cells": cells, **facts}, format=FORMAT)
+    write_json(folder / "result.json", {"results": cells, **facts}, format=FORMAT)
 
 
 def run_of(task: Measurement) -> Training:

@@ -27,9 +27,9 @@ def make_store(folder: Path) -> Path:
                 carry_out(path, algorithm=algorithm, seed=seed, train_size=size, attack="pgd-2", eval_size=32)
     first, second = (str(folder / "runs" / name / "seed-0") for name in ("free-4-60", "vanilla-2-60"))
     for words in (
-        f"evaluate {first} --attack pgd-3",
-        f"attack {first} --attack pgd-2 --attack square-20 --eps 0.2,0.5 -n 20",
-        f"attack {first} --attack pgd-2 --eps 0.2 -n 20 --examples",
+        f"evaluate {first} --attack pgd-3 --split both -n 20",
+        f"evaluate {first} --attack pgd-2 --attack square-20 --eps 0.2,0.5 -n 20",
+        f"evaluate {first} --attack pgd-2 --eps 0.2 -n 20 --examples",
         f"transfer a={first} b={second} --to a={first} b={second} -n 20",
         f"stability {STUDY} --out {folder / 'study'}",
     ):
@@ -57,7 +57,9 @@ def _poisoned(value: Any) -> Any:
         return [_poisoned(one) for one in value]
     if not isinstance(value, dict):
         return value
-    poisoned = {key: HOSTILE if key in TEXTS else _poisoned(one) for key, one in value.items()}
+    poisoned = {
+        key: HOSTILE if key in TEXTS and one is not None else _poisoned(one) for key, one in value.items()
+    }
     if "digest" in value:  # the facts about the data of a run
         poisoned |= {"name": HOSTILE, "classes": [HOSTILE], "notes": [HOSTILE]}
     if "sentence" in value:

@@ -1,53 +1,143 @@
-"""``freeat evaluate``: a trained run judged again."""
+"""``freeat evaluate``: how robust models are, as they were trained or under any attack."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import json_option, setting_options, trusts_code
-from freeat.runs.spec import EvalSpec
+from freeat.cli.options import trusts_code
+from freeat.cli.sweep_options import (
+    make_sweep,
+    model_names,
+    open_models,
+    split_name,
+    sweep_arithmetic,
+    sweep_options,
+)
+
+if TYPE_CHECKING:
+    from freeat.experiments.sweep import SweepReport
+
+ANYWHERE = {"out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"}
+"""Options that say where and how to compute; any other says what to evaluate."""
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path))
-@setting_options(EvalSpec, leave_out=("eval_every", "eval_size"))
-@click.option(
-    "--weights", default="model", show_default=True, help="which weights: model (the last), ema or best"
-)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
-@click.option("--model", default=None, help="repeat the import path of the run's model to allow importing it")
-@click.option("--trust-code", is_flag=True, help="allow importing code that the run folder names")
-@json_option
+@click.argument("models", nargs=-1, required=True, metavar="MODEL…")
+@sweep_options(iterate="worst")
+@click.option("--examples", is_flag=True, help="store the adversarial examples (.npz) and a picture of some")
+@click.pass_context
 def evaluate(
-    run: Path,
-    weights: str,
-    device: str,
-    data_dir: Path | None,
-    model: str | None,
-    trust_code: bool,
+    context: click.Context,
+    /,
+    models: tuple[str, ...],
+    examples: bool,
+    plot: Path | None,
+    out: Path | None,
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Judge the trained run in folder RUN again, with another attack, radius or set of weights.
+    """Evaluate each MODEL: its clean and robust accuracy, the gap, and sanity checks.
 
-    The result is stored in the run's folder, by the weights and the attack: asking again costs nothing.
+    A MODEL is a run folder (RUN, RUN@ema, RUN@best), an exported folder, NETWORK@WEIGHTS-FILE, or
+    package.module:factory@WEIGHTS-FILE, each with NAME= in front if you like; one without is called by the end of its
+    path that tells it from the others. Without options a run is evaluated as its training did: by its own attack and
+    radius, on every split. With options it is a sweep over attacks, radii and splits. What is evaluated is stored at
+    once: the same command resumes where it was interrupted.
     """
-    from freeat.files.documents import to_json
-    from freeat.reports.text import accuracy_lines, run_remarks
-    from freeat.runs.folder import RunFolder
-    from freeat.runs.judgement import judge_run
+    from freeat.cli.progress import SweepProgress
+    from freeat.experiments.examples import load_examples
+    from freeat.experiments.sweep import evaluate_models
+    from freeat.files.documents import plain, to_json
+    from freeat.reports.pictures import draw_examples
+    from freeat.reports.radius import draw_radii
+    from freeat.reports.robustness import robustness_lines
+    from freeat.units import radius_text
 
-    folder = RunFolder(run)
-    evaluation = folder.evaluation.asked({name: value for name, value in given.items() if value is not None})
-    trusted = trusts_code(trust_code, model == folder.spec.model)
-    result = judge_run(
-        folder, evaluation, weights=weights, device=device, data_dir=data_dir, trust_code=trusted
-    )
-    algorithm = folder.spec.algorithm
-    notes = run_remarks(algorithm, result)
+    chosen = {
+        name
+        for name in context.params
+        if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
+    }
+    if chosen <= ANYWHERE | {"models"} and _all_runs(models):
+        report, tables, notes = _as_trained(models, out, given)
+        click.echo(to_json(plain(report) | {"notes": notes}) if as_json else "\n".join([*tables, *notes]))
+        return
+    sweep = make_sweep(models, given)
+    opened = open_models(models, sweep.data, given)
+    with sweep_arithmetic(given), SweepProgress() as progress:
+        report = evaluate_models(opened, sweep, folder=out, examples=examples, watch=progress.watch)
+    more: dict[str, Any] = {}
+    if plot is not None:
+        draw_radii(plot, report.results)
+        more["plot"] = str(plot)
+    for result in report.results:
+        if result.examples is not None:
+            arrays, picture = Path(result.examples), Path(result.examples).with_suffix(".png")
+            ball = f"{result.norm} ε = {radius_text(result.eps)}"
+            title = f"{result.model}, {result.attack}\n{ball}, {result.split}"
+            draw_examples(picture, load_examples(arrays), title=title)
+            more.setdefault("examples", []).append({"arrays": str(arrays), "picture": str(picture)})
     if as_json:
-        click.echo(to_json({**result, "notes": notes}))
+        click.echo(to_json(plain(report) | more))
     else:
-        click.echo("\n".join([*accuracy_lines(algorithm, result), *notes]))
+        drawn = [(one["arrays"], one["picture"]) for one in more.get("examples", ())]
+        click.echo("\n".join(robustness_lines(report, plot=plot, examples=drawn)))
+
+
+def _all_runs(models: tuple[str, ...]) -> bool:
+    from freeat.runs.folder import RunFolder
+    from freeat.runs.open import Reference
+
+    return all(isinstance(Reference.of(split_name(text)[1]).folder, RunFolder) for text in models)
+
+
+def _as_trained(
+    models: tuple[str, ...], out: Path | None, given: dict[str, Any]
+) -> "tuple[SweepReport, list[str], list[str]]":
+    """Every run under the attack and radius of its training, on all its splits; the tables, and what to note."""
+    from freeat.cli.progress import SweepProgress
+    from freeat.compute.machine import arithmetic, resolve_device, resolve_threads
+    from freeat.experiments.sweep import (
+        OTHER_DATA,
+        SweepReport,
+        as_trained,
+        check_distinct,
+        evaluate_models,
+        together,
+    )
+    from freeat.reports.robustness import trained_lines
+    from freeat.runs.build import build_data
+    from freeat.runs.folder import RunFolder
+    from freeat.runs.open import Reference, open_model
+
+    reports: list[SweepReport] = []
+    tables: list[str] = []
+    notes: dict[str, None] = {}
+    names = model_names(models)
+    check_distinct(names)
+    with SweepProgress() as progress:
+        for name, text in zip(names, models, strict=True):
+            asked = Reference.of(split_name(text)[1])
+            assert isinstance(asked.folder, RunFolder)
+            folder, spec = asked.folder, asked.folder.spec
+            threads = given["threads"] or folder.description["chosen"]["threads"]
+            with arithmetic(threads=resolve_threads(threads), deterministic=spec.deterministic):
+                data = build_data(spec, data_dir=given["data_dir"])
+                folder.check_data(data.digest, OTHER_DATA)
+                model = open_model(
+                    split_name(text)[1],
+                    data,
+                    device=resolve_device(given["device"]),
+                    name=name,
+                    trust_code=trusts_code(given["trust_code"], names_code=False),
+                )
+                sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
+                report = evaluate_models([model], sweep, folder=out, checks=False, watch=progress.watch)
+            update = folder.weights_update(asked.weights or "model")
+            reports.append(report)
+            lines, remarks = trained_lines(report, spec.algorithm, update)
+            tables += lines
+            notes |= dict.fromkeys(remarks)
+    return together(reports), tables, list(notes)

@@ -12,14 +12,16 @@ from freeat.errors import InputError, __version__
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("freeat.cli.train", "Train a robust classifier and measure its generalization gap."),
-    "evaluate": ("freeat.cli.evaluate", "Judge a trained run again, with another attack or radius."),
+    "evaluate": (
+        "freeat.cli.evaluate",
+        "Measure how robust models are: as trained, or under any attack, over radii.",
+    ),
     "compare": ("freeat.cli.compare", "Several algorithms and seeds on one data set, side by side."),
     "reproduce": (
         "freeat.cli.reproduce",
         "The paper's tables and figures, ours beside the published ones.",
     ),
     "runs": ("freeat.cli.runs", "List, show, delete and compare stored runs."),
-    "attack": ("freeat.cli.attack", "Measure how robust models are against an attack, over radii."),
     "transfer": ("freeat.cli.transfer", "Attack models with perturbations made on other models."),
     "stability": (
         "freeat.cli.stability",
@@ -30,7 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("freeat.cli.export", "Write a run's model as safetensors, JSON, a model card and ONNX."),
     "data": ("freeat.cli.data", "List and fetch data sets."),
     "algorithms": ("freeat.cli.listing", "List the training algorithms."),
-    "attacks": ("freeat.cli.listing", "List the attacks that judge a model."),
+    "attacks": ("freeat.cli.listing", "List the attacks for `freeat evaluate`."),
     "models": ("freeat.cli.listing", "List the networks with their parameter counts."),
     "doctor": ("freeat.cli.doctor", "Say what this machine has: device, precision, data, extras."),
     "completion": ("freeat.cli.completion", "Print the script for completion in bash, zsh or fish."),

@@ -133,7 +133,7 @@ def diff(
     The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
     """
     from freeat.cli.progress import SweepProgress
-    from freeat.experiments.pairing import Unpaired, differing_settings, judged_pair
+    from freeat.experiments.pairing import Unpaired, differing_settings, evaluated_pair
     from freeat.reports.text import difference_lines
 
     one, other = _find(context, store, first), _find(context, store, second)
@@ -141,7 +141,7 @@ def diff(
     document["settings"] = differing_settings(one.folder, other.folder)
     try:
         with SweepProgress() as progress:
-            document["judged"] = judged_pair(
+            document["judged"] = evaluated_pair(
                 one,
                 other,
                 asked={name: value for name, value in given.items() if value is not None},

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from freeat.cli.judging_options import judging_arithmetic, judging_options, make_plan, open_models
+from freeat.cli.sweep_options import make_sweep, open_models, sweep_arithmetic, sweep_options
 from freeat.errors import InputError
 
 
@@ -27,8 +27,8 @@ class _Sides(click.Command):
 
 @click.command(cls=_Sides)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCES…")
-@click.option("--to", "targets", multiple=True, metavar="TARGETS…", help="the models that are judged")
-@judging_options(iterate="last")
+@click.option("--to", "targets", multiple=True, metavar="TARGETS…", help="the models that are evaluated")
+@sweep_options(iterate="last")
 def transfer(
     sources: tuple[str, ...],
     targets: tuple[str, ...],
@@ -37,30 +37,32 @@ def transfer(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Make perturbations on each of SOURCES and judge every one of TARGETS by them.
+    """Make perturbations on each of SOURCES and evaluate every one of TARGETS on them.
 
-    Every perturbation is made once, whatever the number of targets. Models are written as for `freeat attack`.
+    Every perturbation is made once, whatever the number of targets. Models are written as for `freeat evaluate`.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.transfer import transfer_models
-    from freeat.files.documents import to_json
+    from freeat.files.documents import plain, to_json
     from freeat.reports.radius import draw_radii
     from freeat.reports.robustness import robustness_lines
 
     if not targets:
         raise InputError("no target: write freeat transfer SOURCES… --to TARGETS…")
-    plan = make_plan([*sources, *targets], given)
+    sweep = make_sweep([*sources, *targets], given)
     named = list(dict.fromkeys([*sources, *targets]))
-    opened = dict(zip(named, open_models(named, plan.data, given), strict=True))
-    with judging_arithmetic(given), SweepProgress() as progress:
+    opened = dict(zip(named, open_models(named, sweep.data, given), strict=True))
+    with sweep_arithmetic(given), SweepProgress() as progress:
         report = transfer_models(
             [opened[text] for text in sources],
             [opened[text] for text in targets],
-            plan,
+            sweep,
             folder=out,
             watch=progress.watch,
         )
     if plot is not None:
-        draw_radii(plot, report["cells"])
-        report["plot"] = str(plot)
-    click.echo(to_json(report) if as_json else "\n".join(robustness_lines(report)))
+        draw_radii(plot, report.results)
+    if as_json:
+        click.echo(to_json(plain(report) | ({} if plot is None else {"plot": str(plot)})))
+    else:
+        click.echo("\n".join(robustness_lines(report, plot=plot)))

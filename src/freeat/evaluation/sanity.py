@@ -1,15 +1,26 @@
-"""Honesty checks: what must hold for a robustness figure to be believed, each said in a plain sentence."""
+"""Sanity checks: what must hold for a robust accuracy to be believed (no gradient masking), in plain sentences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, Protocol
 
+import torch
 from scipy.special import betainc
+from torch import Tensor, nn
 
-from freeat.threat import NORMS
+from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack, Oracle
+from freeat.attacks.square import Square
+from freeat.compute.frozen import frozen
+from freeat.data import Images
+from freeat.evaluation.evaluate import device_and_dtype, evaluate
+from freeat.objectives import cross_entropy
+from freeat.threat import L2, NORMS, Ball
 
-MASKED = "gradients may be masked, and the white-box figure is then too high"
+MASKED = "gradients may be masked, and the white-box accuracy is then too high"
 LEVEL = 0.05
+IMAGES = 64
+"""How many images the checks of a model look at."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,56 +44,79 @@ def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
     return float(tail) < LEVEL
 
 
-def compare_cells(cells: Sequence[dict[str, Any]], *, known: Sequence[dict[str, Any]] = ()) -> list[Check]:
-    """The checks between finished measurements: radii among each other, black box against white box.
+class Compared(Protocol):
+    """What a comparison asks of an evaluation of a model under an attack."""
 
-    ``known`` are white-box measurements of the same models and images that were made before.
+    @property
+    def model(self) -> str: ...
+    @property
+    def attack(self) -> str: ...
+    @property
+    def norm(self) -> str: ...
+    @property
+    def eps(self) -> float: ...
+    @property
+    def split(self) -> str: ...
+    @property
+    def black_box(self) -> bool: ...
+    @property
+    def robust_accuracy(self) -> float: ...
+    @property
+    def fooled(self) -> Sequence[int]: ...
+
+
+def compare(results: Sequence[Compared], *, known: Sequence[Compared] = ()) -> list[Check]:
+    """The checks between finished evaluations: radii among each other, black box against white box.
+
+    ``known`` are white-box evaluations of the same models and images that were made before.
     """
-    return [*_radii(cells), *_boxes([*cells, *known])]
+    return [*_compare_radii(results), *_compare_boxes([*results, *known])]
 
 
-def _groups(cells: Iterable[dict[str, Any]], *keys: str) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for cell in cells:
-        groups.setdefault(tuple(cell[key] for key in keys), []).append(cell)
+def _groups(
+    results: Iterable[Compared], *names: Literal["model", "attack", "norm", "split", "eps"]
+) -> dict[tuple[Any, ...], list[Compared]]:
+    groups: dict[tuple[Any, ...], list[Compared]] = {}
+    for result in results:
+        groups.setdefault(tuple(getattr(result, name) for name in names), []).append(result)
     return groups
 
 
-def _radii(cells: Sequence[dict[str, Any]]) -> list[Check]:
+def _compare_radii(results: Sequence[Compared]) -> list[Check]:
     checks = []
-    for (model, attack, norm, split), group in _groups(cells, "model", "attack", "norm", "split").items():
-        group = sorted(group, key=lambda cell: float(cell["eps"]))
+    for (model, attack, norm, split), group in _groups(results, "model", "attack", "norm", "split").items():
+        group = sorted(group, key=lambda result: result.eps)
         if len(group) == 1:
             continue
         # Each against the lowest before it, not its neighbour: many small rises add up.
         lowest = [min(group[:k], key=_accuracy) for k in range(1, len(group))]
         rises = [
-            (low["eps"], cell["eps"])
-            for low, cell in zip(lowest, group[1:], strict=True)
-            if outdone(cell["fooled"], low["fooled"])
+            (low.eps, result.eps)
+            for low, result in zip(lowest, group[1:], strict=True)
+            if outdone(result.fooled, low.fooled)
         ]
         said = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy"
         sentence = (
             f"{said} rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
             if rises
-            else f"{said} does not rise as ε grows from {group[0]['eps']:.4g} to {group[-1]['eps']:.4g}."
+            else f"{said} does not rise as ε grows from {group[0].eps:.4g} to {group[-1].eps:.4g}."
         )
         checks.append(Check(name="larger radius", passed=not rises, sentence=sentence))
     return checks
 
 
-def _boxes(cells: Sequence[dict[str, Any]]) -> list[Check]:
+def _compare_boxes(results: Sequence[Compared]) -> list[Check]:
     checks = []
-    for (model, norm, split), group in _groups(cells, "model", "norm", "split").items():
+    for (model, norm, split), group in _groups(results, "model", "norm", "split").items():
         pairs = [pair for same in _groups(group, "eps").values() if (pair := _strongest(same))]
-        beaten = [(strong, weak) for strong, weak in pairs if outdone(strong["fooled"], weak["fooled"])]
+        beaten = [(strong, weak) for strong, weak in pairs if outdone(strong.fooled, weak.fooled)]
         said = f"{model} ({_written(norm)}, {split})"
         if beaten:
             strong, weak = beaten[0]
             sentence = (
-                f"{said}: at ε = {weak['eps']:.4g} the black-box {weak['attack']} leaves "
-                f"{weak['robust_accuracy']:.1%} right and the white-box {strong['attack']} leaves "
-                f"{strong['robust_accuracy']:.1%}: {MASKED}."
+                f"{said}: at ε = {weak.eps:.4g} the black-box {weak.attack} leaves "
+                f"{weak.robust_accuracy:.1%} right and the white-box {strong.attack} leaves "
+                f"{strong.robust_accuracy:.1%}: {MASKED}."
             )
         else:
             sentence = f"{said}: at no radius does a black-box attack beat the white-box ones."
@@ -96,14 +130,147 @@ def _written(norm: str) -> str:
     return NORMS[norm].__name__
 
 
-def _strongest(cells: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]] | None:
-    """The strongest white-box and black-box attack among measurements at one radius, if there are both."""
-    white = [cell for cell in cells if not cell["black_box"]]
-    black = [cell for cell in cells if cell["black_box"]]
+def _strongest(results: Sequence[Compared]) -> tuple[Compared, Compared] | None:
+    """The strongest white-box and black-box attack among evaluations at one radius, if there are both."""
+    white = [result for result in results if not result.black_box]
+    black = [result for result in results if result.black_box]
     if not white or not black:
         return None
     return min(white, key=_accuracy), min(black, key=_accuracy)
 
 
-def _accuracy(cell: dict[str, Any]) -> float:
-    return float(cell["robust_accuracy"])
+def _accuracy(result: Compared) -> float:
+    return result.robust_accuracy
+
+
+def sanity_checks(
+    model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
+) -> list[Check]:
+    """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
+
+    Costs about 90 gradient and 120 forward passes of each of the first 64 images.
+    """
+    images = images.take(torch.arange(min(IMAGES, len(images))))
+    was_training = any(module.training for module in model.modules())
+    device, dtype = device_and_dtype(model)
+    x, y = images.to(device).batch(torch.arange(len(images)))
+    with frozen(model, "eval"):
+        checks = [
+            _mode(model, x[:batch_size].to(dtype), was_training),
+            _determinism(model, x[:batch_size].to(dtype)),
+            _gradients(model, x.to(dtype), y, ball, batch_size),
+        ]
+
+    def fooled(attack: Attack, at: Ball) -> list[int]:
+        found = evaluate(model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size)
+        return found.index[~found.robust_correct].tolist()
+
+    huge = _huge(ball, images.shape)
+    few = fooled(Pgd(steps=5, iterate="last"), ball)
+    many = fooled(Pgd(steps=20, iterate="last"), ball)
+    black = fooled(Square(queries=100), ball)
+    n = len(images)
+    larger = []
+    if wider := _wider(ball):
+        wide = fooled(Pgd(steps=20, iterate="last"), wider)
+        said = f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}"
+        larger.append(_order("larger radius", said, wide, many))
+    return [
+        *checks,
+        _order(
+            "more steps", f"20 steps fool {len(many)} of {n} images and 5 steps fool {len(few)}", many, few
+        ),
+        *larger,
+        _vanishing(huge, n - len(fooled(Pgd(steps=40), huge)), n),
+        _order(
+            "black box",
+            f"PGD-20 fools {len(many)} of {n} images and Square with 100 queries fools {len(black)}",
+            many,
+            black,
+        ),
+    ]
+
+
+@torch.no_grad()
+def _mode(model: nn.Module, x: Tensor, was_training: bool) -> Check:
+    """Whether a model in evaluation mode is still in it, and as it was, after it has classified images."""
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(x)
+    training = [name for name, module in model.named_modules() if module.training]
+    changed = [
+        name
+        for name, buffer in model.named_buffers()
+        if name not in before or not torch.equal(buffer, before[name])
+    ]
+    said = "was in training mode and was put into" if was_training else "is in"
+    sentence = f"The model {said} evaluation mode."
+    if training:
+        layer = repr(training[0]) if training[0] else "the model itself"
+        sentence = (
+            f"The model goes back to training mode while it classifies ({layer} first): it is not evaluated as it "
+            "would be used."
+        )
+    elif changed:
+        sentence = (
+            f"The model changes while it classifies ({changed[0]!r} first): what it says of an image depends on the "
+            "images before it, and these attacks take it for fixed."
+        )
+    return Check(name="evaluation mode", passed=not training and not changed, sentence=sentence)
+
+
+@torch.no_grad()
+def _determinism(model: nn.Module, x: Tensor) -> Check:
+    passed = bool(torch.equal(model(x), model(x)))
+    sentence = (
+        "The model gives the same logits twice."
+        if passed
+        else "The model gives other logits the second time: it is random, and these attacks, which take it for "
+        "fixed, overestimate it."
+    )
+    return Check(name="deterministic", passed=passed, sentence=sentence)
+
+
+def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> Check:
+    """Gradients at the images themselves, where every attack begins."""
+    oracle = Oracle(model, "fp32", x)
+
+    def largest_entry(x: Tensor, y: Tensor) -> Tensor:
+        delta = torch.zeros_like(x).requires_grad_()
+        with torch.enable_grad():
+            losses = cross_entropy(oracle.logits(ball.apply(x, delta)), y)
+        return oracle.gradient(losses, delta).abs().amax((1, 2, 3))
+
+    rows = [slice(first, first + batch_size) for first in range(0, len(x), batch_size)]
+    largest = torch.cat([largest_entry(x[some], y[some]) for some in rows])
+    broken, zero = int((~largest.isfinite()).sum()), int((largest == 0).sum())
+    sentence = (
+        f"Of {len(x)} images, {zero} have a zero gradient and {broken} one that is not finite: {MASKED}."
+        if broken or zero
+        else f"The gradient is finite and not zero at all {len(x)} images looked at."
+    )
+    return Check(name="gradients", passed=not broken and not zero, sentence=sentence)
+
+
+def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
+    beaten = outdone(strong, weak)
+    if beaten:
+        return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
+    judgement = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    return Check(name=name, passed=True, sentence=f"{said}, {judgement}.")
+
+
+def _vanishing(ball: Ball, right: int, n: int) -> Check:
+    said = f"At the very large radius ε = {ball.eps:.4g}, PGD-40 leaves {right} of {n} images right"
+    sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
+    return Check(name="very large radius", passed=not right, sentence=sentence)
+
+
+def _wider(ball: Ball) -> Ball | None:
+    """A ball of twice the radius; a Linf ball beyond half the range of a pixel has none."""
+    return ball.scaled(2) if isinstance(ball, L2) or ball.eps <= 0.5 else None
+
+
+def _huge(ball: Ball, shape: tuple[int, int, int]) -> Ball:
+    """A ball in which every image reaches the grey one, so that nothing can be told apart any more."""
+    half = 0.5 * torch.Size(shape).numel() ** 0.5 if isinstance(ball, L2) else 0.5
+    return type(ball)(max(half, ball.eps), ball.box)

@@ -1,26 +1,25 @@
 """Two runs side by side: the settings in which they differ, and how they do on the same test images."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
-from freeat.experiments.sweep import attack_models
-from freeat.experiments.sweep_plan import Cell, Plan, Watch, unwatched
+from freeat.experiments.sweep import OTHER_DATA, Sweep, Watch, evaluate_models, unwatched
 from freeat.runs.build import evaluation_attack
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import StoredRun
-from freeat.runs.judgement import OTHER_DATA
 from freeat.runs.open import open_model
+from freeat.runs.results import StoredEvaluation
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
 
 
 class Unpaired(InputError):
-    """Two runs that cannot be judged side by side; their settings still can be compared."""
+    """Two runs that cannot be evaluated side by side; their settings still can be compared."""
 
 
 def differing_settings(first: RunFolder, second: RunFolder) -> list[dict[str, Any]]:
@@ -37,7 +36,7 @@ def differing_settings(first: RunFolder, second: RunFolder) -> list[dict[str, An
     ]
 
 
-def judged_pair(
+def evaluated_pair(
     first: StoredRun,
     second: StoredRun,
     *,
@@ -51,7 +50,7 @@ def judged_pair(
 ) -> dict[str, Any]:
     """Both models on the first n test images: accuracies, and their difference with a 95 % paired interval.
 
-    They are judged as the first run was, but for the settings of evaluation that are ``asked``, and ``norm``. What
+    They are evaluated as the first run was, but for the settings of evaluation that are ``asked``, and ``norm``. What
     was measured before is found in the runs' folders.
     """
     check_comparable(first, second)
@@ -67,15 +66,15 @@ def judged_pair(
             )
             for run in (first, second)
         ]
-        plan = Plan(data=data, attacks=(attack,), balls=(ball,), n=n, seed=0)
-        report = attack_models(models, plan, watch=watch)
-    cells = report["cells"]
-    about = {name: cells[0][name] for name in ("data", "attack", "iterate", "norm", "eps", "n", "population")}
+        sweep = Sweep(data=data, attacks=(attack,), balls=(ball,), n=n, seed=0)
+        report = evaluate_models(models, sweep, watch=watch)
+    results = report.results
+    about = ("data", "attack", "iterate", "norm", "eps", "n", "population")
     return {
-        **about,
-        "robust": _difference(cells, "robust_accuracy", "fooled"),
-        "clean": _difference(cells, "clean_accuracy", "misclassified"),
-        "warnings": [check["sentence"] for check in report["checks"] if not check["passed"]],
+        **{name: getattr(results[0], name) for name in about},
+        "robust": _difference(results, "robust_accuracy", "fooled"),
+        "clean": _difference(results, "clean_accuracy", "misclassified"),
+        "warnings": [check.sentence for check in report.checks if not check.passed],
     }
 
 
@@ -92,33 +91,35 @@ def check_comparable(first: StoredRun, second: StoredRun) -> None:
 
 
 def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: str | None) -> Ball:
-    """Where both are judged: as asked, or where both were judged."""
+    """Where both are evaluated: as asked, or where both were."""
     eps = EvalSpec.of(asked).eval_eps
     balls = {
-        (norm or run.folder.spec.norm, _judged_at(run.folder) if eps is None else eps)
+        (norm or run.folder.spec.norm, _evaluated_at(run.folder) if eps is None else eps)
         for run in (first, second)
     }
     if len(balls) > 1:
         were = " and ".join(f"{norm} {radius:.4g}" for norm, radius in sorted(balls))
-        raise Unpaired(f"they were judged at {were}: choose with --norm and --eps")
+        raise Unpaired(f"they were evaluated at {were}: choose with --norm and --eps")
     return make_ball(*balls.pop())
 
 
-def _judged_at(folder: RunFolder) -> float:
+def _evaluated_at(folder: RunFolder) -> float:
     return folder.spec.eps if folder.evaluation.eval_eps is None else folder.evaluation.eval_eps
 
 
-def _difference(cells: list[Cell], accuracy: str, wrong: str) -> dict[str, Any] | None:
-    """First minus second, over pairs of outcomes on the same images; None where an old cell lacks them."""
-    if any(wrong not in cell for cell in cells):
-        return None
-    first, second = (set(cell[wrong]) for cell in cells)
-    n = cells[0]["n"]
-    low, high = paired(len(second - first), len(first - second), n)
+def _difference(
+    results: Sequence[StoredEvaluation],
+    accuracy: Literal["robust_accuracy", "clean_accuracy"],
+    wrong: Literal["fooled", "misclassified"],
+) -> dict[str, Any]:
+    """First minus second, over pairs of outcomes on the same images."""
+    first, second = (set(getattr(result, wrong)) for result in results)
+    p, q = (getattr(result, accuracy) for result in results)
+    low, high = paired(len(second - first), len(first - second), results[0].n)
     return {
-        "first": cells[0][accuracy],
-        "second": cells[1][accuracy],
-        "difference": cells[0][accuracy] - cells[1][accuracy],
+        "first": p,
+        "second": q,
+        "difference": p - q,
         "low": low,
         "high": high,
         "only_first": len(second - first),

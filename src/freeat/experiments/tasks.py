@@ -15,10 +15,9 @@ from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import arithmetic, provenance, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.sweep import attack_models
-from freeat.experiments.sweep_plan import Plan
+from freeat.experiments.sweep import Sweep, SweepReport, evaluate_models
 from freeat.experiments.transfer import transfer_models
-from freeat.files.documents import check_has, read_json, write_json
+from freeat.files.documents import check_has, plain, read_json, write_json
 from freeat.files.locks import leased
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import Opened, open_model
@@ -144,8 +143,8 @@ class Attacking:
     def summary(self) -> str:
         return _counted(self)
 
-    def _attack(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
-        return attack_models(models, plan, watch=watch)
+    def _attack(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> SweepReport:
+        return evaluate_models(models, sweep, watch=watch)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +197,10 @@ class Transferring:
     def summary(self) -> str:
         return _counted(self)
 
-    def _transfer(self, models: Sequence[Opened], plan: Plan, watch: Any) -> dict[str, Any]:
+    def _transfer(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> SweepReport:
         source, *targets = models
-        # Without probes: the compared runs have theirs from Square, and no plan counts them here.
-        return transfer_models([source], targets, plan, probes=False, watch=watch)
+        # Without checks: the compared runs have theirs from Square, and no plan counts them here.
+        return transfer_models([source], targets, sweep, checks=False, watch=watch)
 
 
 Measurement = Attacking | Transferring
@@ -209,7 +208,7 @@ Measurement = Attacking | Transferring
 
 def _measure(
     task: Measurement,
-    measure: Callable[[Sequence[Opened], Plan, Any], dict[str, Any]],
+    measure: Callable[[Sequence[Opened], Sweep, Any], SweepReport],
     callback: Callback,
     should_stop: Callable[[], bool],
 ) -> None:
@@ -225,7 +224,7 @@ def _measure(
         opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in task.runs]
         attack = parse_attack(task.attack, iterate=task.iterate)  # type: ignore[arg-type]
         balls = tuple(make_ball(task.norm, eps) for eps in task.radii)
-        plan = Plan(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)
+        sweep = Sweep(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)
         total = len(balls) * len(task.splits)
         done = 0
 
@@ -239,10 +238,10 @@ def _measure(
             done += 1
             return lambda count: None
 
-        outcome = measure(opened, plan, watch)
+        report = measure(opened, sweep, watch)
         lease.check()
         weights = {model.name: model.digest for model in opened}
-        document = {"name": task.name, "weights": weights, **outcome, **provenance(device)}
+        document = {"name": task.name, "weights": weights, **plain(report), **provenance(device)}
         write_json(folder / "result.json", document, format=FORMAT)
 
 
@@ -253,18 +252,18 @@ def _stored(task: Measurement) -> dict[str, Any] | None:
         return None
     with read_whole(path.parent):
         document = read_json(path, format=FORMAT)
-        check_has(document, ("cells",), path)
+        check_has(document, ("results",), path)
     return document if _still_holds(document, task.runs) else None
 
 
 def _counted(task: Measurement) -> str:
     result = task.result()
-    return f"{len(result['cells'])} results" if result else "not finished"
+    return f"{len(result['results'])} results" if result else "not finished"
 
 
 def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
     """Whether its runs are all finished, with the weights it opened; where a digest is not known they pass."""
-    opened = document.get("weights") or _weights_of_cells(document["cells"])
+    opened = document.get("weights") or _weights_of_cells(document["results"])
     for run in runs:
         result = found_result(run)
         if result is None:

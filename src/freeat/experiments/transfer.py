@@ -1,7 +1,7 @@
-"""The transfer matrix source × target over radii and splits, stored cell by cell, resumable."""
+"""The transfer matrix source × target over radii and splits; every result is stored and found again."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,134 +9,148 @@ import torch
 
 from freeat.attacks.result import Attack
 from freeat.evaluation.evaluate import Evaluation, device_and_dtype, joined
-from freeat.evaluation.sanity import compare_cells
+from freeat.evaluation.sanity import compare
 from freeat.evaluation.transfer import apply_to, weakness
-from freeat.experiments.checking import check_model
-from freeat.experiments.sweep_plan import (
-    Cell,
-    Plan,
-    Trial,
+from freeat.experiments.sweep import (
+    Condition,
+    Sweep,
+    SweepReport,
     Watch,
-    alike,
     architecture,
     check_distinct,
+    check_model,
     gaps,
-    home_of,
-    homes,
     noted,
     numbered,
-    same_model,
+    result_folders,
+    results_folder,
     unwatched,
 )
-from freeat.files.documents import plain
 from freeat.runs.open import Opened
-from freeat.runs.results import Cells
-from freeat.runs.unfinished import until_published
+from freeat.runs.results import Making, Results, StoredEvaluation
 
 
 def transfer_models(
     sources: Sequence[Opened],
     targets: Sequence[Opened],
-    plan: Plan,
+    sweep: Sweep,
     *,
     folder: Path | None = None,
-    probes: bool = True,
+    checks: bool = True,
     watch: Watch = unwatched,
-) -> dict[str, Any]:
-    """The whole matrix, every perturbation computed once and only where a cell is missing.
+) -> SweepReport:
+    """The whole matrix, every perturbation computed once and only where a result is missing.
 
-    Targets that were trained on different images are each judged on their own, where training images are asked for.
-    Where source and target are the same model the cell is as white-box as the attack, and is marked ``own``. The
-    honesty checks of the models themselves are left out without ``probes``, for models that were checked before.
+    Targets that were trained on different images are each evaluated on their own, where training images are asked
+    for. Where source and target are the same model the result is as white-box as the attack, and is marked ``own``.
+    The sanity checks of the models themselves are left out without ``checks``, for models that were checked before.
     """
-    check_distinct(sources)
-    check_distinct(targets)
-    for attack in plan.attacks:
-        weakness(attack)  # refused before anything is measured
-    groups = [(split, group) for split in plan.splits for group in alike(targets, plan, split)]
+    check_distinct([model.name for model in sources])
+    check_distinct([model.name for model in targets])
+    for attack in sweep.attacks:
+        weakness(attack)  # refused before anything is evaluated
+    groups = [(split, group) for split in sweep.splits for group in _on_same_images(targets, sweep, split)]
     rows = (
-        (source, group, trial)
+        (source, group, condition)
         for source in sources
         for split, group in groups
-        for trial in plan.trials(group[0], split)
+        for condition in sweep.conditions(group[0], split)
     )
-    total = len(sources) * len(groups) * len(plan.attacks) * len(plan.balls)
-    cells = [
-        cell
-        for k, (source, group, trial) in enumerate(rows, start=1)
-        for cell in _row(source, group, plan, trial, folder, numbered(watch, k, total))
+    total = len(sources) * len(groups) * len(sweep.attacks) * len(sweep.balls)
+    results = [
+        result
+        for k, (source, group, condition) in enumerate(rows, start=1)
+        for result in _row(source, group, sweep, condition, folder, numbered(watch, k, total))
     ]
-    checks = [
+    found = [
         check
-        for model in (_once([*sources, *targets]) if probes else ())
-        for check in check_model(model, plan, Cells(home_of(model, folder)), watch)
+        for model in (_once([*sources, *targets]) if checks else ())
+        for check in check_model(model, sweep, Results(results_folder(model, folder)), watch)
     ]
-    known = [cell for target in targets for cell in _white_box(target, plan, Cells(home_of(target, folder)))]
-    checks += compare_cells(cells, known=known)
-    return {
-        "cells": cells,
-        "gaps": gaps(cells),
-        "checks": [asdict(check) for check in checks],
-        "stored": homes(targets, folder),
-    }
+    known = [one for target in targets for one in _white_box(target, sweep, folder)]
+    return SweepReport(
+        results=tuple(results),
+        gaps=tuple(gaps(results)),
+        checks=(*found, *compare(results, known=known)),
+        stored=result_folders(targets, folder),
+    )
+
+
+def _on_same_images(targets: Sequence[Opened], sweep: Sweep, split: str) -> list[list[Opened]]:
+    """The targets in groups that are evaluated on the same images: runs may have been trained on different ones."""
+    groups: dict[tuple[bytes, int], list[Opened]] = {}
+    for target in targets:
+        if split in sweep.splits_of(target):
+            images, population = sweep.images(split, target)
+            groups.setdefault((images.index.cpu().numpy().tobytes(), population), []).append(target)
+    return list(groups.values())
 
 
 def _row(
     source: Opened,
     targets: Sequence[Opened],
-    plan: Plan,
-    trial: Trial,
+    sweep: Sweep,
+    condition: Condition,
     folder: Path | None,
     watch: Watch,
-) -> list[Cell]:
-    """One source against targets that are judged on the same images, in one split and ball."""
-    split, images, attack, ball = trial.split, trial.images, trial.attack, trial.ball
-    notes = [(*plan.notes(target, split), *weakness(attack)) for target in targets]
+) -> list[StoredEvaluation]:
+    """One source against targets that are evaluated on the same images, in one split and ball."""
+    asked: dict[str, Any] = {
+        "split": condition.split,
+        "images": condition.images,
+        "ball": condition.ball,
+        "attack": condition.attack,
+        "augment": condition.augment,
+    }
+    notes = [(*sweep.notes(target, condition.split), *weakness(condition.attack)) for target in targets]
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
-    keys = [
-        plan.identity("transfer", target, split=split, images=images, ball=ball, attack=attack) | of_source
-        for target in targets
+    identities = [sweep.identity("transfer", target, **asked) | of_source for target in targets]
+    stores = [Results(results_folder(target, folder)) for target in targets]
+    found = [
+        store.find(identity, StoredEvaluation) for store, identity in zip(stores, identities, strict=True)
     ]
-    stores = [Cells(home_of(target, folder)) for target in targets]
-    found = [store.find(key) for store, key in zip(stores, keys, strict=True)]
-    missing = [i for i, cell in enumerate(found) if cell is None]
+    missing = [i for i, result in enumerate(found) if result is None]
     if missing:
-        key = plan.identity("perturb", source, split=split, images=images, ball=ball, attack=attack)
-        at_source = Cells(home_of(source, folder))
-        with until_published(plan.unfinished(at_source, key, keep_delta=True)) as unfinished:
-            parts = plan.parts(source, trial, watch, keep_delta=True, unfinished=unfinished)
-            made, judged = _transferred(parts, [targets[i] for i in missing], trial, plan.batch_size)
-            cost = {name: plain(made.outcomes())[name] for name in ("passes", "seconds", "queries")}
-            for i, measurement in zip(missing, judged, strict=True):
-                about = plan.facts(targets[i], trial) | _pair(source, targets[i], attack) | {"making": cost}
-                found[i] = stores[i].store(keys[i], noted(about | plain(measurement.outcomes()), notes[i]))
+        perturbations = sweep.blocks_identity(sweep.identity("perturb", source, **asked), keep_delta=True)
+        with Results(results_folder(source, folder)).blocks(perturbations) as kept:
+            blocks = sweep.blocks(source, condition, watch, keep_delta=True, kept=kept)
+            made, evaluated = _transferred(blocks, [targets[i] for i in missing], condition, sweep.batch_size)
+            spent = made.outcomes()
+            making = Making(passes=spent.passes, seconds=spent.seconds, queries=spent.queries)
+            for i, evaluation in zip(missing, evaluated, strict=True):
+                pair = _pair(source, targets[i], condition.attack)
+                result = replace(
+                    sweep.stored(identities[i], targets[i], condition, evaluation), making=making, **pair
+                )
+                found[i] = result = noted(result, notes[i])
+                stores[i].save(result)
     return [
-        noted(cell, notes[i]) | _pair(source, targets[i], attack)
-        for i, cell in enumerate(found)
-        if cell is not None
+        replace(noted(result, notes[i]), **_pair(source, targets[i], condition.attack))
+        for i, result in enumerate(found)
+        if result is not None
     ]
 
 
 def _transferred(
-    parts: Iterable[Evaluation], targets: Sequence[Opened], trial: Trial, batch_size: int
+    blocks: Iterable[Evaluation], targets: Sequence[Opened], condition: Condition, batch_size: int
 ) -> tuple[Evaluation, list[Evaluation]]:
-    """What making the perturbations found, and what they do to each target, of which none is kept in the end."""
+    """What making the perturbations found, and what they do to each target; no perturbation is kept in the end."""
     made: list[Evaluation] = []
-    judged: list[list[Evaluation]] = [[] for _ in targets]
+    evaluated: list[list[Evaluation]] = [[] for _ in targets]
     done = 0
-    for part in parts:
-        images = trial.images.take(torch.arange(done, done + len(part.y)))
-        for target, measured in zip(targets, judged, strict=True):
+    for block in blocks:
+        images = condition.images.take(torch.arange(done, done + len(block.y)))
+        for target, parts in zip(targets, evaluated, strict=True):
             near = images.to(device_and_dtype(target.model)[0])
-            measured.append(apply_to(target.model, near, part, trial.ball, batch_size=batch_size))
-        made.append(replace(part, delta=None))
-        done += len(part.y)
-    one, *others = (joined(found, population=trial.population) for found in (made, *judged))
+            parts.append(apply_to(target.model, near, block, condition.ball, batch_size=batch_size))
+        made.append(replace(block, delta=None))
+        done += len(block.y)
+    one, *others = (joined(parts, population=condition.population) for parts in (made, *evaluated))
     return one, others
 
 
-def _pair(source: Opened, target: Opened, attack: Attack) -> Cell:
-    own = same_model(source, target)
+def _pair(source: Opened, target: Opened, attack: Attack) -> dict[str, Any]:
+    own = source.digest == target.digest and architecture(source) == architecture(target)
     return {
         "model": target.name,
         "source": source.name,
@@ -151,12 +165,15 @@ def _once(models: Iterable[Opened]) -> list[Opened]:
     return list({(model.digest, architecture(model)): model for model in models}.values())
 
 
-def _white_box(target: Opened, plan: Plan, store: Cells) -> Iterator[Cell]:
-    """What is stored of the target under attacks of its own, on the very images it is judged on here."""
-    for split in plan.splits:
-        images, _ = plan.images(split, target)
-        same = ("kind", "weights", "architecture", "split", "images", "index")
-        key = plan.identity("attack", target, split=split, images=images, ball=plan.balls[0], attack=None)
-        for cell in store.matching(**{name: key[name] for name in same}):
-            if not cell["black_box"]:
-                yield cell | {"model": target.name}
+def _white_box(target: Opened, sweep: Sweep, folder: Path | None) -> Iterator[StoredEvaluation]:
+    """What is stored of the target under white-box attacks of its own, on the very images of this sweep."""
+    store = Results(results_folder(target, folder))
+    for split in sweep.splits_of(target):
+        images, _ = sweep.images(split, target)
+        identity = sweep.identity(
+            "evaluation", target, split=split, images=images, ball=sweep.balls[0], attack=None
+        )
+        same = ("semantics", "kind", "weights", "architecture", "split", "images", "index", "augment")
+        for result in store.evaluations(**{name: identity[name] for name in same}):
+            if not result.black_box:
+                yield replace(result, model=target.name)

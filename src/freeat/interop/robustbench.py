@@ -14,7 +14,7 @@ from freeat.data import load
 from freeat.data.sources import find_source
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import evaluate
-from freeat.evaluation.probe import IMAGES, probe
+from freeat.evaluation.sanity import IMAGES, sanity_checks
 from freeat.files.documents import in_file_name, plain, write_json
 from freeat.models import check_logits
 from freeat.runs.open import file_model, judgeable, open_model, stored_model
@@ -78,12 +78,12 @@ def benchmark(
     """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack unless told otherwise.
 
     ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, or stays where it
-    is. Honesty checks that fail are logged as warnings. With ``to_disk`` all that was found is also written to
+    is. Sanity checks that fail are logged as warnings. With ``to_disk`` all that was found is also written to
     ``model_info/DATASET/THREAT_MODEL/MODEL_NAME.json``. With ``deterministic=False`` torch may compute as it finds
     fastest.
     """
     if n_examples < 1:
-        raise InputError(f"n_examples={n_examples}: judge at least 1 image")
+        raise InputError(f"n_examples={n_examples}: evaluate at least 1 image")
     if to_disk and model_name is None:
         raise InputError("to_disk=True, but the file is called by model_name: give one")
     data = load(dataset, data_dir=data_dir)
@@ -96,7 +96,7 @@ def benchmark(
     judge = parse_attack(attack)
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
         checks = (
-            probe(model, images, ball, classes=classes, seed=seed, batch_size=min(batch_size, IMAGES))
+            sanity_checks(model, images, ball, classes=classes, seed=seed, batch_size=min(batch_size, IMAGES))
             if ball.eps > 0
             else []
         )

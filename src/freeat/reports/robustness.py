@@ -1,8 +1,13 @@
-"""Robustness figures as text: a table of cells, the gaps, and the honesty checks in plain words."""
+"""Robust accuracies as text: a table of results, the gaps, and the sanity checks in plain words."""
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from freeat.reports.text import aligned, percent
+from freeat.experiments.sweep import SweepReport
+from freeat.files.documents import plain
+from freeat.reports.text import accuracy_lines, aligned, percent, run_remarks
+from freeat.runs.results import StoredEvaluation
 from freeat.units import radius_text
 
 COLUMNS = (
@@ -21,69 +26,75 @@ COLUMNS = (
 )
 
 
-def robustness_lines(report: dict[str, Any]) -> list[str]:
-    """The whole report of a campaign, line by line."""
-    lines = aligned([COLUMNS, *(_row(cell) for cell in report["cells"])])
-    for gap in report["gaps"]:
+def robustness_lines(
+    report: SweepReport, *, plot: Path | None = None, examples: Sequence[tuple[str, str]] = ()
+) -> list[str]:
+    """The whole report of a sweep, line by line; ``examples`` are pairs of a file and its picture."""
+    lines = aligned([COLUMNS, *(_row(result) for result in report.results)])
+    for gap in report.gaps:
         lines.append(
-            f"gap of {gap['model']} ({gap['attack']}, {gap['norm']} {radius_text(gap['eps'])}): "
-            f"{percent(gap['value'])} points [{percent(gap['low'])}, {percent(gap['high'])}]"
+            f"gap of {gap.model} ({gap.attack}, {gap.norm} {radius_text(gap.eps)}): "
+            f"{percent(gap.value)} points [{percent(gap.low)}, {percent(gap.high)}]"
         )
-    notes = dict.fromkeys(note for cell in report["cells"] for note in cell["notes"])
+    notes = dict.fromkeys(note for result in report.results for note in result.notes)
     lines += [f"note: {note}" for note in notes]
-    failed = [check for check in report["checks"] if not check["passed"]]
-    lines += [f"{'ok' if check['passed'] else 'WARNING'}: {check['sentence']}" for check in report["checks"]]
-    if failed:
-        checks = "1 honesty check" if len(failed) == 1 else f"{len(failed)} honesty checks"
-        lines.append(f"{checks} failed: do not trust these figures before you know why.")
-    places = report.get("stored", ())
-    lines += [f"stored in: {place}" for place in places]
-    if not places:
+    lines += [f"{'ok' if check.passed else 'WARNING'}: {check.sentence}" for check in report.checks]
+    if failed := [check for check in report.checks if not check.passed]:
+        checks = "1 sanity check" if len(failed) == 1 else f"{len(failed)} sanity checks"
+        lines.append(f"{checks} failed: do not trust these numbers before you know why.")
+    lines += [f"stored in: {place}" for place in report.stored]
+    if not report.stored:
         lines.append("nothing was stored: there is no place for it; name a folder with --out")
-    if "plot" in report:
-        lines.append(f"plot: {report['plot']}")
-    lines += [f"examples: {one['arrays']}, drawn in {one['picture']}" for one in report.get("examples", ())]
-    return lines
+    if plot is not None:
+        lines.append(f"plot: {plot}")
+    return [*lines, *(f"examples: {arrays}, drawn in {picture}" for arrays, picture in examples)]
 
 
-def _turned(cell: dict[str, Any]) -> str:
-    """How many of the images that were right when clean the attack made wrong; older cells do not say."""
-    if "turned_wrong" not in cell:
-        return "–"
-    return f"{cell['turned_wrong']} of {cell['n'] - cell['wrong_when_clean']}"
+def trained_lines(report: SweepReport, algorithm: str, update: int | None) -> tuple[list[str], list[str]]:
+    """A run that was evaluated as its training did: the table of its training, and what its reader must know."""
+    splits: dict[str, Any] = {result.split: plain(result) for result in report.results}
+    (gap,) = report.gaps
+    notes = dict.fromkeys(note for result in report.results for note in result.notes)
+    result = {
+        **splits,
+        "update": update,
+        "attack": gap.attack,
+        "eps": gap.eps,
+        "gap": plain(gap),
+        "clean_gap": plain(gap.clean),
+        "notes": list(notes),
+    }
+    return accuracy_lines(algorithm, result), run_remarks(algorithm, result)
 
 
-def attack_text(cell: dict[str, Any]) -> str:
-    """The attack's name, with what about it is not as usual; older cells know their iterate only."""
-    settings = {"alpha": None, "precision": "fp32"} | cell.get("settings", {})
+def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:
+    """The attack's name, with what about it is not as usual."""
+    alpha, precision = settings.get("alpha"), settings.get("precision", "fp32")
+    usual = "zero" if attack.startswith("fgsm") else "uniform"
+    start = settings.get("start", usual)
     words = [
-        "last" if cell["iterate"] == "last" else "",
-        "" if settings["precision"] == "fp32" else settings["precision"],
-        "" if settings["alpha"] is None else f"α = {radius_text(settings['alpha'])}",
-        f"{settings['start']} start" if _unusual_start(cell["attack"], settings) else "",
+        "last" if iterate == "last" else "",
+        "" if precision == "fp32" else precision,
+        "" if alpha is None else f"α = {radius_text(alpha)}",
+        "" if start == usual else f"{start} start",
     ]
     said = ", ".join(word for word in words if word)
-    return f"{cell['attack']} ({said})" if said else str(cell["attack"])
+    return f"{attack} ({said})" if said else attack
 
 
-def _unusual_start(attack: str, settings: dict[str, Any]) -> bool:
-    usual = "zero" if attack.startswith("fgsm") else "uniform"
-    return str(settings.get("start", usual)) != usual
-
-
-def _row(cell: dict[str, Any]) -> tuple[str, ...]:
-    low, high = cell["robust_interval"]
+def _row(result: StoredEvaluation) -> tuple[str, ...]:
+    low, high = result.robust_interval
     return (
-        cell["model"],
-        attack_text(cell),
-        cell["norm"],
-        radius_text(cell["eps"]),
-        cell["split"],
-        str(cell["n"]),
-        percent(cell["clean_accuracy"]),
-        percent(cell["robust_accuracy"]),
+        result.model,
+        attack_text(result.attack, result.iterate, result.settings),
+        result.norm,
+        radius_text(result.eps),
+        result.split,
+        str(result.n),
+        percent(result.clean_accuracy),
+        percent(result.robust_accuracy),
         f"[{percent(low)}, {percent(high)}]",
-        _turned(cell),
-        f"{cell['queries']['mean']:.0f}" if cell["queries"] else "–",
-        f"{cell['seconds']:.1f} s",
+        f"{result.turned_wrong} of {result.n - result.wrong_when_clean}",
+        f"{result.queries.mean:.0f}" if result.queries else "–",
+        f"{result.seconds:.1f} s",
     )

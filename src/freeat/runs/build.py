@@ -226,7 +226,7 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     if not isinstance(attack, Pgd):
         raise InputError(
             f"--attack {evaluation.attack!r}: training is judged by PGD, written pgd-10 or pgd-50-10 "
-            "(steps, restarts); other attacks are for `freeat attack`"
+            "(steps, restarts); other attacks are for `freeat evaluate`"
         )
     return attack
 

@@ -265,19 +265,19 @@ def _maker(reference: str | Path, stored: Stored | None, args: Mapping[str, obje
 
 
 def _home(reference: str | Path) -> Path | None:
-    """``attacks`` in a run folder, NAME.attacks beside an exported folder or a weights file; None if none can be made.
+    """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if none can be made.
 
     What was exported stays as it is: it was made to be given away.
     """
     asked = Reference.of(reference)
     if isinstance(asked.folder, RunFolder):
-        place = asked.folder.path / "attacks"
+        place = asked.folder.path / "results"
     elif asked.folder is not None:
         exported = asked.folder.path.resolve()
-        place = exported.with_name(f"{exported.name}.attacks")
+        place = exported.with_name(f"{exported.name}.results")
     else:
         file = Path(asked.weights)
-        place = file.with_name(f"{file.stem}.attacks")
+        place = file.with_name(f"{file.stem}.results")
     return place if os.access(place if place.exists() else place.parent, os.W_OK) else None
 
 

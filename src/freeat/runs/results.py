@@ -1,66 +1,192 @@
-"""Finished pieces of a campaign, one JSON file each, so that an interrupted one goes on where it stopped."""
+"""The store of results: evaluations, transfers and sanity checks, each found by all that it depends on.
 
-import hashlib
-import json
+A result is one JSON file, named by the hash of its identity. While an evaluation is under way its finished blocks lie
+beside the place of its result, so that an interrupted one loses at most a block.
+"""
+
 import logging
+import re
+import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from freeat.compute.passes import Passes
 from freeat.errors import InputError
-from freeat.files.documents import read_json, to_json, write_json
+from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
+from freeat.evaluation.sanity import Check
+from freeat.files.documents import FORMATS, decoded, identity_of, read_json, write_document
+from freeat.files.tensors import load_tensors, save_tensors
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-SEMANTICS = 2
-"""Raised whenever the same cell would be measured otherwise."""
+RESULTS = "results"
+"""The folder of results in a run's folder."""
+
+NAME = re.compile(r"[0-9a-f]{20}\.json")
+"""How the file of a result is called: by the hash of its identity."""
+
+SEMANTICS = 1
+"""Raised whenever the same identity would give other numbers."""
+
+Identity = dict[str, Any]
+"""All that a result depends on: plain values by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """What perturbations cost that were made on another model."""
+
+    passes: Passes
+    seconds: float
+    queries: Queries | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredEvaluation(Outcomes):
+    """A model under one attack in one ball on images of one split, with how and where it was evaluated.
+
+    ``source`` is the model on which the perturbations were made, where that is another one; ``own`` says that it has
+    the same weights in the same layers. ``examples`` is the file of adversarial examples, where they were asked for.
+    """
+
+    identity: Identity
+    model: str
+    weights: str
+    data: str
+    data_digest: str
+    split: str
+    attack: str
+    iterate: str
+    settings: dict[str, Any]
+    black_box: bool
+    norm: str
+    eps: float
+    seed: int
+    batch_size: int
+    device: str
+    threads: int
+    versions: dict[str, str]
+    commit: str | None
+    machine: dict[str, Any]
+    command: str
+    source: str | None = None
+    own: bool = False
+    making: Making | None = None
+    examples: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredChecks:
+    """The sanity checks of one model in one ball."""
+
+    identity: Identity
+    checks: tuple[Check, ...]
+
+
+StoredResult = StoredEvaluation | StoredChecks
+AnyResult = TypeVar("AnyResult", StoredEvaluation, StoredChecks)
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The cells in a folder (None: nothing is stored), each found by what it was measured on and how."""
+class Results:
+    """The results in a folder; without one nothing is stored and nothing found."""
 
     folder: Path | None
 
-    def find(self, identity: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The stored result of exactly this measurement, if there is one."""
+    def find(self, identity: Mapping[str, Any], kind: type[AnyResult]) -> AnyResult | None:
+        """The stored result of exactly this identity, if there is one."""
         path = self._path(identity)
-        return read_json(path, format=FORMAT) if path is not None and path.is_file() else None
+        if path is None or not path.is_file():
+            return None
+        return decoded(read_json(path, format=FORMATS["evaluation"]), kind, path)
 
-    def store(self, identity: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-        """Publish a result under its identity, atomically; returns the document as it would be found again."""
-        document = {"identity": {"semantics": SEMANTICS, **identity}, **result}
-        path = self._path(identity)
+    def save(self, result: StoredResult) -> None:
+        """Publish a result under its identity, atomically."""
+        path = self._path(result.identity)
         if path is not None:
-            write_json(path, document, format=FORMAT)
-        found: dict[str, Any] = json.loads(to_json({"format": FORMAT, **document}))
-        return found
+            write_document(path, "evaluation", result)
 
-    def matching(self, **part: Any) -> Iterator[dict[str, Any]]:
-        """The stored results whose identity has this part."""
-        wanted = {"semantics": SEMANTICS, **part}
-        for path in sorted((self.folder / "cells").glob("*.json")) if self.folder is not None else ():
+    def paths(self) -> list[Path]:
+        """The files of all results."""
+        found = () if self.folder is None else self.folder.glob("*.json")
+        return sorted(path for path in found if NAME.fullmatch(path.name))
+
+    def evaluations(self, **part: Any) -> Iterator[StoredEvaluation]:
+        """The stored evaluations and transfers whose identity has this part; damaged files are left out."""
+        for path in self.paths():
             try:
-                found = read_json(path, format=FORMAT)
+                found = read_result(path)
             except InputError as error:
                 log.warning("left out: %s", error)
                 continue
-            if wanted.items() <= found.get("identity", {}).items():
+            if isinstance(found, StoredEvaluation) and part.items() <= found.identity.items():
                 yield found
 
-    def parts(self, identity: Mapping[str, Any]) -> Path | None:
-        """The folder for what is finished of a cell that is not, beside where the cell will be."""
+    @contextmanager
+    def blocks(self, identity: Mapping[str, Any]) -> Iterator["Blocks"]:
+        """The finished blocks of an evaluation. They go when it is published, and stay where it was interrupted."""
         path = self._path(identity)
-        return None if path is None else path.with_suffix(".parts")
+        kept = Blocks(None if path is None else path.with_suffix(".blocks"))
+        yield kept
+        kept.clear()
 
     def _path(self, identity: Mapping[str, Any]) -> Path | None:
-        if self.folder is None:
+        return None if self.folder is None else self.folder / f"{identity_of(identity)}.json"
+
+
+def read_result(path: Path) -> StoredResult:
+    """A stored result of either kind."""
+    document = read_json(path, format=FORMATS["evaluation"])
+    if "checks" in document:
+        return decoded(document, StoredChecks, path)
+    return decoded(document, StoredEvaluation, path)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The finished blocks of an evaluation in a folder, one file each; without one none are kept."""
+
+    folder: Path | None = None
+
+    def find(self, number: int) -> Evaluation | None:
+        """Block ``number``, where it was finished before; a damaged one is evaluated again."""
+        path = self._path(number)
+        if path is None or not path.is_file():
             return None
-        return self.folder / "cells" / f"{cell_name({'semantics': SEMANTICS, **identity})}.json"
+        try:
+            columns, facts = load_tensors(path)
+            return Evaluation(
+                **columns,
+                passes=Passes(**facts["passes"]),
+                seconds=facts["seconds"],
+                notes=tuple(facts["notes"]),
+                classes=facts["classes"],
+                population=facts["population"],
+            )
+        except (InputError, KeyError, TypeError) as error:
+            log.warning("%s is evaluated again: %s", path, error)
+            return None
 
+    def save(self, number: int, block: Evaluation) -> None:
+        """Keep a finished block."""
+        path = self._path(number)
+        if path is None:
+            return
+        columns = {name: getattr(block, name) for name in TENSORS}
+        facts = {name: getattr(block, name) for name in ("seconds", "notes", "classes", "population")}
+        save_tensors(
+            path,
+            {name: column for name, column in columns.items() if column is not None},
+            facts | {"passes": asdict(block.passes)},
+        )
 
-def cell_name(identity: Mapping[str, Any]) -> str:
-    """What the files of a cell are called, by its whole identity."""
-    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
+    def clear(self) -> None:
+        """Remove all: the whole is published."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _path(self, number: int) -> Path | None:
+        return None if self.folder is None else self.folder / f"block-{number:05d}.safetensors"

@@ -22,14 +22,13 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert len(found.runs) == 8
     assert {run.name for run in found.runs} >= {"free-4-60/seed-0", "vanilla-2-40/seed-1"}
     assert all(run.result is not None and run.history for run in found.runs)
-    assert sum(len(run.evaluations) for run in found.runs) == 1
     assert [study.name for study in found.studies] == ["study"]
     assert len(found.studies[0].cells) == 12
-    own = [cell for cell in found.measurements if "source" not in cell]
+    own = [cell for cell in found.measurements if cell["source"] is None]
     assert {cell["model"] for cell in own} == {"free-4-60/seed-0"}
-    assert len(own) == 4
-    assert len(found.measurements) == 8
-    probed = sorted((probe.model, probe.ball) for probe in found.probes)
+    assert len(own) == 6
+    assert len(found.measurements) == 10
+    probed = sorted((probe.model, probe.eps) for probe in found.probes)
     assert [model for model, _ in probed] == ["free-4-60/seed-0"] * 2 + ["vanilla-2-60/seed-0"]
     assert len({*probed}) == 3, "the attack and the transfer have other smallest radii"
     assert len(found.examples) == 1
@@ -53,7 +52,7 @@ def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> Non
     shutil.copytree(store, tmp_path / "store")
     broken = tmp_path / "store" / "runs" / "free-4-60" / "seed-0"
     (broken / "run.json").write_text("{")
-    cell = next((broken / "attacks" / "cells").iterdir())
+    cell = next((broken / "results").iterdir())
     cell.write_text('{"format": 99}')
     history = tmp_path / "store" / "runs" / "free-4-40" / "seed-0" / "history.jsonl"
     history.write_text("no JSON\n")
@@ -126,7 +125,7 @@ def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "kept"
     carry_out(run, algorithm="free-2", ema=0.9)
     for words in (f"{run} {run}@ema", f"mine={run}@ema", f"other={run}"):
-        assert freeat(["attack", *words.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
+        assert freeat(["evaluate", *words.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
     found = gather([tmp_path])
     assert sorted(cell["model"] for cell in found.measurements) == ["kept", "kept@ema"]
     assert sorted(str(probe.model) for probe in found.probes) == ["kept", "kept@ema"]
@@ -137,9 +136,9 @@ def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) ->
     for seed in (0, 1):
         carry_out(tmp_path / f"run-{seed}", algorithm="free-2", seed=seed)
         shutil.copy(tmp_path / f"run-{seed}" / "model.safetensors", tmp_path / "w.safetensors")
-        words = f"attack mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
+        words = f"evaluate mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
         assert freeat(words.split()) == 0
-    found = gather([tmp_path / "w.attacks"])
+    found = gather([tmp_path / "w.results"])
     names = {cell["model"] for cell in found.measurements}
     assert names == {f"w ({cell['weights'][:6]})" for cell in found.measurements}
     assert len(names) == 2
@@ -149,7 +148,7 @@ def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) ->
 def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     """A larger radius on fewer images fools fewer, which says nothing of the model."""
     (cell, *_) = [
-        one for one in gather([store]).measurements if one["attack"] == "pgd-2" and "source" not in one
+        one for one in gather([store]).measurements if one["attack"] == "pgd-2" and one["source"] is None
     ]
     wide = cell | {"eps": 2 * cell["eps"], "fooled": [], "robust_accuracy": 1.0}
     narrow = cell | {"fooled": list(range(40)), "robust_accuracy": 0.0}
@@ -168,7 +167,7 @@ def test_documents_that_lack_something_are_left_out_by_name(store: Path, tmp_pat
     shutil.copytree(store, tmp_path / "store")
     (tmp_path / "store" / "torn").mkdir()
     empty = [tmp_path / "store" / "study" / "study.json", tmp_path / "store" / "torn" / "reproduction.json"]
-    empty += [next((tmp_path / "store").glob("runs/free-4-60/seed-0/attacks/cells/*.json"))]
+    empty += [next((tmp_path / "store").glob("runs/free-4-60/seed-0/results/*.json"))]
     for path in empty:
         about = json.loads(path.read_text()) if path.is_file() else {}
         kept = {name: about[name] for name in ("checks", "robust_accuracy") if name in about}

@@ -134,7 +134,7 @@ def _cells(entry: Entry, measurement: Measurement) -> Iterator[tuple[str, Mappin
     if isinstance(measurement, Transferring) and not entry.targets:
         panel = f"from {measurement.source.spec.algorithm}"
     result = found_result(measurement)
-    for cell in result["cells"] if result else ():
+    for cell in result["results"] if result else ():
         if cell["split"] == "test" and cell["model"] in entry.judged:
             yield panel, cell
 

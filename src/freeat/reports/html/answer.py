@@ -1,17 +1,18 @@
 """The answer on top: who is the most robust on new images, with what gap, at what cost; and what must hold for it."""
 
-import re
 from collections.abc import Sequence
 
-from freeat.evaluation.sanity import compare_cells
+from freeat.evaluation.sanity import compare
 from freeat.evaluation.statistics import above_chance, chance_remark
 from freeat.experiments.comparison import Comparison
+from freeat.files.documents import decoded
 from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Probe
 from freeat.reports.html.groups import Benchmark, Group
 from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
 from freeat.reports.robustness import attack_text
 from freeat.reports.text import ACCURACIES, accuracy_cells, percent
+from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""
@@ -239,7 +240,10 @@ def checks_section(
                 ],
             ),
             ("Attacks among each other", _of_cells(cells)),
-            *((f"{probe.model}, {_written_ball(probe.ball)}", _of_checks(probe.checks)) for probe in probes),
+            *(
+                (f"{probe.model}, {ball_text(probe.norm, probe.eps)}", _of_checks(probe.checks))
+                for probe in probes
+            ),
         )
         if checks
     ]
@@ -253,15 +257,6 @@ def checks_section(
         else "The one check made was passed."
     )
     return Section(key="checks", title="Sanity checks", lead=lead, blocks=blocks)
-
-
-def _written_ball(ball: str) -> str:
-    """``L2(eps=0.2, box=(0.0, 1.0))`` as a reader knows it: L2 ε = 0.2; anything else as it is."""
-    found = re.match(r"(\w+)\(eps=([^,()]+)", ball)
-    if found is None:
-        return ball
-    norm, eps = found.groups()
-    return ball_text(norm.lower(), float(eps))
 
 
 def _failed_first(checks: Sequence[Check]) -> list[Check]:
@@ -297,12 +292,13 @@ def _pgd(result: Json) -> float:
 
 def _of_cells(cells: Sequence[Json]) -> list[Check]:
     """Attacks are compared where they were made on the same images, with the same settings and draws."""
-    groups: dict[tuple[str, ...], list[Json]] = {}
+    groups: dict[tuple[str, ...], list[StoredEvaluation]] = {}
     for cell in cells:
-        identity = cell.get("identity", {})
-        on = (str(identity.get(key)) for key in ("weights", "architecture", "images", "index", "seed"))
-        groups.setdefault(tuple(on), []).append(cell | {"attack": attack_text(cell)})
-    checks = [check for group in groups.values() for check in compare_cells(group)]
+        identity, said = cell["identity"], attack_text(cell["attack"], cell["iterate"], cell["settings"])
+        on = (str(identity[key]) for key in ("weights", "architecture", "images", "index", "seed"))
+        result = decoded(cell | {"attack": said}, StoredEvaluation, "a result")
+        groups.setdefault(tuple(on), []).append(result)
+    checks = [check for group in groups.values() for check in compare(group)]
     return [Check(passed=check.passed, sentence=check.sentence) for check in checks]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 from freeat.errors import InputError
 from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
-from freeat.files.documents import check_has, read_json
-from freeat.runs import results as attack_cells
-from freeat.runs.folder import FORMAT, RunFolder
+from freeat.files.documents import check_has, plain, read_json
+from freeat.runs.folder import RunFolder
+from freeat.runs.results import Results, StoredChecks, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.stability import study as stability_study
 from freeat.stability.exponents import converged
@@ -24,7 +24,7 @@ FROM = " from "
 """Between an attack and the model its perturbations were made on."""
 DIGEST = re.compile(r"[0-9a-f]{16}")
 """How the store of a reproduction calls its runs, which is no name for readers."""
-INSIDE_RUNS = ("checkpoints", "evaluations", "cells", "examples")
+INSIDE_RUNS = ("checkpoints", "cells", "examples")
 """Folders whose content belongs to the one that holds them."""
 
 
@@ -36,7 +36,6 @@ class Run:
     description: Json
     history: list[Json]
     result: Json | None
-    evaluations: list[Json]
 
     @cached_property
     def spec(self) -> TrainSpec:
@@ -63,12 +62,13 @@ class Study:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The sanity checks of one model in one ball, which is given as it is written in Python."""
+    """The sanity checks of one model in one ball."""
 
     model: str | None
     weights: str
     architecture: str
-    ball: str
+    norm: str
+    eps: float
     checks: list[Json]
 
 
@@ -151,8 +151,8 @@ class _Walk:
             self._take(found.comparisons, lambda: (self.name(folder), comparison.read_comparison(folder)))
         if is_study(folder):
             self._take(found.studies, lambda: self._study(folder))
-        elif (folder / "cells").is_dir():
-            self._measurements(folder)
+        else:
+            self._results(folder)
         for path in sorted((folder / "examples").glob("*.npz")):
             found.examples.append(Examples(path=path, cell=self._made.get(path)))
         for below in self._below(folder):
@@ -162,7 +162,7 @@ class _Walk:
         """A folder as a reader knows it: relative to the one given, without words that all have."""
         if folder in self._called:
             return self._called[folder]
-        below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "attacks")]
+        below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "results")]
         return "/".join([self.root.name, *below] if self.several or not below else below)
 
     def _take(self, into: list[Any], read: Callable[[], Any]) -> None:
@@ -201,7 +201,6 @@ class _Walk:
             description=folder.description,
             history=history,
             result=folder.result,
-            evaluations=self._documents(path / "evaluations", FORMAT),
         )
         _ = run.spec, run.evaluation  # read now, so that a spec of another version is told here
         return run
@@ -223,31 +222,31 @@ class _Walk:
         setting = stored["study"]["setting"] if "study" in stored else None
         return Study(name=self.name(folder), setting=setting, summary=stored.get("summary"), cells=cells)
 
-    def _measurements(self, folder: Path) -> None:
-        """The cells of a campaign; in a run's folder the judged model is that run, or other weights of it."""
+    def _results(self, folder: Path) -> None:
+        """The results of sweeps; in a run's folder the evaluated model is that run, or other weights of it."""
         own = self.name(folder.parent) if (folder.parent / "run.json").is_file() else None
-        cells: list[Json] = []
-        for path in sorted((folder / "cells").glob("*.json")):
-            self._take(cells, partial(_measured, path))
-        for cell in cells:
-            identity = cell.get("identity", {})
-            weights = identity.get("weights", "")
-            if "checks" in cell:
+        results: list[StoredResult] = []
+        for path in Results(folder).paths():
+            self._take(results, partial(read_result, path))
+        for result in results:
+            identity = result.identity
+            if isinstance(result, StoredChecks):
                 self.found.probes.append(
                     Probe(
                         model=own,
-                        weights=weights,
-                        architecture=identity.get("architecture", ""),
-                        ball=identity["ball"],
-                        checks=cell["checks"],
+                        weights=identity["weights"],
+                        architecture=identity["architecture"],
+                        norm=identity["ball"]["norm"],
+                        eps=identity["ball"]["eps"],
+                        checks=plain(result.checks),
                     )
                 )
-            elif "robust_accuracy" in cell:
-                called = cell.get("model") or f"weights {weights[:8]}"
-                measured = cell | {"model": called if own is None else f"{own}{_which(called)}"}
+            else:
+                called = result.model if own is None else f"{own}{_which(result.model)}"
+                measured = plain(result) | {"model": called}
                 self.found.measurements.append(measured)
-                if "source" not in cell and "identity" in cell:
-                    self._made[examples_path(folder, cell)] = measured
+                if result.source is None:
+                    self._made[examples_path(folder, result)] = measured
 
 
 def _spelled(spec: TrainSpec) -> str:
@@ -277,16 +276,6 @@ def _reproduction(folder: Path) -> Json:
     return _read(folder / "reproduction.json", "claims", "figures", "tables", "runs", "left_out", "failures")
 
 
-def _measured(path: Path) -> Json:
-    """A cell of a campaign: a measurement, or the checks of a model."""
-    cell = read_json(path, format=attack_cells.FORMAT)
-    if "checks" in cell:
-        check_has(cell.get("identity", {}), ("weights", "ball"), path)
-    elif "robust_accuracy" in cell:
-        check_has(cell, ("weights", "attack", "norm", "eps", "split", "n", "seed"), path)
-    return cell
-
-
 def _which(called: str) -> str:
     """The weights of a run that a name ends in, if it names any: ``@ema`` of ``free-4@ema``."""
     _, at, weights = called.rpartition("@")
@@ -295,7 +284,7 @@ def _which(called: str) -> str:
 
 def _judged(cell: Json) -> tuple[str, str]:
     """The weights and the layers that a cell is about."""
-    return cell["weights"], cell.get("identity", {}).get("architecture", "")
+    return cell["weights"], cell["identity"]["architecture"]
 
 
 def _name_models(found: Gathered) -> None:
@@ -322,6 +311,6 @@ def _name_models(found: Gathered) -> None:
         for probe in found.probes
     ]
     for cell in found.measurements:
-        if "source" in cell:
+        if cell["source"] is not None:
             cell["source"] = names.get(cell["identity"]["source"], cell["source"])
             cell["attack"] = f"{cell['attack'].split(FROM)[0]}{FROM}{cell['source']}"

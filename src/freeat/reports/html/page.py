@@ -92,7 +92,7 @@ def _sections(found: Gathered, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
         curves_section(benchmarks),
         robustness_section(cells),
         transfer_section(cells),
-        evaluated_again(found.runs),
+        evaluated_again(cells),
         examples,
         checks_section(benchmarks, cells, found.probes),
         sizes_section(benchmarks, found.studies),

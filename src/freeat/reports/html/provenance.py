@@ -38,7 +38,8 @@ def provenance_section(found: Gathered) -> Section:
 
 def _measured(cell: Json) -> str:
     place = f"{cell['norm']} ε = {cell['eps']:.4g}, {cell['n']} {cell['split']} images, seed {cell['seed']}"
-    return f"{cell['model']}: {attack_text(cell)}, {place}"
+    attack = attack_text(cell["attack"], cell["iterate"], cell["settings"])
+    return f"{cell['model']}: {attack}, {place}"
 
 
 def _table(runs: Sequence[Run]) -> Table:

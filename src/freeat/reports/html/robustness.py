@@ -11,6 +11,8 @@ from PIL import Image
 
 from freeat.errors import InputError
 from freeat.experiments.examples import load_examples
+from freeat.experiments.sweep import gaps
+from freeat.files.documents import decoded
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -25,11 +27,12 @@ from freeat.reports.html.blocks import (
     Series,
     Table,
 )
-from freeat.reports.html.gather import FROM, Examples, Gathered, Json, Run
+from freeat.reports.html.gather import FROM, Examples, Gathered, Json
 from freeat.reports.html.numbers import ball_text, norm_text, seconds, share, thinned
 from freeat.reports.pictures import chosen, views
 from freeat.reports.robustness import attack_text
 from freeat.reports.text import NOTHING, percent
+from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
 
 MATRICES = 6
@@ -37,7 +40,7 @@ MATRICES = 6
 
 def robustness_section(cells: Sequence[Json]) -> Section:
     """Every attack made on the models themselves, against the radius."""
-    own = [cell for cell in cells if "source" not in cell]
+    own = [cell for cell in cells if cell["source"] is None]
     return Section(
         key="robustness",
         title="Robust accuracy against the radius",
@@ -56,7 +59,7 @@ def _against_radius(cells: Sequence[Json], title: str) -> list[Block]:
 def _panel(cell: Json) -> str:
     """Where a cell is drawn; attacks from each model have a panel of their own, as in Figure 3."""
     place = f"{cell['split']} images, {norm_text(cell['norm'])}"
-    return f"{attack_text(cell)}, {place}" if "source" in cell else place
+    return f"{_attack(cell)}, {place}" if cell["source"] is not None else place
 
 
 def _chart(cells: Sequence[Json], title: str) -> Lines:
@@ -82,7 +85,7 @@ def _chart(cells: Sequence[Json], title: str) -> Lines:
 
 def _lines(cells: Sequence[Json]) -> dict[str, list[Json]]:
     """The cells by model and attack, named by what tells the lines apart."""
-    made = [() if "source" in cell else (attack_text(cell),) for cell in cells]
+    made = [() if cell["source"] is not None else (_attack(cell),) for cell in cells]
     words = [
         (*own, f"{cell['n']} images", f"seed {cell['seed']}") for own, cell in zip(made, cells, strict=True)
     ]
@@ -118,7 +121,7 @@ def _table(cells: Sequence[Json]) -> Table:
 def _row(cell: Json) -> list[str | Cell]:
     return [
         cell["model"],
-        attack_text(cell),
+        _attack(cell),
         norm_text(cell["norm"]),
         cell["split"],
         radius_text(cell["eps"]),
@@ -132,7 +135,7 @@ def _row(cell: Json) -> list[str | Cell]:
 
 def transfer_section(cells: Sequence[Json]) -> Section:
     """Perturbations made on one model and applied to another, a matrix for each radius."""
-    of_pairs = [cell for cell in cells if "source" in cell]
+    of_pairs = [cell for cell in cells if cell["source"] is not None]
     keys = list(dict.fromkeys(_place(cell) for cell in of_pairs))
     shown = [keys[k] for k in thinned(len(keys), MATRICES)]
     left = (
@@ -173,30 +176,38 @@ def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
     )
 
 
-def evaluated_again(runs: Sequence[Run]) -> Section:
-    """What ``freeat evaluate`` found: the same weights under other attacks and radii."""
-    rows = [_evaluation(run, one) for run in runs for one in run.evaluations]
-    columns = ("run", "attack", "ε", "robust train %", "robust test %", "robust gap", "clean test %")
-    table = Table(caption="Finished runs under other attacks or radii", columns=columns, rows=rows, words=2)
+def evaluated_again(cells: Sequence[Json]) -> Section:
+    """What ``freeat evaluate`` found on both splits: the gap of the same weights under other attacks and radii."""
+    own = [decoded(cell | {"attack": _attack(cell)}, StoredEvaluation, "a result") for cell in cells]
+    own = [result for result in own if result.source is None]
+    found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
+    rows: list[list[str | Cell]] = []
+    for gap in gaps(own):
+        key = (gap.model, gap.attack, gap.norm, gap.eps)
+        train, test = found[*key, "train"], found[*key, "test"]
+        rows.append(
+            [
+                gap.model,
+                gap.attack,
+                ball_text(gap.norm, gap.eps),
+                percent(train.robust_accuracy),
+                percent(test.robust_accuracy),
+                share(gap.value, gap.low, gap.high),
+                percent(test.clean_accuracy),
+            ]
+        )
+    columns = ("model", "attack", "ball", "robust train %", "robust test %", "robust gap", "clean test %")
+    table = Table(caption="Models under other attacks or radii", columns=columns, rows=rows, words=3)
     return Section(
         key="evaluations",
         title="Evaluated again",
-        lead="The same weights, evaluated by another attack or at another radius than while training.",
+        lead="The same weights, evaluated on both splits by another attack or at another radius than while training.",
         blocks=[table] if rows else [],
     )
 
 
-def _evaluation(run: Run, one: Json) -> list[str | Cell]:
-    gap = one["gap"]
-    return [
-        run.name,
-        f"{one['attack']} ({one['iterate']})",
-        radius_text(one["eps"]),
-        percent(one["train"]["robust_accuracy"]),
-        percent(one["test"]["robust_accuracy"]),
-        share(gap["value"], gap["low"], gap["high"]),
-        percent(one["test"]["clean_accuracy"]),
-    ]
+def _attack(cell: Json) -> str:
+    return attack_text(cell["attack"], cell["iterate"], cell["settings"])
 
 
 def attacked(found: Gathered) -> list[Json]:
@@ -204,7 +215,7 @@ def attacked(found: Gathered) -> list[Json]:
     best: dict[tuple[str, ...], Json] = {}
     for cell in sorted(found.measurements, key=lambda cell: int(cell["n"])):
         keys = ("model", "weights", "norm", "eps", "split", "seed")
-        best[attack_text(cell), *(str(cell[key]) for key in keys)] = cell
+        best[_attack(cell), *(str(cell[key]) for key in keys)] = cell
     kept = {id(cell) for cell in best.values()}
     ordered = [cell for cell in found.measurements if id(cell) in kept]
     return sorted(ordered, key=lambda cell: (cell["model"], cell["attack"], cell["split"], cell["eps"]))

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.cli.judging_options import open_models
+from freeat.cli.sweep_options import open_models
 from freeat.data import load
 from freeat.errors import InputError
 from problems import digits_classifier

@@ -1,4 +1,4 @@
-"""What ``freeat attack`` and ``freeat transfer`` share: their options, and models and plans made from them."""
+"""What ``freeat evaluate`` and ``freeat transfer`` share: their options, and the models and sweeps made from them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -13,22 +13,22 @@ from freeat.errors import InputError
 
 if TYPE_CHECKING:
     from freeat.data import DataSet
-    from freeat.experiments.sweep_plan import Plan
+    from freeat.experiments.sweep import Sweep
     from freeat.runs.open import Opened
     from freeat.runs.spec import TrainSpec
 
 _NAMED = re.compile(r"([\w .+-]+)=(.+)")
 
 
-def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The options of both commands; ``iterate`` is the default of PGD."""
+def sweep_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The options of both commands; ``iterate`` is PGD's default."""
     options: list[Callable[[Any], Any]] = [
         click.option(
             "--attack",
             "attacks",
             multiple=True,
-            help="fgsm, pgd-10, pgd-50-10, square, autoattack, … (see `freeat attacks`); may be repeated  "
-            "[default: pgd-10]",
+            help="fgsm, pgd-50-10, square, autoattack, … (see `freeat attacks`) or package.module:name; may be "
+            "repeated  [default: pgd-10]",
         ),
         click.option("--norm", default=None, help="l2 or linf  [default: the run's]"),
         click.option(
@@ -36,13 +36,17 @@ def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[
         ),
         click.option(
             "--split",
-            type=click.Choice(["test", "train", "both"]),
+            type=click.Choice(["test", "train", "both", "all"]),
             default="test",
             show_default=True,
-            help="images to judge on; both gives the gap",
+            help="images to evaluate on; both gives the gap, all also a run's augmented and validation images",
         ),
         click.option(
-            "-n", "n", type=int, default=None, help="judge the first n images of a split  [default: all]"
+            "-n",
+            "n",
+            type=int,
+            default=None,
+            help="evaluate on the first n images of a split  [default: all]",
         ),
         click.option("--data", default=None, help="data set by name or path  [default: the run's]"),
         click.option("--alpha", default=None, help="step of PGD in input units  [default: ε/4]"),
@@ -52,13 +56,13 @@ def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[
             type=click.Choice(["worst", "last"]),
             default=iterate,
             show_default=True,
-            help="judge every iterate of PGD, or the last one only",
+            help="what counts of PGD: the worst of its iterates, or the last one",
         ),
         click.option(
             "--precision",
             default="fp32",
             show_default=True,
-            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; correctness is decided in fp32",
+            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; outcomes are always decided in fp32",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
         click.option(
@@ -77,7 +81,7 @@ def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[
         click.option(
             "--out",
             type=click.Path(path_type=Path),
-            help="folder of the results  [default: RUN/attacks, NAME.attacks beside a file]",
+            help="folder of the results  [default: RUN/results, NAME.results beside a file]",
         ),
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
         click.option("--threads", type=int, default=None, help="CPU threads  [default: torch's choice]"),
@@ -102,27 +106,28 @@ def judging_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[
     return decorate
 
 
-def judging_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
+def sweep_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
     """Threads and determinism as the options ask for them."""
     from freeat.compute.machine import arithmetic, resolve_threads
 
     return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
 
 
-def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
-    """The plan the options describe; what they leave open is as the runs among the models were trained."""
+def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
+    """The sweep the options describe; what they leave open is as the runs among the models were trained."""
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
     from freeat.data import load
-    from freeat.experiments.sweep_plan import SPLITS, Plan
+    from freeat.experiments.sweep import SPLITS, Sweep
+    from freeat.models.imported import is_import_path
     from freeat.runs.open import Reference, run_spec
     from freeat.threat import make_ball
     from freeat.units import parse_radii, parse_radius
 
     for reference in references:
-        Reference.of(_split_name(reference)[1]).check()
-    specs = [spec for reference in references if (spec := run_spec(_split_name(reference)[1])) is not None]
+        Reference.of(split_name(reference)[1]).check()
+    specs = [spec for reference in references if (spec := run_spec(split_name(reference)[1])) is not None]
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
     name = given["data"] or _agreed(specs, "data")
@@ -137,15 +142,17 @@ def make_plan(references: Sequence[str], given: dict[str, Any]) -> "Plan":
             alpha=alpha,
             start=given["start"],
             precision=precision,
+            trust_code=trusts_code(given["trust_code"], is_import_path(attack)),
         )
         for attack in given["attacks"] or ("pgd-10",)
     )
     seed, image_size = (specs[0].seed, specs[0].image_size) if specs else (0, None)
-    return Plan(
+    splits = {"both": ("train", "test"), "all": SPLITS}
+    return Sweep(
         data=load(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
-        splits=SPLITS if given["split"] == "both" else (given["split"],),
+        splits=splits.get(given["split"], (given["split"],)),
         n=given["n"],
         seed=given["seed"],
         batch_size=given["batch_size"],
@@ -159,11 +166,11 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
     of models from weights files.
     """
     from freeat.compute.machine import resolve_device
-    from freeat.runs.open import Reference, open_model, titles
+    from freeat.runs.open import Reference, open_model
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
-    asked = [_split_name(text) for text in references]
+    asked = [split_name(text) for text in references]
     parsed = [Reference.of(reference) for _, reference in asked]
     if args and not any(one.names_code for one in parsed):
         raise InputError(
@@ -174,10 +181,8 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
             f"--normalize {given['normalize']} fits none of the models: a folder knows its own; it is for "
             "models from weights files"
         )
-    chosen = {name for name, _ in asked if name is not None}
-    found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
     opened = []
-    for (name, reference), one in zip(asked, parsed, strict=True):
+    for name, (_, reference), one in zip(model_names(references), asked, parsed, strict=True):
         opened.append(
             open_model(
                 reference,
@@ -185,12 +190,22 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
                 device=device,
                 args=args if one.names_code else None,
                 normalize=given["normalize"] if one.folder is None else None,
-                name=next(found) if name is None else name,
+                name=name,
                 trust_code=trusts_code(given["trust_code"], one.names_code),
             )
         )
     _check_data(opened, data, given["data"])
     return opened
+
+
+def model_names(references: Sequence[str]) -> list[str]:
+    """What models are called: as the user says, or by the end of their path that tells them from the others."""
+    from freeat.runs.open import titles
+
+    asked = [split_name(text) for text in references]
+    chosen = {name for name, _ in asked if name is not None}
+    found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
+    return [next(found) if name is None else name for name, _ in asked]
 
 
 def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) -> None:
@@ -206,7 +221,7 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) 
         if len(seeds) > 1:
             raise InputError(
                 f"{data.name} is divided by the seed of a run, and these have several ({seeds}): test images of one "
-                "are training images of another; judge runs of one seed at a time"
+                "are training images of another; evaluate runs of one seed at a time"
             )
         raise InputError(
             f"{data.name} is not as it was when {model.name} was trained on it (SHA-256 {data.digest[:16]} instead "
@@ -215,7 +230,8 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) 
         )
 
 
-def _split_name(text: str) -> tuple[str | None, str]:
+def split_name(text: str) -> tuple[str | None, str]:
+    """The name and the reference of ``[NAME=]REFERENCE``."""
     named = _NAMED.fullmatch(text)
     return (named[1], named[2]) if named and not Path(text).exists() else (None, text)
 

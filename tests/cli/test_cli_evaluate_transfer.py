@@ -1,4 +1,4 @@
-"""``freeat attack`` and ``freeat transfer`` from reference to picture."""
+"""``freeat evaluate`` and ``freeat transfer`` from reference to picture."""
 
 import importlib
 import json
@@ -16,11 +16,11 @@ from PIL import Image
 
 import troubled_models
 from freeat.attacks.pgd import Pgd
-from freeat.cli.attack import attack
+from freeat.cli.evaluate import evaluate
 from freeat.cli.transfer import transfer
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments import sweep_plan as plans
+from freeat.experiments import sweep as sweeps
 from freeat.experiments.examples import load_examples
 from freeat.reports.html.gather import gather
 from freeat.runs.build import build_images
@@ -82,8 +82,8 @@ def ask(command: object, *words: str | Path) -> Result:
 
 
 def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[str, Path]) -> None:
-    asked = ask(attack, runs["free-4"], "-n", "50", "--json")
-    (cell,) = json.loads(asked.stdout)["cells"]
+    asked = ask(evaluate, runs["free-4"], "-n", "50", "--json")
+    (cell,) = json.loads(asked.stdout)["results"]
     assert (cell["data"], cell["norm"], cell["eps"], cell["attack"], cell["n"]) == (
         "digits",
         "linf",
@@ -91,8 +91,54 @@ def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[st
         "pgd-10",
         50,
     )
-    assert list((runs["free-4"] / "attacks" / "cells").glob("*.json"))
-    assert cell == json.loads(ask(attack, runs["free-4"], "-n", "50", "--json").stdout)["cells"][0]
+    assert list((runs["free-4"] / "results").glob("*.json"))
+    assert cell == json.loads(ask(evaluate, runs["free-4"], "-n", "50", "--json").stdout)["results"][0]
+
+
+def of_split(results: list[dict[str, Any]], split: str) -> dict[str, Any]:
+    (found,) = [result for result in results if result["split"] == split]
+    return found
+
+
+def test_without_options_a_run_is_evaluated_as_its_training_did(
+    tmp_path: Path,
+) -> None:
+    """Own attack, radius, iterate, seed and random subset, on every split; found again the second time."""
+    run = small_run(
+        tmp_path / "run", data="digits", ema=0.5, validation=0.2, augment="crop", final_size=20, attack="pgd-2",
+        iterate="last", eval_eps=0.05, seed=3, norm="linf", train_size=100,
+    )  # fmt: skip
+    trained = RunFolder(run).result
+    assert trained is not None
+    document = json.loads(ask(evaluate, run, "--json").stdout)
+    splits = ("train", "train_augmented", "test", "validation")
+    assert [result["split"] for result in document["results"]] == list(splits)
+    for weights, expected in (("", trained), ("@ema", trained["ema"])):
+        document = json.loads(ask(evaluate, f"{run}{weights}", "--json").stdout)
+        (gap,) = document["gaps"]
+        for name in ("value", "low", "high"):
+            assert gap[name] == expected["gap"][name]
+            assert gap["clean"][name] == expected["clean_gap"][name]
+        for split in splits:
+            found = of_split(document["results"], split)
+            assert (found["attack"], found["iterate"], found["eps"], found["seed"]) == (
+                "pgd-2",
+                "last",
+                0.05,
+                3,
+            )
+            names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy")
+            assert {name: found[name] for name in names} == {name: expected[split][name] for name in names}
+        assert document["checks"] == []
+    said = ask(evaluate, run).stdout.splitlines()
+    assert said[0].startswith("erm after 5 updates, evaluated by pgd-2 at ε = 0.05")
+    assert said[1].split()[:2] == ["robust", "train"]
+    for path in (run / "results").glob("*.json"):
+        path.write_text(path.read_text().replace('"device": "cpu"', '"device": "found again"'))
+    again = json.loads(ask(evaluate, run, "--json").stdout)["results"]
+    assert {result["device"] for result in again} == {"found again"}
+    with pytest.raises(InputError, match="no weights called 'best'"):
+        ask(evaluate, f"{small_run(tmp_path / 'other', data='digits')}@best")
 
 
 def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -109,7 +155,7 @@ def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_
         "30",
     )
     out = ("--out", tmp_path / "out", "--plot", tmp_path / "radii.png")
-    text = ask(attack, f"robust={runs['free-4']}", runs["erm"], *words, *out).stdout
+    text = ask(evaluate, f"robust={runs['free-4']}", runs["erm"], *words, *out).stdout
     lines = text.splitlines()
     assert lines[0].split()[:2] == ["model", "attack"]
     assert [line.split()[0] for line in lines[1:25]] == ["robust"] * 12 + ["erm"] * 12
@@ -121,16 +167,16 @@ def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_
 
 def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
     words = ("--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
-    text = ask(attack, runs["erm"], *words).stdout
+    text = ask(evaluate, runs["erm"], *words).stdout
     names = sorted(path.name for path in (tmp_path / "examples").iterdir())
     assert [re.sub(r"-[0-9a-f]{8}\.", ".", name) for name in names] == [
         f"erm-fgsm-linf-0.08000-test.{ending}" for ending in ("npz", "png")
     ]
     npz, png = (str(tmp_path / "examples" / name) for name in names)
     assert text.splitlines()[-1] == f"examples: {npz}, drawn in {png}"
-    document = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)
+    document = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)
     assert document["examples"] == [{"arrays": npz, "picture": png}]
-    (cell,) = document["cells"]
+    (cell,) = document["results"]
     assert cell["wrong_under_attack"] == len(cell["fooled"])
     assert cell["turned_wrong"] == len(set(cell["fooled"]) - set(cell["misclassified"]))
 
@@ -139,19 +185,19 @@ def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path],
     state = RunFolder(runs["free-4"]).weights()
     torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "w.pt")
     options = ("--data", "digits", "--norm", "linf", "--eps", "0.08", "-n", "40", "--json")
-    of_file = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["cells"][0]
-    of_run = json.loads(ask(attack, runs["free-4"], *options).stdout)["cells"][0]
+    of_file = json.loads(ask(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["results"][0]
+    of_run = json.loads(ask(evaluate, runs["free-4"], *options).stdout)["results"][0]
     assert of_file["fooled"] == of_run["fooled"]
     assert of_file["weights"] == of_run["weights"]
-    assert list((tmp_path / "w.attacks" / "cells").glob("*.json"))
-    said = ask(attack, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
-    assert said[-1] == f"stored in: {tmp_path / 'w.attacks'}"
+    assert list((tmp_path / "w.results").glob("*.json"))
+    said = ask(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
+    assert said[-1] == f"stored in: {tmp_path / 'w.results'}"
 
 
 def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
     both = (runs["free-4"], runs["erm"])
     asked = ask(transfer, *both, "--to", *both, "--eps", "0.05,0.1", "-n", "40", "--out", tmp_path, "--json")
-    cells = json.loads(asked.stdout)["cells"]
+    cells = json.loads(asked.stdout)["results"]
     assert {(cell["source"], cell["model"], cell["eps"]) for cell in cells} == {
         (source, target, eps)
         for source in ("free-4", "erm")
@@ -169,11 +215,11 @@ def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
     shutil.copytree(runs["free-4"], free)
     shutil.copytree(runs["erm"], erm)
     words = ("--attack", "fgsm", "-n", "5", "--json")
-    judged = json.loads(ask(attack, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
-    assert [cell["model"] for cell in judged["cells"]] == ["free-4/seed-0", "erm/seed-0"]
+    judged = json.loads(ask(evaluate, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
+    assert [cell["model"] for cell in judged["results"]] == ["free-4/seed-0", "erm/seed-0"]
     stored = sorted(path.name for path in (tmp_path / "out" / "examples").glob("*.npz"))
     assert [name.partition("-fgsm")[0] for name in stored] == ["erm%2Fseed-0", "free-4%2Fseed-0"]
-    moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["cells"]
+    moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["results"]
     assert [(cell["source"], cell["model"]) for cell in moved] == [
         ("free-4/seed-0", "seed-0"),
         ("free-4/seed-0", "erm/seed-0"),
@@ -182,15 +228,15 @@ def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
 
 def test_refusals(runs: dict[str, Path]) -> None:
     for command, words, message in (
-        (attack, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
+        (evaluate, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
         (
-            attack,
+            evaluate,
             [f"linear@{runs['erm']}/model.safetensors", "--eps", "0.1", "--data", "digits"],
             "--norm is missing",
         ),
-        (attack, [runs["erm"], "--eps", "8"], "8/255"),
-        (attack, [runs["erm"], "--attack", "pgd-ten"], "unknown attack"),
-        (attack, [runs["erm"], runs["erm"]], "NAME=REFERENCE"),
+        (evaluate, [runs["erm"], "--eps", "8"], "8/255"),
+        (evaluate, [runs["erm"], "--attack", "pgd-ten"], "unknown attack"),
+        (evaluate, [runs["erm"], runs["erm"]], "NAME=REFERENCE"),
         (transfer, [runs["erm"]], "no target"),
     ):
         with pytest.raises(InputError, match=message):
@@ -200,28 +246,28 @@ def test_refusals(runs: dict[str, Path]) -> None:
 def test_a_run_is_judged_on_the_test_images_that_its_seed_made(tmp_path: Path) -> None:
     data = photographs(tmp_path / "pets", 0)
     one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
-    document = json.loads(ask(attack, one, "--attack", "fgsm", "--json").stdout)
-    (cell,) = document["cells"]
+    document = json.loads(ask(evaluate, one, "--attack", "fgsm", "--json").stdout)
+    (cell,) = document["results"]
     assert cell["identity"]["images"] == load(data, seed=1).test.digest != load(data, seed=0).test.digest
     assert "(seed 1)" in cell["notes"][0]
     with pytest.raises(InputError, match="one seed at a time"):
-        ask(attack, one, two, "--attack", "fgsm")
+        ask(evaluate, one, two, "--attack", "fgsm")
     other = photographs(tmp_path / "others", 1)
-    said = ask(attack, one, "--attack", "fgsm", "--data", other).stdout
+    said = ask(evaluate, one, "--attack", "fgsm", "--data", other).stdout
     assert "note: seed-1 was trained on other data than others." in said
     (data / "cats" / "0.png").unlink()
     with pytest.raises(InputError, match="not as it was"):
-        ask(attack, one, "--attack", "fgsm")
+        ask(evaluate, one, "--attack", "fgsm")
 
 
 def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
     sizes: tuple[dict[str, object], ...] = ({"train_size": 50}, {"train_size": 30, "validation": 0.5})
     runs = [small_run(tmp_path / f"run-{k}", data="digits", **size) for k, size in enumerate(sizes)]
     words = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
-    judged = json.loads(ask(attack, *runs, *words).stdout)
+    judged = json.loads(ask(evaluate, *runs, *words).stdout)
     moved = json.loads(ask(transfer, runs[0], "--to", *runs, *words).stdout)
     for document in (judged, moved):
-        trained = [cell for cell in document["cells"] if cell["split"] == "train"]
+        trained = [cell for cell in document["results"] if cell["split"] == "train"]
         assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
         for run, cell in zip(runs, trained, strict=True):
             own = build_images(RunFolder(run).spec, load("digits"))[0].index.tolist()
@@ -243,7 +289,7 @@ def test_threads_and_determinism_are_as_asked_for(
     monkeypatch.setattr(Pgd, "__call__", watched)
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     words = ("--attack", "fgsm", "-n", "7")
-    ask(attack, runs["erm"], *words, "--threads", "2")
+    ask(evaluate, runs["erm"], *words, "--threads", "2")
     assert {*seen} == {(2, True)}
     seen.clear()
     ask(transfer, runs["erm"], "--to", runs["free-4"], *words, "--threads", "2", "--fast")
@@ -257,8 +303,8 @@ def test_what_a_factory_was_told_tells_its_cells_apart(tmp_path: Path) -> None:
     reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
     wrong = []
     for temperature in ("1", "-1"):
-        asked = ask(attack, reference, "--model-args", f"temperature={temperature}", *words)
-        wrong.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+        asked = ask(evaluate, reference, "--model-args", f"temperature={temperature}", *words)
+        wrong.append(json.loads(asked.stdout)["results"][0]["misclassified"])
     assert wrong[0] != wrong[1]
 
 
@@ -269,7 +315,7 @@ def test_every_target_is_judged_however_they_are_listed(runs: dict[str, Path], t
     words = ["--attack", "fgsm", "-n", "10", "--json"]
     lists = [["--to", a, b, free], ["--to", a, "--to", b, free], ["--to", a, "-n", "10", "--to", b, free]]
     for to in lists:
-        cells = json.loads(ask(transfer, free, *to, *words).stdout)["cells"]
+        cells = json.loads(ask(transfer, free, *to, *words).stdout)["results"]
         assert [cell["model"] for cell in cells] == ["a", "b", "free-4"]
         assert {cell["source"] for cell in cells} == {"free-4"}
 
@@ -279,13 +325,13 @@ def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
 ) -> None:
     sizes = {str(size): small_run(tmp_path / str(size), data="digits", train_size=size) for size in (40, 60)}
     made: list[str] = []
-    real = plans.measure
+    real = sweeps.evaluate
 
     def counted(model: Any, images: Any, *rest: Any, **settings: Any) -> Any:
         made.append(images.digest)
         return real(model, images, *rest, **settings)
 
-    monkeypatch.setattr(plans, "measure", counted)
+    monkeypatch.setattr(sweeps, "evaluate", counted)
     asked = ask(
         transfer,
         sizes["40"],
@@ -299,7 +345,7 @@ def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
         "-n",
         "30",
     )
-    cells = json.loads(asked.stdout)["cells"]
+    cells = json.loads(asked.stdout)["results"]
     assert len(cells) == 4
     assert len(made) == len(set(made)) == 3, "the test images once, the training images of each target"
 
@@ -308,8 +354,8 @@ def test_the_precision_that_a_machine_chooses_is_stored(
     runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chosen() -> str:
-        asked = ask(attack, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
-        (cell,) = json.loads(asked.stdout)["cells"]
+        asked = ask(evaluate, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
+        (cell,) = json.loads(asked.stdout)["results"]
         return str(cell["settings"]["precision"])
 
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
@@ -321,7 +367,7 @@ def test_the_precision_that_a_machine_chooses_is_stored(
 
 def test_an_attack_that_does_not_move_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(InputError, match="--alpha 0 does not move"):
-        ask(attack, runs["erm"], "--alpha", "0", "-n", "5")
+        ask(evaluate, runs["erm"], "--alpha", "0", "-n", "5")
     for step in (-0.1, float("inf"), float("nan")):
         with pytest.raises(InputError, match="must be positive and finite"):
             Pgd(alpha=step)
@@ -329,11 +375,11 @@ def test_an_attack_that_does_not_move_is_refused(runs: dict[str, Path]) -> None:
 
 def test_a_torn_file_of_examples_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
     words = ["--attack", "fgsm", "-n", "10", "--examples", "--out", tmp_path]
-    ask(attack, runs["erm"], *words)
+    ask(evaluate, runs["erm"], *words)
     (stored,) = tmp_path.rglob("*.npz")
     stored.write_bytes(stored.read_bytes()[:1000])
-    with pytest.raises(InputError, match=r"is not a file of adversarial examples .* delete it, and attack"):
-        ask(attack, runs["erm"], *words)
+    with pytest.raises(InputError, match=r"is not a file of adversarial examples .* delete it, and evaluate"):
+        ask(evaluate, runs["erm"], *words)
     np.savez(stored, format=np.int64(99))
     with pytest.raises(InputError, match="has format 99, newer than"):
         load_examples(stored)
@@ -352,11 +398,11 @@ def test_a_factory_that_was_rewritten_is_judged_again(
         sys.modules.pop("rewritten_net", None)
         importlib.invalidate_caches()
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        asked = ask(attack, f"rewritten_net:make@{tmp_path / 'w.pt'}", *words)
-        found.append(json.loads(asked.stdout)["cells"][0]["misclassified"])
+        asked = ask(evaluate, f"rewritten_net:make@{tmp_path / 'w.pt'}", *words)
+        found.append(json.loads(asked.stdout)["results"][0]["misclassified"])
     sys.modules.pop("rewritten_net")
     assert found[0] != found[1]
-    measured = gather([tmp_path / "w.attacks"]).measurements
+    measured = gather([tmp_path / "w.results"]).measurements
     assert len({cell["model"] for cell in measured}) == 2, "the report tells them apart"
 
 
@@ -366,7 +412,7 @@ def test_a_factory_that_was_rewritten_is_judged_again(
 )
 def test_what_is_not_there_is_said_first(reference: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ask(attack, reference)
+        ask(evaluate, reference)
 
 
 def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_path: Path) -> None:
@@ -386,7 +432,9 @@ def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_
         "both",
     ]
     said = "Which images w was trained on is not known"
-    cells = json.loads(ask(attack, f"mlp-w32@{tmp_path / 'w.safetensors'}", *words, "--json").stdout)["cells"]
+    cells = json.loads(ask(evaluate, f"mlp-w32@{tmp_path / 'w.safetensors'}", *words, "--json").stdout)[
+        "results"
+    ]
     assert [any(said in note for note in cell["notes"]) for cell in cells] == [True, False]
-    (of_run, _) = json.loads(ask(attack, runs["erm"], *words, "--json").stdout)["cells"]
+    (of_run, _) = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)["results"]
     assert not any("not known" in note for note in of_run["notes"])
