@@ -69,7 +69,7 @@ LOSSES: dict[str, LogitLoss] = {"ce": cross_entropy, "margin": margin, "dlr": dl
 
 
 def defined_loss(name: LossName, classes: int) -> tuple[LossName, tuple[str, ...]]:
-    """The loss that can be meant with so many classes, and a sentence where it is not the one asked for."""
+    """The loss that is defined for this number of classes, and a sentence where it is not the one asked for."""
     if name == "dlr" and classes < DLR_CLASSES:
         return "margin", (f"DLR is undefined with {classes} classes; the margin loss was used instead",)
     return name, ()

@@ -1,7 +1,7 @@
 """Random streams: every draw is a pure function of a seed, a purpose, and a step or an image.
 
 Nothing here, and nothing built on it, reads a global generator. From that follow bit-exact resume, twin runs
-that share their draws, and draws that do not depend on the batch size, the company or the number of processes.
+that share their draws, and draws that do not depend on the batch size, the other images or the number of processes.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ def stream_key(seed: int, *path: str | int) -> int:
 
 def generator(device: torch.device, key: int) -> torch.Generator:
     """A generator on ``device`` at the beginning of the stream ``key``."""
-    home = "cpu" if device.type == "meta" else device  # meta tensors have no generator of their own
-    return torch.Generator(device=home).manual_seed(key)
+    where = "cpu" if device.type == "meta" else device  # meta tensors have no generator of their own
+    return torch.Generator(device=where).manual_seed(key)
 
 
 def permutation(n: int, seed: int, *path: str | int) -> Tensor:
@@ -161,7 +161,7 @@ class ImageRng:
         return replace(self, path=(*self.path, *path))
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The rng of some of the images: those that are still in play."""
+        """The rng of some of the images: those that an attack goes on with."""
         return replace(self, images=[self.images[row] for row in rows])
 
     def _stream(self, purpose: str, image: int | str) -> np.random.Generator:

@@ -11,6 +11,7 @@ from freeat.errors import InputError
 from freeat.learner import Learner, Loss
 from freeat.learner.averaging import WeightAverage
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades, cross_entropy
+from freeat.rng import StepRng
 from problems import BALLS, CLASSES, SHAPE, batch_norm_net, images, random, same_bits, smooth_net, weights
 
 
@@ -66,17 +67,17 @@ def test_micro_batches_equal_the_whole_batch(micro: int, objective: Objective) -
     torch.testing.assert_close(found[0], found[1], rtol=1e-11, atol=1e-13)
 
 
-def test_attacks_in_parts_make_the_draws_of_the_whole_batch() -> None:
+def test_attacks_on_micro_batches_make_the_draws_of_the_whole_batch() -> None:
     x, y = images(0, 7)
     learner = learner_of(smooth_net(), micro_batch=3)
     sizes = []
 
-    def draws(rng: object, x: Tensor, y: Tensor) -> Tensor:
+    def draws(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
         sizes.append((len(x), len(y)))
-        return rng.uniform("start", x)  # type: ignore[attr-defined, no-any-return]
+        return rng.uniform("start", x)
 
     rng = learner.begin(x)
-    assert torch.equal(learner.in_parts(draws, rng, x, y), rng.uniform("start", x))
+    assert torch.equal(learner.perturb(draws, x, y, rng, "eval"), rng.uniform("start", x))
     assert sizes == [(3, 3), (3, 3), (1, 1)]
 
 
@@ -133,20 +134,25 @@ def test_passes_tell_gradient_from_forward_and_count_stacks() -> None:
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
-def test_attacking_freezes_w_and_restores_every_mode(mode: str) -> None:
+def test_an_attack_sees_w_frozen_and_every_mode_is_restored(mode: str) -> None:
     net = batch_norm_net()
     net[1].eval()
     net[3].weight.requires_grad_(False)
     modes = [m.training for m in net.modules()]
     needs = [p.requires_grad for p in net.parameters()]
     learner = learner_of(net)
+    x, y = images(0, 4)
     for fails in (False, True):
+
+        def attack(x: Tensor, y: Tensor, rng: StepRng, fails: bool = fails) -> Tensor:
+            assert all(m.training == (mode == "train") for m in net.modules())
+            assert not any(p.requires_grad for p in net.parameters())
+            if fails:
+                raise RuntimeError("an attack failed")
+            return torch.zeros_like(x)
+
         try:
-            with learner.attacking(mode):  # type: ignore[arg-type]
-                assert all(m.training == (mode == "train") for m in net.modules())
-                assert not any(p.requires_grad for p in net.parameters())
-                if fails:
-                    raise RuntimeError("an attack failed")
+            learner.perturb(attack, x, y, learner.begin(x), mode)  # type: ignore[arg-type]
         except RuntimeError:
             assert fails
         assert [m.training for m in net.modules()] == modes

@@ -48,18 +48,17 @@ class Fast:
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         ball = self.ball
-        rng = learner.begin(x, ball.box)  # line 3
-        norms = [l2_norm(x[..., :0, :, :, :])]
         h = perturbed_loss(self.objective, learner, ball)
+        norms = [l2_norm(x[..., :0, :, :, :])]
 
-        def one_step(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+        def one_step(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
             delta = ball.confine(x, ball.start(x, self.start, rng))  # line 5
             g_delta = delta_gradient(self.objective.attack(learner.logits, x, y), x, delta, ball)  # line 6
             norms.append(l2_norm(g_delta))
             return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, rng.at(0)))  # line 7
 
-        with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(one_step, rng, x, y)  # line 4
+        rng = learner.begin(x, ball.box)  # line 3
+        delta = learner.perturb(one_step, x, y, rng, self.attack_mode)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 8
         learner.descend()
         return StepRecord(losses=losses, delta=delta, g_norms=torch.cat(norms, -1)[None])

@@ -52,18 +52,25 @@ class Free:
         h = perturbed_loss(self.objective, learner, self.ball)
         norms = []
         rng = learner.begin(x, self.ball.box)  # line 3
-        delta = self.ball.start(x, self.start, rng)  # line 4
-        kept = learner.carried if self.carry else None
-        if kept is not None:
-            # written in place: norms are summed in the order of delta's layout, which a resumed run must share
-            delta[..., : kept.shape[-4], :, :, :] = kept[..., : x.shape[-4], :, :, :]
+        delta = self._begun(learner, self.ball.start(x, self.start, rng))  # line 4
         for i in range(min(self.m, learner.updates_left)):  # line 5, cut exactly at T
             losses, g_delta = learner.both_gradients(h, delta, x, y)  # lines 6-7: one pass, both gradients
             learner.descend()  # line 8
             delta = self.ball.ascend(delta, g_delta, self.step_size, rng.at(i))  # line 9
             norms.append(l2_norm(g_delta))
-        if self.carry:
-            learner.carried = (
-                delta if kept is None else torch.cat([delta, kept[..., x.shape[-4] :, :, :, :]], -4)
-            )
+        self._carry_on(learner, delta)
         return StepRecord(losses=losses, delta=delta, g_norms=torch.stack(norms))
+
+    def _begun(self, learner: Learner, delta: Tensor) -> Tensor:
+        """The start, with what is carried over from the batch before in its first slots."""
+        if self.carry and (kept := learner.carried) is not None:
+            # written in place: norms are summed in the order of delta's layout, which a resumed run must share
+            delta[..., : kept.shape[-4], :, :, :] = kept[..., : delta.shape[-4], :, :, :]
+        return delta
+
+    def _carry_on(self, learner: Learner, delta: Tensor) -> None:
+        """Keep δ for the next batch; a batch shorter than the one before leaves the rest of its slots."""
+        if self.carry:
+            kept = learner.carried
+            rest = None if kept is None else kept[..., delta.shape[-4] :, :, :, :]
+            learner.carried = delta if rest is None else torch.cat([delta, rest], -4)

@@ -65,7 +65,7 @@ class Friendly:
         h = perturbed_loss(self.objective, learner, self.ball)
         tau = min(int(learner.progress * (self.tau + 1)), self.tau) if self.dynamic else self.tau
 
-        def friendly_attack(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+        def friendly_attack(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
             def evaluate(x_adv: Tensor, delta: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
                 logits = learner.logits(x_adv)
                 return cross_entropy(logits, y), misclassified(logits, y)
@@ -83,8 +83,7 @@ class Friendly:
             )
 
         rng = learner.begin(x, self.ball.box)
-        with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(friendly_attack, rng, x, y)
+        delta = learner.perturb(friendly_attack, x, y, rng, self.attack_mode)
         losses = learner.weight_gradient(h, delta, x, y)
         learner.descend()
         return StepRecord(losses=losses, delta=delta)

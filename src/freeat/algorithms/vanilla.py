@@ -55,15 +55,14 @@ class Vanilla:
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)
 
-        def argmax(rng: StepRng, x: Tensor, y: Tensor) -> Tensor:
+        def argmax(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
             loss = self.objective.attack(learner.logits, x, y)
             if self.maximizer is not None:
                 return self.maximizer(loss, x, y, self.ball, rng)
             return last_iterate(loss, x, self.ball, rng, steps=self.m, alpha=self.step_size, start=self.start)
 
         rng = learner.begin(x, self.ball.box)  # line 3
-        with learner.attacking(self.attack_mode):
-            delta = learner.in_parts(argmax, rng, x, y)  # line 4
+        delta = learner.perturb(argmax, x, y, rng, self.attack_mode)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 5
         learner.descend()
         return StepRecord(losses=losses, delta=delta)

@@ -92,7 +92,7 @@ def _package() -> Any:
 
 
 def _defined(parts: tuple[str, ...], classes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The parts that are defined with so many classes, and a sentence on those that were replaced."""
+    """The parts that are defined for this number of classes, and a sentence on those that were replaced."""
     undefined = [part for part in parts if part in NEED_FOUR_CLASSES]
     if classes >= DLR_CLASSES or not undefined:
         return parts, ()

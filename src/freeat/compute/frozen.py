@@ -1,7 +1,7 @@
 """Frozen eval mode: a model as an attack uses it, with conv–BN fusion by fx trace, restored afterwards.
 
 In evaluation mode a batch norm is an affine map of each channel, so a convolution and the batch norm after it are one
-convolution with other weights. The function is the same up to rounding, and the attack saves a walk through memory
+convolution with other weights. The function is the same up to rounding, and the attack reads memory once less
 in each direction for every pair.
 """
 

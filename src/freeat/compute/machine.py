@@ -172,5 +172,5 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
-        pass  # not Linux: the platform module's word has to do
+        pass  # not Linux: the platform module knows it too
     return platform.processor() or platform.machine()

@@ -1,8 +1,7 @@
-"""The classifier f_w with its optimizer: all that an algorithm needs of them, and nothing of ours besides."""
+"""The classifier f_w with its optimizer: forward pass, gradients, descent, as an algorithm uses them."""
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +16,7 @@ from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
+Perturb = Callable[[Tensor, Tensor, StepRng], Tensor]  # an attack on (x, y) with its rng: δ
 
 
 class Learner:
@@ -116,10 +116,18 @@ class Learner:
             self.passes.forward += images
         return self.precision.run(self._forward, x)
 
-    def attacking(self, mode: Mode) -> AbstractContextManager[None]:
-        """w is frozen, so that gradients are computed for δ only, and the network is in ``mode``."""
+    def perturb(self, attack: Perturb, x: Tensor, y: Tensor, rng: StepRng, mode: Mode) -> Tensor:
+        """The δ that ``attack`` finds, one micro-batch at a time.
+
+        Meanwhile w is frozen, so that gradients are computed for δ only, and the network is in ``mode``.
+        """
         own = self._forward is self.model  # what a compiled network has seen of the layers must not change
-        return frozen_eval(self.model) if own and mode == "eval" else frozen(self.model, mode)
+        with frozen_eval(self.model) if own and mode == "eval" else frozen(self.model, mode):
+            parts = [
+                attack(x[..., rows, :, :, :], y[..., rows], rng.from_row(rows.start))
+                for rows in self._micro_batches(x)
+            ]
+        return _joined(parts, -4, torch.zeros_like(x))
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""
@@ -128,16 +136,6 @@ class Learner:
     def both_gradients(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """g_w as above and g_δ = [∇_δ h(w, δ_j; x_j, y_j)]_j from one backward pass; returns losses and g_δ."""
         return self._backward(h, delta, x, y, wants_delta=True)
-
-    def in_parts(
-        self, attack: Callable[[StepRng, Tensor, Tensor], Tensor], rng: StepRng, x: Tensor, y: Tensor
-    ) -> Tensor:
-        """The perturbations of the whole batch, attacked one micro-batch at a time."""
-        parts = [
-            attack(rng.from_row(rows.start), x[..., rows, :, :, :], y[..., rows])
-            for rows in self._micro_batches(x)
-        ]
-        return _joined(parts, -4, torch.zeros_like(x))
 
     def descend(self) -> None:
         """w ← w − α_w g_w, by the optimizer; the gradients are then gone."""
