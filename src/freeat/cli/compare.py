@@ -107,7 +107,7 @@ def compare(
     if summary.algorithms:
         setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"
-        curves = [(row.algorithm, curves_of(row)) for row in summary.algorithms]
+        curves = [(row.label, curves_of(row)) for row in summary.algorithms]
         draw_curves(out / "curves.png", curves, axis=axis, title=title)
         write_comparison(out, summary)
         write_text(out / "table.md", comparison_markdown(summary))

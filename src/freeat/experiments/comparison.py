@@ -17,7 +17,7 @@ from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, execute
-from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_words
 from freeat.tasks import Done
 from freeat.training.records import Callback, accuracies
 
@@ -53,6 +53,11 @@ class Row:
     collapsed: int
     above_chance: bool
     folders: tuple[str, ...]
+
+    @property
+    def label(self) -> str:
+        """The algorithm as tables and figures name it."""
+        return short_name(self.algorithm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +131,10 @@ def comparison_jobs(
     if foreign := given.keys() - frozenset().union(*takes.values()):
         shown = ", ".join(f"{setting} = {given[setting]}" for setting in sorted(foreign))
         raise InputError(f"{shown}: no algorithm of {', '.join(takes)} takes it; leave it out")
+    if len({short_name(algorithm) for algorithm in takes}) < len(takes):
+        raise InputError(
+            f"algorithms {', '.join(takes)}: two have the same name in tables and figures; rename a class"
+        )
     jobs = []
     for algorithm, settings in takes.items():
         words = {s: v for s, v in spec.words().items() if s not in OF_ALGORITHMS or s in settings}
@@ -133,7 +142,7 @@ def comparison_jobs(
         unused = ", ".join(
             f"{setting} = {value}" for setting, value in given.items() if setting not in settings
         )
-        notes = (f"{algorithm} does not take {unused}: its runs are without.",) if unused else ()
+        notes = (f"{short_name(algorithm)} does not take {unused}: its runs are without.",) if unused else ()
         folder = place.folder / "runs" / algorithm.replace(":", ".")
         for seed in dict.fromkeys(seeds):
             # Friendly's step follows the radius it is evaluated at

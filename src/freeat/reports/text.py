@@ -152,9 +152,9 @@ def difference_lines(document: dict[str, Any]) -> list[str]:
 
 def remarks(comparison: "Comparison") -> list[str]:
     """What a reader of the table must know."""
-    lines = [chance_remark(row.algorithm) for row in comparison.algorithms if not row.above_chance]
+    lines = [chance_remark(row.label) for row in comparison.algorithms if not row.above_chance]
     lines += [
-        f"{row.algorithm} collapsed (catastrophic overfitting) in {row.collapsed} of {len(row.seeds)} runs."
+        f"{row.label} collapsed (catastrophic overfitting) in {row.collapsed} of {len(row.seeds)} runs."
         for row in comparison.algorithms
         if row.collapsed
     ]
@@ -171,7 +171,7 @@ def accuracy_cells(row: "Row") -> list[str]:
 def _comparison_rows(comparison: "Comparison") -> list[list[str]]:
     """Train, test, gap and cost per algorithm, under headings."""
     rows = [
-        [row.algorithm, *accuracy_cells(row), f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"]
+        [row.label, *accuracy_cells(row), f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"]
         for row in comparison.algorithms
     ]
     return [["algorithm", *ACCURACIES, "gradient evaluations", "seconds"], *rows]

@@ -178,8 +178,8 @@ class TrainSpec(_Words):
 
     @property
     def label(self) -> str:
-        """The algorithm as tables and figures name it: of an import path, the class."""
-        return self.algorithm.rpartition(":")[2]
+        """The algorithm as tables and figures name it."""
+        return short_name(self.algorithm)
 
     @property
     def canonical(self) -> str:
@@ -228,6 +228,11 @@ class EvalSpec(_Words):
         if "eval_eps" in words:
             own.pop("eval_alpha", None)
         return EvalSpec.of({**own, **words})
+
+
+def short_name(algorithm: str) -> str:
+    """An algorithm as tables and figures name it: of an import path, the class, with objective and m."""
+    return algorithm.rpartition(":")[2]
 
 
 def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:

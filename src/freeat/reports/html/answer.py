@@ -111,7 +111,7 @@ def _of_comparisons(found: Gathered) -> list[str]:
     for name, comparison in found.comparisons:
         best = max(comparison.algorithms, key=lambda row: row.robust_test.mean)
         sentences.append(
-            f"{name}: {best.algorithm} keeps the most new images right under attack, "
+            f"{name}: {best.label} keeps the most new images right under attack, "
             f"{percent(best.robust_test.mean)} %, with a robust generalization gap of "
             f"{percent(best.robust_gap.mean)} points; the runs themselves are not here."
         )
@@ -152,7 +152,7 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Tabl
 
 def _comparison_table(name: str, comparison: Comparison) -> Table:
     rows = [
-        [row.algorithm, *accuracy_cells(row), count(row.gradient_evaluations), seconds(row.seconds)]
+        [row.label, *accuracy_cells(row), count(row.gradient_evaluations), seconds(row.seconds)]
         for row in comparison.algorithms
     ]
     return Table(

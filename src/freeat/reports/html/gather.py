@@ -252,7 +252,7 @@ class _Walk:
 def _spelled(spec: TrainSpec) -> str:
     """A run by what tells it from the others of a reproduction."""
     size = "" if spec.train_size is None else f" n={spec.train_size}"
-    return f"{spec.data} {spec.norm} {spec.algorithm} {spec.model}{size} seed {spec.seed}"
+    return f"{spec.data} {spec.norm} {spec.label} {spec.model}{size} seed {spec.seed}"
 
 
 def is_study(folder: Path) -> bool:

@@ -126,4 +126,4 @@ def _label(run: Run, varied: Sequence[str]) -> str:
         for name in varied
         if (value := settings.get(name)) is not None
     ]
-    return ", ".join([run.spec.algorithm, *extra])
+    return ", ".join([run.spec.label, *extra])
