@@ -402,8 +402,8 @@ def test_a_factory_that_was_rewritten_is_judged_again(
         found.append(json.loads(asked.stdout)["results"][0]["misclassified"])
     sys.modules.pop("rewritten_net")
     assert found[0] != found[1]
-    measured = gather([tmp_path / "w.results"]).measurements
-    assert len({cell["model"] for cell in measured}) == 2, "the report tells them apart"
+    measured = gather([tmp_path / "w.results"]).evaluations
+    assert len({one.model for one in measured}) == 2, "the report tells them apart"
 
 
 @pytest.mark.parametrize(

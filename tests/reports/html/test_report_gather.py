@@ -2,8 +2,8 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +12,8 @@ from freeat.errors import InputError
 from freeat.reports.html.answer import checks_section
 from freeat.reports.html.gather import gather
 from freeat.reports.html.page import make_document
-from freeat.reports.html.robustness import attacked
+from freeat.reports.html.robustness import largest_samples
+from freeat.runs.results import StoredEvaluation
 from report_store import reproduction
 from small_runs import carry_out
 
@@ -24,11 +25,11 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert all(run.result is not None and run.history for run in found.runs)
     assert [study.name for study in found.studies] == ["study"]
     assert len(found.studies[0].cells) == 12
-    own = [cell for cell in found.measurements if cell["source"] is None]
-    assert {cell["model"] for cell in own} == {"free-4-60/seed-0"}
+    own = [one for one in found.evaluations if one.source is None]
+    assert {one.model for one in own} == {"free-4-60/seed-0"}
     assert len(own) == 6
-    assert len(found.measurements) == 10
-    probed = sorted((probe.model, probe.eps) for probe in found.probes)
+    assert len(found.evaluations) == 10
+    probed = sorted((checks.model, checks.eps) for checks in found.checks)
     assert [model for model, _ in probed] == ["free-4-60/seed-0"] * 2 + ["vanilla-2-60/seed-0"]
     assert len({*probed}) == 3, "the attack and the transfer have other smallest radii"
     assert len(found.examples) == 1
@@ -52,8 +53,8 @@ def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> Non
     shutil.copytree(store, tmp_path / "store")
     broken = tmp_path / "store" / "runs" / "free-4-60" / "seed-0"
     (broken / "run.json").write_text("{")
-    cell = next((broken / "results").iterdir())
-    cell.write_text('{"format": 99}')
+    result = next((broken / "results").glob("*.json"))
+    result.write_text('{"format": 99}')
     history = tmp_path / "store" / "runs" / "free-4-40" / "seed-0" / "history.jsonl"
     history.write_text("no JSON\n")
     found = gather([tmp_path / "store"])
@@ -118,7 +119,7 @@ def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_pat
     found = gather([tmp_path])
     name = f"digits l2 free-4 {found.runs[0].spec.model} n=60 seed 0"
     assert [run.name for run in found.runs] == [name, f"{name} (bbbbbb)"]
-    assert {cell["model"] for cell in found.measurements} == {name, f"{name} (bbbbbb)"}
+    assert {one.model for one in found.evaluations} == {name, f"{name} (bbbbbb)"}
 
 
 def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:
@@ -127,9 +128,9 @@ def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:
     for words in (f"{run} {run}@ema", f"mine={run}@ema", f"other={run}"):
         assert freeat(["evaluate", *words.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
     found = gather([tmp_path])
-    assert sorted(cell["model"] for cell in found.measurements) == ["kept", "kept@ema"]
-    assert sorted(str(probe.model) for probe in found.probes) == ["kept", "kept@ema"]
-    assert len(attacked(found)) == 2
+    assert sorted(one.model for one in found.evaluations) == ["kept", "kept@ema"]
+    assert sorted(checks.model for checks in found.checks) == ["kept", "kept@ema"]
+    assert len(largest_samples(found.evaluations)) == 2
 
 
 def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) -> None:
@@ -139,28 +140,26 @@ def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) ->
         words = f"evaluate mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
         assert freeat(words.split()) == 0
     found = gather([tmp_path / "w.results"])
-    names = {cell["model"] for cell in found.measurements}
-    assert names == {f"w ({cell['weights'][:6]})" for cell in found.measurements}
+    names = {one.model for one in found.evaluations}
+    assert names == {f"w ({one.weights[:6]})" for one in found.evaluations}
     assert len(names) == 2
-    assert {probe.model for probe in found.probes} == names
+    assert {checks.model for checks in found.checks} == names
 
 
 def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     """A larger radius on fewer images fools fewer, which says nothing of the model."""
-    (cell, *_) = [
-        one for one in gather([store]).measurements if one["attack"] == "pgd-2" and one["source"] is None
-    ]
-    wide = cell | {"eps": 2 * cell["eps"], "fooled": [], "robust_accuracy": 1.0}
-    narrow = cell | {"fooled": list(range(40)), "robust_accuracy": 0.0}
+    own = [one for one in gather([store]).evaluations if one.attack == "pgd-2" and one.source is None]
+    wide = replace(own[0], eps=2 * own[0].eps, fooled=(), robust_accuracy=1.0)
+    narrow = replace(own[0], fooled=tuple(range(40)), robust_accuracy=0.0)
 
-    def failed(*cells: dict[str, Any]) -> int:
-        found = checks_section([], cells, []).blocks
+    def failed(*evaluations: StoredEvaluation) -> int:
+        found = checks_section([], evaluations, []).blocks
         return sum(check.passed is False for block in found for check in block.checks)
 
-    elsewhere = wide | {"identity": wide["identity"] | {"images": "0" * 64}}
+    elsewhere = replace(wide, identity=wide.identity | {"images": "0" * 64})
     assert failed(narrow, wide) == 1
     assert failed(narrow, elsewhere) == 0
-    assert failed(narrow, wide | {"iterate": "last"}) == 0
+    assert failed(narrow, replace(wide, attack="pgd-2 (last)")) == 0
 
 
 def test_documents_that_lack_something_are_left_out_by_name(store: Path, tmp_path: Path) -> None:

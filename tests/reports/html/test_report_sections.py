@@ -31,10 +31,11 @@ from freeat.reports.html.groups import benchmarks_of
 from freeat.reports.html.numbers import ball_text
 from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
-from freeat.reports.html.robustness import _lines, attacked, data_uri, examples_section
+from freeat.reports.html.robustness import _lines, data_uri, examples_section, largest_samples
 from freeat.theory import Problem, bound
 from report_store import reproduction
 from small_runs import carry_out
+from stored_results import stored_evaluation
 
 
 @pytest.fixture(scope="module")
@@ -125,14 +126,14 @@ def test_the_matrix_has_sources_down_and_targets_across(document: Document, stor
     assert isinstance(matrix, Matrix)
     assert isinstance(table, Table)
     assert {name for name, _ in matrix.rows} == {"free-4-60/seed-0", "vanilla-2-60/seed-0"}
-    cells = {
-        (cell["source"], cell["model"]): cell["robust_accuracy"]
-        for cell in gather([store]).measurements
-        if cell["source"] is not None
+    found = {
+        (one.source, one.model): one.robust_accuracy
+        for one in gather([store]).evaluations
+        if one.source is not None
     }
     for source, values in matrix.rows:
         assert dict(zip(matrix.columns, values, strict=True)) == {
-            target: cells[source, target] for target in matrix.columns
+            target: found[source, target] for target in matrix.columns
         }
 
 
@@ -201,10 +202,11 @@ def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
 
 
 def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
-    cell = {"model": "mine", "attack": "pgd-10", "norm": "linf", "split": "test"}
     fooled = {8 / 255: 9, 2 / 255: 1, 4 / 255: 8}
     files = [
-        Examples(path=stored_examples(tmp_path / f"{k}.npz", number), cell=cell | {"eps": eps})
+        Examples(
+            path=stored_examples(tmp_path / f"{k}.npz", number), evaluation=stored_evaluation("mine", eps)
+        )
         for k, (eps, number) in enumerate(fooled.items())
     ]
     files.append(Examples(path=stored_examples(tmp_path / "strange.npz", 1, wrong_when_clean=3)))
@@ -240,19 +242,17 @@ def test_pictures_are_what_they_show() -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"seed": 7}, "seed 7"), ({"settings": {"alpha": 0.25, "start": "uniform"}}, "α = 0.25")],
+    [({"seed": 7}, "seed 7"), ({"attack": "pgd-2 (α = 0.25)"}, "α = 0.25")],
     ids=["seed", "step"],
 )
 def test_attacks_that_differ_in_one_setting_are_lines_of_their_own(
     store: Path, change: dict[str, Any], said: str
 ) -> None:
-    measured = [cell for cell in gather([store]).measurements if cell["source"] is None]
-    name, attack = measured[0]["model"], measured[0]["attack"]
-    own = [cell for cell in measured if (cell["model"], cell["attack"]) == (name, attack)]
-    found = Gathered(measurements=[*own, *(cell | change for cell in own)])
-    cells = attacked(found)
-    assert len(cells) == 2 * len(attacked(Gathered(measurements=own)))
-    lines = _lines(cells)
+    measured = [one for one in gather([store]).evaluations if one.source is None and one.split == "test"]
+    own = [one for one in measured if one.attack == "pgd-2"]
+    evaluations = largest_samples([*own, *(replace(one, **change) for one in own)])
+    assert len(evaluations) == 2 * len(largest_samples(own))
+    lines = _lines(evaluations)
     assert len(lines) == 2
     assert sum(said in line for line in lines) == 1
 
@@ -300,7 +300,7 @@ def test_an_answer_without_runs(store: Path) -> None:
         row["trained"] = True
     assert "one of 30 training examples" in make_document(study, [store]).answers[0]
     found = gather([store / "runs" / "free-4-60"])
-    of_attacks = make_document(Gathered(measurements=found.measurements), [store])
+    of_attacks = make_document(Gathered(evaluations=found.evaluations), [store])
     assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)
 
 

@@ -1,16 +1,15 @@
 """The answer on top: who is the most robust on new images, with what gap, at what cost; and what must hold for it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from freeat.evaluation.sanity import Check as SanityCheck
 from freeat.evaluation.sanity import compare
 from freeat.evaluation.statistics import above_chance, chance_remark
 from freeat.experiments.comparison import Comparison
-from freeat.files.documents import decoded
 from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
-from freeat.reports.html.gather import Gathered, Json, Probe
+from freeat.reports.html.gather import Gathered, Json, ModelChecks
 from freeat.reports.html.groups import Benchmark, Group
 from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
-from freeat.reports.robustness import attack_text
 from freeat.reports.text import ACCURACIES, accuracy_cells, percent
 from freeat.runs.results import StoredEvaluation
 
@@ -36,7 +35,7 @@ def answers(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
         *(_sentence(benchmark) for benchmark in benchmarks if benchmark.finished),
     ]
     if not sentences:
-        sentences = [*_of_studies(found), *_of_measurements(found), *_of_comparisons(found)]
+        sentences = [*_of_studies(found), *_of_evaluations(found), *_of_comparisons(found)]
     return sentences or ["Nothing here is finished yet: the same command resumes where it stopped."]
 
 
@@ -118,21 +117,18 @@ def _of_comparisons(found: Gathered) -> list[str]:
     return sentences
 
 
-def _of_measurements(found: Gathered) -> list[str]:
-    hardest: dict[str, Json] = {}
-    for cell in found.measurements:
-        if cell["split"] == "test" and cell["eps"] > 0:
-            worst = hardest.setdefault(cell["model"], cell)
-            if cell["robust_accuracy"] < worst["robust_accuracy"]:
-                hardest[cell["model"]] = cell
-    return [_hardest(cell) for cell in hardest.values()]
-
-
-def _hardest(cell: Json) -> str:
-    return (
-        f"{cell['model']} keeps {percent(cell['robust_accuracy'])} % of {cell['n']} test images right under "
-        f"{cell['attack']} at {ball_text(cell['norm'], cell['eps'])}, the hardest it was put through."
-    )
+def _of_evaluations(found: Gathered) -> list[str]:
+    hardest: dict[str, StoredEvaluation] = {}
+    for one in found.evaluations:
+        if one.split == "test" and one.eps > 0:
+            worst = hardest.setdefault(one.model, one)
+            if one.robust_accuracy < worst.robust_accuracy:
+                hardest[one.model] = one
+    return [
+        f"{one.model} keeps {percent(one.robust_accuracy)} % of {one.n} test images right under {one.attack} at "
+        f"{ball_text(one.norm, one.eps)}, the hardest it was put through."
+        for one in hardest.values()
+    ]
 
 
 def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Table]:
@@ -224,29 +220,16 @@ def _about(group: Group) -> list[str]:
 
 
 def checks_section(
-    benchmarks: Sequence[Benchmark], cells: Sequence[Json], probes: Sequence[Probe]
+    benchmarks: Sequence[Benchmark], evaluations: Sequence[StoredEvaluation], checks: Sequence[ModelChecks]
 ) -> Section:
     """The checks of the training runs, of attacks among each other, and of the models themselves."""
-    blocks = [
-        Checks(caption=caption, checks=_failed_first(checks))
-        for caption, checks in (
-            (
-                "Training runs",
-                [
-                    check
-                    for benchmark in benchmarks
-                    for group in benchmark.groups
-                    for check in _of_group(group)
-                ],
-            ),
-            ("Attacks among each other", _of_cells(cells)),
-            *(
-                (f"{probe.model}, {ball_text(probe.norm, probe.eps)}", _of_checks(probe.checks))
-                for probe in probes
-            ),
-        )
-        if checks
+    groups = [group for benchmark in benchmarks for group in benchmark.groups]
+    captioned = [
+        ("Training runs", [check for group in groups for check in _of_group(group)]),
+        ("Attacks among each other", _compared(evaluations)),
+        *((f"{one.model}, {ball_text(one.norm, one.eps)}", _shown(one.stored.checks)) for one in checks),
     ]
+    blocks = [Checks(caption=caption, checks=_failed_first(own)) for caption, own in captioned if own]
     failed = sum(check.passed is False for block in blocks for check in block.checks)
     total = sum(len(block.checks) for block in blocks)
     lead = (
@@ -290,17 +273,14 @@ def _pgd(result: Json) -> float:
     return float(result["train"]["robust_accuracy"])
 
 
-def _of_cells(cells: Sequence[Json]) -> list[Check]:
+def _compared(evaluations: Sequence[StoredEvaluation]) -> list[Check]:
     """Attacks are compared where they were made on the same images, with the same settings and draws."""
     groups: dict[tuple[str, ...], list[StoredEvaluation]] = {}
-    for cell in cells:
-        identity, said = cell["identity"], attack_text(cell["attack"], cell["iterate"], cell["settings"])
-        on = (str(identity[key]) for key in ("weights", "architecture", "images", "index", "seed"))
-        result = decoded(cell | {"attack": said}, StoredEvaluation, "a result")
-        groups.setdefault(tuple(on), []).append(result)
-    checks = [check for group in groups.values() for check in compare(group)]
+    for one in evaluations:
+        on = (str(one.identity[key]) for key in ("weights", "architecture", "images", "index", "seed"))
+        groups.setdefault(tuple(on), []).append(one)
+    return _shown(check for group in groups.values() for check in compare(group))
+
+
+def _shown(checks: Iterable[SanityCheck]) -> list[Check]:
     return [Check(passed=check.passed, sentence=check.sentence) for check in checks]
-
-
-def _of_checks(checks: Sequence[Json]) -> list[Check]:
-    return [Check(passed=check["passed"], sentence=check["sentence"]) for check in checks]

@@ -10,9 +10,10 @@ from typing import Any
 from freeat.errors import InputError
 from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
-from freeat.files.documents import check_has, plain, read_json
+from freeat.files.documents import check_has, read_json
+from freeat.reports.robustness import attack_text
 from freeat.runs.folder import RunFolder
-from freeat.runs.results import Results, StoredChecks, StoredResult, read_result
+from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.stability import study as stability_study
 from freeat.stability.exponents import converged
@@ -61,23 +62,27 @@ class Study:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probe:
-    """The sanity checks of one model in one ball."""
+class ModelChecks:
+    """The sanity checks of a model, by the name it has on the page."""
 
-    model: str | None
-    weights: str
-    architecture: str
-    norm: str
-    eps: float
-    checks: list[Json]
+    model: str
+    stored: StoredChecks
+
+    @property
+    def norm(self) -> str:
+        return str(self.stored.identity["ball"]["norm"])
+
+    @property
+    def eps(self) -> float:
+        return float(self.stored.identity["ball"]["eps"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """A file of adversarial examples; ``cell`` is the measurement that made them, None where it is not here."""
+    """A file of adversarial examples, with the evaluation that made them where it is here."""
 
     path: Path
-    cell: Json | None = None
+    evaluation: StoredEvaluation | None = None
 
 
 @dataclass
@@ -87,8 +92,8 @@ class Gathered:
     runs: list[Run] = field(default_factory=list)
     comparisons: list[tuple[str, comparison.Comparison]] = field(default_factory=list)
     studies: list[Study] = field(default_factory=list)
-    measurements: list[Json] = field(default_factory=list)
-    probes: list[Probe] = field(default_factory=list)
+    evaluations: list[StoredEvaluation] = field(default_factory=list)
+    checks: list[ModelChecks] = field(default_factory=list)
     examples: list[Examples] = field(default_factory=list)
     reproductions: list[tuple[str, Json]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
@@ -96,7 +101,7 @@ class Gathered:
     @property
     def count(self) -> int:
         """How many things were found, of every kind."""
-        found: list[list[Any]] = [self.runs, self.comparisons, self.studies, self.measurements, self.probes]
+        found: list[list[Any]] = [self.runs, self.comparisons, self.studies, self.evaluations, self.checks]
         return sum(len(one) for one in (*found, self.examples, self.reproductions))
 
 
@@ -133,7 +138,7 @@ class _Walk:
     root: Path
     several: bool
     seen: set[Path]
-    _made: dict[Path, Json] = field(default_factory=dict)
+    _made: dict[Path, StoredEvaluation] = field(default_factory=dict)
     _called: dict[Path, str] = field(default_factory=dict)
 
     def visit(self, folder: Path, depth: int) -> None:
@@ -154,7 +159,7 @@ class _Walk:
         else:
             self._results(folder)
         for path in sorted((folder / "examples").glob("*.npz")):
-            found.examples.append(Examples(path=path, cell=self._made.get(path)))
+            found.examples.append(Examples(path=path, evaluation=self._made.get(path)))
         for below in self._below(folder):
             self.visit(below, depth - 1)
 
@@ -229,24 +234,15 @@ class _Walk:
         for path in Results(folder).paths():
             self._take(results, partial(read_result, path))
         for result in results:
-            identity = result.identity
             if isinstance(result, StoredChecks):
-                self.found.probes.append(
-                    Probe(
-                        model=own,
-                        weights=identity["weights"],
-                        architecture=identity["architecture"],
-                        norm=identity["ball"]["norm"],
-                        eps=identity["ball"]["eps"],
-                        checks=plain(result.checks),
-                    )
-                )
+                called = own or f"weights {result.identity['weights'][:8]}"
+                self.found.checks.append(ModelChecks(model=called, stored=result))
             else:
                 called = result.model if own is None else f"{own}{_which(result.model)}"
-                measured = plain(result) | {"model": called}
-                self.found.measurements.append(measured)
+                evaluation = replace(result, model=called)
+                self.found.evaluations.append(evaluation)
                 if result.source is None:
-                    self._made[examples_path(folder, result)] = measured
+                    self._made[examples_path(folder, result)] = evaluation
 
 
 def _spelled(spec: TrainSpec) -> str:
@@ -282,35 +278,47 @@ def _which(called: str) -> str:
     return f"@{weights}" if at else ""
 
 
-def _judged(cell: Json) -> tuple[str, str]:
-    """The weights and the layers that a cell is about."""
-    return cell["weights"], cell["identity"]["architecture"]
+def _model_key(identity: Identity) -> tuple[str, str]:
+    """The weights and the layers that a result is about."""
+    return identity["weights"], identity["architecture"]
 
 
 def _name_models(found: Gathered) -> None:
-    """Weights that were called the same are told apart. Checks and sources are stored by weights or as they were
-    called; a measurement knows where those lie."""
+    """Weights that have one name are told apart; checks and sources, which are stored by weights, get that name.
+
+    Every attack is called by its name and by what about it is not as usual.
+    """
     of_name: dict[str, set[tuple[str, str]]] = {}
-    for cell in found.measurements:
-        of_name.setdefault(cell["model"], set()).add(_judged(cell))
-    for cell in found.measurements:
-        if len(several := of_name[cell["model"]]) > 1:
-            weights, architecture = _judged(cell)
-            told = weights if len({one for one, _ in several}) == len(several) else architecture
-            cell["model"] = f"{cell['model']} ({told[:6]})"
-    exactly = {_judged(cell): cell["model"] for cell in found.measurements}
-    names = {cell["weights"]: cell["model"] for cell in found.measurements}
-    found.probes = [
-        replace(
-            probe,
-            model=exactly.get((probe.weights, probe.architecture))
-            or names.get(probe.weights)
-            or probe.model
-            or f"weights {probe.weights[:8]}",
+    for one in found.evaluations:
+        of_name.setdefault(one.model, set()).add(_model_key(one.identity))
+
+    def name(one: StoredEvaluation) -> str:
+        models = of_name[one.model]
+        if len(models) == 1:
+            return one.model
+        weights, architecture = _model_key(one.identity)
+        different = weights if len({weights for weights, _ in models}) == len(models) else architecture
+        return f"{one.model} ({different[:6]})"
+
+    exactly = {_model_key(one.identity): name(one) for one in found.evaluations}
+    by_weights = {one.weights: name(one) for one in found.evaluations}
+
+    def named(one: StoredEvaluation) -> StoredEvaluation:
+        attack, source = one.attack, one.source
+        if source is not None:
+            source = by_weights.get(one.identity["source"], source)
+            attack = f"{attack.split(FROM)[0]}{FROM}{source}"
+        return replace(
+            one, model=name(one), source=source, attack=attack_text(attack, one.iterate, one.settings)
         )
-        for probe in found.probes
+
+    renamed = {id(one): named(one) for one in found.evaluations}
+    found.evaluations = list(renamed.values())
+    found.examples = [
+        replace(one, evaluation=None if one.evaluation is None else renamed[id(one.evaluation)])
+        for one in found.examples
     ]
-    for cell in found.measurements:
-        if cell["source"] is not None:
-            cell["source"] = names.get(cell["identity"]["source"], cell["source"])
-            cell["attack"] = f"{cell['attack'].split(FROM)[0]}{FROM}{cell['source']}"
+    for place, checks in enumerate(found.checks):
+        weights, architecture = _model_key(checks.stored.identity)
+        model = exactly.get((weights, architecture)) or by_weights.get(weights) or checks.model
+        found.checks[place] = replace(checks, model=model)

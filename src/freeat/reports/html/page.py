@@ -27,9 +27,9 @@ from freeat.reports.html.groups import Benchmark, benchmarks_of
 from freeat.reports.html.provenance import provenance_section
 from freeat.reports.html.reproduction import claims_section, figures_section, published_section
 from freeat.reports.html.robustness import (
-    attacked,
     evaluated_again,
     examples_section,
+    largest_samples,
     robustness_section,
     transfer_section,
 )
@@ -83,18 +83,18 @@ def make_document(found: Gathered, folders: Sequence[Path], title: str | None = 
 
 
 def _sections(found: Gathered, benchmarks: Sequence[Benchmark]) -> tuple[list[Section], list[str]]:
-    cells = attacked(found)
+    evaluations = largest_samples(found.evaluations)
     examples, left_out = examples_section(found.examples)
     sections = [
         claims_section(found.reproductions),
         published_section(found.reproductions),
         figures_section(found.reproductions),
         curves_section(benchmarks),
-        robustness_section(cells),
-        transfer_section(cells),
-        evaluated_again(cells),
+        robustness_section(evaluations),
+        transfer_section(evaluations),
+        evaluated_again(evaluations),
         examples,
-        checks_section(benchmarks, cells, found.probes),
+        checks_section(benchmarks, evaluations, found.checks),
         sizes_section(benchmarks, found.studies),
         stability_section(found.studies),
         gradients_section(benchmarks, found.studies),
@@ -108,7 +108,7 @@ def _setting(found: Gathered, benchmarks: Sequence[Benchmark]) -> str:
     """What the page is about, in a line."""
     counted = (
         (len(found.runs), "run", "runs"),
-        (len(found.measurements), "attack measured", "attacks measured"),
+        (len(found.evaluations), "evaluation under attack", "evaluations under attack"),
         (len(found.studies), "stability study", "stability studies"),
         (len(found.reproductions), "reproduction", "reproductions"),
     )

@@ -7,7 +7,7 @@ from typing import Any
 from freeat.reports.html.blocks import Block, Facts, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Run
 from freeat.reports.html.numbers import count
-from freeat.reports.robustness import attack_text
+from freeat.runs.results import StoredEvaluation
 
 
 def provenance_section(found: Gathered) -> Section:
@@ -24,9 +24,9 @@ def provenance_section(found: Gathered) -> Section:
         if runs := document["runs"].values():
             specs = {run["name"]: json.dumps(run["spec"], ensure_ascii=False) for run in runs}
             blocks.append(Facts(title=f"{name}: its {len(specs)} runs", facts=_facts(specs)))
-    if found.measurements:
-        facts = {_measured(cell): cell["identity"] for cell in found.measurements}
-        blocks.append(Facts(title="Attacks: what each measurement depends on", facts=_facts(facts)))
+    if found.evaluations:
+        facts = {_evaluated(one): one.identity for one in found.evaluations}
+        blocks.append(Facts(title="Attacks: what each evaluation depends on", facts=_facts(facts)))
     return Section(
         key="provenance",
         title="Provenance",
@@ -36,10 +36,9 @@ def provenance_section(found: Gathered) -> Section:
     )
 
 
-def _measured(cell: Json) -> str:
-    place = f"{cell['norm']} ε = {cell['eps']:.4g}, {cell['n']} {cell['split']} images, seed {cell['seed']}"
-    attack = attack_text(cell["attack"], cell["iterate"], cell["settings"])
-    return f"{cell['model']}: {attack}, {place}"
+def _evaluated(one: StoredEvaluation) -> str:
+    place = f"{one.norm} ε = {one.eps:.4g}, {one.n} {one.split} images, seed {one.seed}"
+    return f"{one.model}: {one.attack}, {place}"
 
 
 def _table(runs: Sequence[Run]) -> Table:

@@ -12,7 +12,6 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.experiments.examples import load_examples
 from freeat.experiments.sweep import gaps
-from freeat.files.documents import decoded
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -27,10 +26,9 @@ from freeat.reports.html.blocks import (
     Series,
     Table,
 )
-from freeat.reports.html.gather import FROM, Examples, Gathered, Json
+from freeat.reports.html.gather import FROM, Examples
 from freeat.reports.html.numbers import ball_text, norm_text, seconds, share, thinned
 from freeat.reports.pictures import chosen, views
-from freeat.reports.robustness import attack_text
 from freeat.reports.text import NOTHING, percent
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
@@ -38,9 +36,9 @@ from freeat.units import in_255ths, radius_text
 MATRICES = 6
 
 
-def robustness_section(cells: Sequence[Json]) -> Section:
+def robustness_section(evaluations: Sequence[StoredEvaluation]) -> Section:
     """Every attack made on the models themselves, against the radius."""
-    own = [cell for cell in cells if cell["source"] is None]
+    own = [one for one in evaluations if one.source is None]
     return Section(
         key="robustness",
         title="Robust accuracy against the radius",
@@ -50,27 +48,27 @@ def robustness_section(cells: Sequence[Json]) -> Section:
     )
 
 
-def _against_radius(cells: Sequence[Json], title: str) -> list[Block]:
+def _against_radius(evaluations: Sequence[StoredEvaluation], title: str) -> list[Block]:
     """A chart where there are several radii, the table alone where there is one, nothing where there is none."""
-    radii = {cell["eps"] for cell in cells}
-    return [_chart(cells, title) if len(radii) > 1 else _table(cells)] if radii else []
+    radii = {one.eps for one in evaluations}
+    return [_chart(evaluations, title) if len(radii) > 1 else _table(evaluations)] if radii else []
 
 
-def _panel(cell: Json) -> str:
-    """Where a cell is drawn; attacks from each model have a panel of their own, as in Figure 3."""
-    place = f"{cell['split']} images, {norm_text(cell['norm'])}"
-    return f"{_attack(cell)}, {place}" if cell["source"] is not None else place
+def _panel(one: StoredEvaluation) -> str:
+    """Where an evaluation is drawn; perturbations made on each model have a panel of their own, as in Figure 3."""
+    place = f"{one.split} images, {norm_text(one.norm)}"
+    return f"{one.attack}, {place}" if one.source is not None else place
 
 
-def _chart(cells: Sequence[Json], title: str) -> Lines:
-    panels = list(dict.fromkeys(_panel(cell) for cell in cells))
+def _chart(evaluations: Sequence[StoredEvaluation], title: str) -> Lines:
+    panels = list(dict.fromkeys(_panel(one) for one in evaluations))
     axes = [Axis(key="eps", label="radius ε"), Axis(key="levels", label="radius ε in 255ths")]
-    if in_255ths(cell["eps"] for cell in cells):
+    if in_255ths(one.eps for one in evaluations):
         axes.reverse()
     series = []
-    for name, own in _lines(cells).items():
+    for name, own in _lines(evaluations).items():
         curves = [
-            _curve([cell for cell in own if _panel(cell) == key], place) for place, key in enumerate(panels)
+            _curve([one for one in own if _panel(one) == key], place) for place, key in enumerate(panels)
         ]
         series.append(Series(name=name, curves=[curve for curve in curves if curve.y]))
     return Lines(
@@ -79,64 +77,64 @@ def _chart(cells: Sequence[Json], title: str) -> Lines:
         axes=axes,
         panels=[Panel(title=panel, unit="% right") for panel in panels],
         series=series,
-        numbers=_table(cells),
+        numbers=_table(evaluations),
     )
 
 
-def _lines(cells: Sequence[Json]) -> dict[str, list[Json]]:
-    """The cells by model and attack, named by what tells the lines apart."""
-    made = [() if cell["source"] is not None else (_attack(cell),) for cell in cells]
+def _lines(evaluations: Sequence[StoredEvaluation]) -> dict[str, list[StoredEvaluation]]:
+    """The evaluations by model and attack, named by what tells the lines apart."""
+    made = [() if one.source is not None else (one.attack,) for one in evaluations]
     words = [
-        (*own, f"{cell['n']} images", f"seed {cell['seed']}") for own, cell in zip(made, cells, strict=True)
+        (*own, f"{one.n} images", f"seed {one.seed}") for own, one in zip(made, evaluations, strict=True)
     ]
     varied = [place for place, said in enumerate(zip(*words, strict=True)) if len(set(said)) > 1]
-    lines: dict[str, list[Json]] = {}
-    for cell, own in zip(cells, words, strict=True):
-        lines.setdefault(", ".join([cell["model"], *(own[place] for place in varied)]), []).append(cell)
+    lines: dict[str, list[StoredEvaluation]] = {}
+    for one, own in zip(evaluations, words, strict=True):
+        lines.setdefault(", ".join([one.model, *(own[place] for place in varied)]), []).append(one)
     return lines
 
 
-def _curve(cells: list[Json], place: int) -> Curve:
-    cells = sorted(cells, key=lambda cell: float(cell["eps"]))
+def _curve(evaluations: list[StoredEvaluation], place: int) -> Curve:
+    evaluations = sorted(evaluations, key=lambda one: one.eps)
     return Curve(
         panel=place,
-        x={"eps": [cell["eps"] for cell in cells], "levels": [255 * cell["eps"] for cell in cells]},
-        y=[100 * cell["robust_accuracy"] for cell in cells],
-        low=[100 * cell["robust_interval"][0] for cell in cells],
-        high=[100 * cell["robust_interval"][1] for cell in cells],
+        x={"eps": [one.eps for one in evaluations], "levels": [255 * one.eps for one in evaluations]},
+        y=[100 * one.robust_accuracy for one in evaluations],
+        low=[100 * one.robust_interval[0] for one in evaluations],
+        high=[100 * one.robust_interval[1] for one in evaluations],
     )
 
 
-def _table(cells: Sequence[Json]) -> Table:
+def _table(evaluations: Sequence[StoredEvaluation]) -> Table:
     columns = ("model", "attack", "norm", "split", "ε", "images", "clean %", "robust %", "queries", "time")
     return Table(
-        caption="Every measurement, with 95 % intervals over the images",
+        caption="Every evaluation, with 95 % intervals over the images",
         columns=columns,
-        rows=[_row(cell) for cell in cells],
+        rows=[_row(one) for one in evaluations],
         words=4,
-        notes=list(dict.fromkeys(note for cell in cells for note in cell["notes"])),
+        notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
     )
 
 
-def _row(cell: Json) -> list[str | Cell]:
+def _row(one: StoredEvaluation) -> list[str | Cell]:
     return [
-        cell["model"],
-        _attack(cell),
-        norm_text(cell["norm"]),
-        cell["split"],
-        radius_text(cell["eps"]),
-        str(cell["n"]),
-        percent(cell["clean_accuracy"]),
-        share(cell["robust_accuracy"], *cell["robust_interval"]),
-        f"{cell['queries']['mean']:.0f}" if cell["queries"] else NOTHING,
-        seconds(cell["seconds"]),
+        one.model,
+        one.attack,
+        norm_text(one.norm),
+        one.split,
+        radius_text(one.eps),
+        str(one.n),
+        percent(one.clean_accuracy),
+        share(one.robust_accuracy, *one.robust_interval),
+        f"{one.queries.mean:.0f}" if one.queries else NOTHING,
+        seconds(one.seconds),
     ]
 
 
-def transfer_section(cells: Sequence[Json]) -> Section:
+def transfer_section(evaluations: Sequence[StoredEvaluation]) -> Section:
     """Perturbations made on one model and applied to another, a matrix for each radius."""
-    of_pairs = [cell for cell in cells if cell["source"] is not None]
-    keys = list(dict.fromkeys(_place(cell) for cell in of_pairs))
+    of_pairs = [one for one in evaluations if one.source is not None]
+    keys = list(dict.fromkeys(_place(one) for one in of_pairs))
     shown = [keys[k] for k in thinned(len(keys), MATRICES)]
     left = (
         f" {len(keys) - len(shown)} more radii are in the numbers of the chart."
@@ -155,18 +153,14 @@ def transfer_section(cells: Sequence[Json]) -> Section:
     )
 
 
-def _place(cell: Json) -> tuple[str, float, str, str]:
-    """The matrix that a cell belongs to."""
-    return cell["norm"], cell["eps"], cell["split"], cell["attack"].split(FROM)[0]
+def _place(one: StoredEvaluation) -> tuple[str, float, str, str]:
+    """The matrix that an evaluation belongs to."""
+    return one.norm, one.eps, one.split, one.attack.split(FROM)[0]
 
 
-def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
+def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str, str]) -> Matrix:
     norm, eps, split, attack = key
-    own = {
-        (cell["source"], cell["model"]): float(cell["robust_accuracy"])
-        for cell in cells
-        if _place(cell) == key
-    }
+    own = {(one.source, one.model): one.robust_accuracy for one in evaluations if _place(one) == key}
     sources, targets = (sorted(set(names)) for names in zip(*own, strict=True))
     return Matrix(
         caption=f"{attack}, {ball_text(norm, eps)}, {split} images",
@@ -176,10 +170,9 @@ def _matrix(cells: Sequence[Json], key: tuple[str, float, str, str]) -> Matrix:
     )
 
 
-def evaluated_again(cells: Sequence[Json]) -> Section:
+def evaluated_again(evaluations: Sequence[StoredEvaluation]) -> Section:
     """What ``freeat evaluate`` found on both splits: the gap of the same weights under other attacks and radii."""
-    own = [decoded(cell | {"attack": _attack(cell)}, StoredEvaluation, "a result") for cell in cells]
-    own = [result for result in own if result.source is None]
+    own = [one for one in evaluations if one.source is None]
     found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
     rows: list[list[str | Cell]] = []
     for gap in gaps(own):
@@ -206,19 +199,12 @@ def evaluated_again(cells: Sequence[Json]) -> Section:
     )
 
 
-def _attack(cell: Json) -> str:
-    return attack_text(cell["attack"], cell["iterate"], cell["settings"])
-
-
-def attacked(found: Gathered) -> list[Json]:
-    """The measurements; of the same one made on several numbers of images, that on the most."""
-    best: dict[tuple[str, ...], Json] = {}
-    for cell in sorted(found.measurements, key=lambda cell: int(cell["n"])):
-        keys = ("model", "weights", "norm", "eps", "split", "seed")
-        best[_attack(cell), *(str(cell[key]) for key in keys)] = cell
-    kept = {id(cell) for cell in best.values()}
-    ordered = [cell for cell in found.measurements if id(cell) in kept]
-    return sorted(ordered, key=lambda cell: (cell["model"], cell["attack"], cell["split"], cell["eps"]))
+def largest_samples(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvaluation]:
+    """The evaluations in order; of the same one made on several numbers of images, that on the most."""
+    best: dict[tuple[str | float, ...], StoredEvaluation] = {}
+    for one in sorted(evaluations, key=lambda one: one.n):
+        best[one.model, one.attack, one.split, one.eps, one.weights, one.norm, one.seed] = one
+    return sorted(best.values(), key=lambda one: (one.model, one.attack, one.split, one.eps))
 
 
 ROWS = 8
@@ -262,13 +248,13 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section, list[str]]:
 
 def _line(file: Examples) -> tuple[str, ...]:
     """What the files of one attack have in common: all but the radius."""
-    if file.cell is None:
+    if (one := file.evaluation) is None:
         return (str(file.path),)
-    return tuple(str(file.cell[key]) for key in ("model", "attack", "norm", "split"))
+    return one.model, one.attack, one.norm, one.split
 
 
 def _radius(file: Examples) -> float:
-    return 0.0 if file.cell is None else float(file.cell["eps"])
+    return 0.0 if file.evaluation is None else file.evaluation.eps
 
 
 def _by_attack(files: Sequence[Examples]) -> Iterator[Examples]:
@@ -282,12 +268,9 @@ def _is_last(file: Examples, files: Sequence[Examples]) -> bool:
 
 
 def _title(file: Examples) -> str:
-    if file.cell is None:
+    if (one := file.evaluation) is None:
         return file.path.stem
-    cell = file.cell
-    return (
-        f"{cell['model']}: {cell['attack']}, {ball_text(cell['norm'], cell['eps'])}, {cell['split']} images"
-    )
+    return f"{one.model}: {one.attack}, {ball_text(one.norm, one.eps)}, {one.split} images"
 
 
 def _block(title: str, examples: dict[str, Any]) -> Pictures:
