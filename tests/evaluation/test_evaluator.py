@@ -10,7 +10,7 @@ from torch import nn
 
 from freeat.attacks.pgd import Pgd
 from freeat.data import CropFlip, load
-from freeat.evaluation.evaluator import BUDGET, CURVE_POINTS, WORTHWHILE, Judge, make_plan, spent
+from freeat.evaluation.evaluator import BUDGET, CURVE_POINTS, WORTHWHILE, Evaluator, make_plan, spent
 from freeat.evaluation.overfitting import CollapseRule, one_step_attack
 from freeat.models import build
 from freeat.threat import L2, Linf
@@ -21,7 +21,7 @@ def net() -> nn.Module:
     return build("mlp-w8", classes=10, shape=(1, 8, 8))
 
 
-def make_judge(**changes: Any) -> Judge:
+def make_judge(**changes: Any) -> Evaluator:
     data = load("digits")
     train, validation = data.train.take(torch.arange(150)).split(50)
     settings: dict[str, Any] = {
@@ -33,7 +33,7 @@ def make_judge(**changes: Any) -> Judge:
         "ball": L2(0.3),
         "classes": 10,
     }
-    return Judge(**settings | changes)
+    return Evaluator(**settings | changes)
 
 
 def test_a_record_holds_every_split(net: nn.Module) -> None:

@@ -27,7 +27,10 @@ def split(robust: float, clean: float = 0.9, n: int = 1000, population: int = 10
         "population": population,
         "robust_accuracy": robust,
         "clean_accuracy": clean,
-        "per_class": [{}] * CLASSES,
+        "classes": CLASSES,
+        "clean_interval": [clean, clean],
+        "robust_interval": [robust, robust],
+        "per_class": [],
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.evaluation.evaluator import Judge, spent
+from freeat.evaluation.evaluator import Evaluator, spent
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
@@ -105,7 +105,7 @@ def test_records_can_be_drawn_against_epochs_updates_passes_and_time(tmp_path: P
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScriptedJudge(Judge):
+class ScriptedEvaluator(Evaluator):
     """A judge who says what a collapsing model would make it say."""
 
     pgd: list[float]
@@ -124,7 +124,7 @@ class ScriptedJudge(Judge):
 
 def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
     fit = make_fit(tmp_path, algorithm="fast", updates=20, eval_every=4)
-    fit.judge = ScriptedJudge(**vars(fit.judge), pgd=pgd)
+    fit.evaluator = ScriptedEvaluator(**vars(fit.evaluator), pgd=pgd)
     fit.on_collapse = on_collapse
     fit.folder = RunFolder(tmp_path)
     fit.folder.claim()

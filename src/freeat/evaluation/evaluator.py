@@ -1,4 +1,4 @@
-"""How a model is judged while it trains and at the end, and what that may cost."""
+"""How a model is evaluated while it trains and at the end, and what that may cost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,15 +33,15 @@ def work(passes: Passes) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Evaluate every so many updates on so many images of each split; never, where ``every`` is None."""
+    """Evaluate every ``every`` updates on ``size`` images of each split; never, where ``every`` is None."""
 
     every: int | None
     size: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
-    """The splits a model is judged on, and the attack and ball it is judged by."""
+class Evaluator:
+    """The splits a model is evaluated on, and the attack and ball."""
 
     train: Images
     test: Images
@@ -55,7 +55,7 @@ class Judge:
     processes: ProcessGroup = SINGLE_PROCESS
 
     def splits(self, size: int | None) -> Iterator[tuple[str, Images, Images, Augmentation | None]]:
-        """Name, images to judge, the split they come from, and the augmentation they are seen through."""
+        """Name, images to evaluate on, the split they come from, and the augmentation they are seen through."""
         named: list[tuple[str, Images, Augmentation | None]] = [
             ("train", self.train, None),
             ("test", self.test, None),
@@ -116,7 +116,7 @@ class Judge:
         return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}
 
     def work_per_image(self, *, models: int = 1) -> float:
-        """The work of judging one image of every split by every model (the weights, and their average)."""
+        """The work of evaluating one image of every split by every model (the weights, and their average)."""
         attack = Passes(gradient=self.attack.steps * self.attack.restarts, forward=self.attack.restarts + 2)
         splits = sum(1 for _ in self.splits(None))
         return models * splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)

@@ -255,8 +255,8 @@ def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
     beaten = outdone(strong, weak)
     if beaten:
         return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
-    judgement = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
-    return Check(name=name, passed=True, sentence=f"{said}, {judgement}.")
+    ordered = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
+    return Check(name=name, passed=True, sentence=f"{said}, {ordered}.")
 
 
 def _vanishing(ball: Ball, right: int, n: int) -> Check:

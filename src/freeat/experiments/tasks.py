@@ -263,7 +263,7 @@ def _counted(task: Measurement) -> str:
 
 def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
     """Whether its runs are all finished, with the weights it opened; where a digest is not known they pass."""
-    opened = document.get("weights") or _weights_of_cells(document["results"])
+    opened = document.get("weights", {})
     for run in runs:
         result = found_result(run)
         if result is None:
@@ -272,11 +272,6 @@ def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
         if before is not None and now is not None and before != now:
             return False
     return True
-
-
-def _weights_of_cells(cells: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The weights of the models that were judged, for results that name no others."""
-    return {cell["model"]: cell["weights"] for cell in cells if "weights" in cell}
 
 
 def _home(task: Measurement) -> Path:

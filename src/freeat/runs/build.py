@@ -18,7 +18,7 @@ from freeat.compute.precision import Precision
 from freeat.data import Augmentation, DataSet, Images, load, parse_augmentation
 from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, unknown_name
-from freeat.evaluation.evaluator import Judge
+from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
@@ -193,7 +193,7 @@ def build_evaluator(
     attack: Pgd | None = None,
     ball: Ball | None = None,
     augment: Augmentation | str | None = "auto",
-) -> Judge:
+) -> Evaluator:
     """What evaluates the models of a spec: its splits, attack and radius; what is given replaces the spec's."""
     ball = ball or make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
     ball.check(data.shape)
@@ -202,7 +202,7 @@ def build_evaluator(
     adversarial = parse_algorithm(spec.algorithm).adversarial
     if algorithm is not None:
         adversarial = threat_of(algorithm) is not None
-    return Judge(
+    return Evaluator(
         train=kept_near(train, device),
         test=kept_near(data.test, device),
         validation=kept_near(validation, device) if validation is not None else None,
@@ -234,7 +234,7 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
 def build_trainer(
     spec: TrainSpec,
     evaluation: EvalSpec,
-    evaluator: Judge,
+    evaluator: Evaluator,
     model: nn.Module,
     device: torch.device,
     *,
@@ -271,7 +271,7 @@ def build_trainer(
         ),
         algorithm=algorithm,
         batches=batches,
-        judge=evaluator,
+        evaluator=evaluator,
         augment=evaluator.augment,
         eval_every=evaluation.eval_every,
         eval_size=evaluation.eval_size,

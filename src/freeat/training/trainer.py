@@ -1,4 +1,4 @@
-"""Training with judgement: the loop, its evaluations, checkpoints and guards."""
+"""Training with evaluations: the loop, its evaluations, checkpoints and guards."""
 
 import logging
 import time
@@ -13,7 +13,7 @@ from freeat.compute.passes import Passes
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
-from freeat.evaluation.evaluator import Judge, Plan, make_plan, spent, work
+from freeat.evaluation.evaluator import Evaluator, Plan, make_plan, spent, work
 from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
@@ -34,12 +34,12 @@ class Stopped(RuntimeError):
 
 @dataclass(kw_only=True)
 class Trainer:
-    """One model in training: what trains it, what judges it, where it is kept, and how far it is."""
+    """One model in training: what trains it, what evaluates it, where it is kept, and how far it is."""
 
     learner: Learner
     algorithm: Algorithm
     batches: Batches
-    judge: Judge
+    evaluator: Evaluator
     augment: Augmentation | None = None
     eval_every: int | None = None
     eval_size: int | None = None
@@ -65,11 +65,11 @@ class Trainer:
         self._saved = time.monotonic()
 
     def run(self) -> Record:
-        """Train to the end and judge the result; goes on from the newest checkpoint if there is one."""
+        """Train to the end and evaluate the result; resumes from the newest checkpoint if there is one."""
         self._resume()
         learner, total = self.learner, self.learner.total_updates or 0
         try:
-            for record in train(learner, self.algorithm, self.judge.train, self.batches, self.augment):
+            for record in train(learner, self.algorithm, self.evaluator.train, self.batches, self.augment):
                 self.meter.add(record, len(self.batches(learner.batches)))
                 if self._looks_now():
                     self.meter.settle()
@@ -82,7 +82,7 @@ class Trainer:
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise
-            raise InputError(memory_remedy(learner, self.judge.train, self.batches.size)) from error
+            raise InputError(memory_remedy(learner, self.evaluator.train, self.batches.size)) from error
         return self._finish()
 
     @property
@@ -101,11 +101,11 @@ class Trainer:
         per_image = work(self._passes()) / learner.updates / len(self.batches(1))
         return make_plan(
             training_work=per_image * self.batches.mean_size * total,
-            work_per_image=self.judge.work_per_image(models=1 if learner.average is None else 2),
+            work_per_image=self.evaluator.work_per_image(models=1 if learner.average is None else 2),
             updates=total,
             every=self.eval_every,
             size=self.eval_size,
-            largest=max(len(self.judge.train), len(self.judge.test)),
+            largest=max(len(self.evaluator.train), len(self.evaluator.test)),
         )
 
     def _passes(self) -> Passes:
@@ -133,13 +133,13 @@ class Trainer:
             "gradient_passes": passes.gradient,
             "forward_passes": passes.forward,
             **self.meter.take(),
-            **self.judge.record(learner.model, size),
+            **self.evaluator.record(learner.model, size),
         }
         check_losses(seen)
-        if self.judge.watches_collapse:
+        if self.evaluator.watches_collapse:
             self._watch_collapse(seen, size)
         if learner.average is not None:
-            seen["ema"] = self.judge.record(learner.average.model, size)
+            seen["ema"] = self.evaluator.record(learner.average.model, size)
         self.evaluation_work += 0 if final else spent(seen) + spent(seen.get("ema", {}))
         seen["evaluation_share"] = self.evaluation_work / work(passes)
         seen["seconds"] = self.seconds
@@ -152,7 +152,7 @@ class Trainer:
 
     def _watch_collapse(self, seen: Record, size: int | None) -> None:
         rule = CollapseRule()
-        seen["one_step"] = self.judge.one_step(self.learner.model, size)
+        seen["one_step"] = self.evaluator.one_step(self.learner.model, size)
         one_step, pgd = seen["one_step"]["robust_accuracy"], seen["train"]["robust_accuracy"]
         seen["collapsed"] = rule.collapsed(one_step, pgd, self.best_robust)
         if seen["collapsed"]:

@@ -87,7 +87,7 @@ def test_chance_is_that_of_all_classes(tmp_path: Path) -> None:
     run, classes = training(tmp_path, "free-4"), {"train": 149, "test": 200}
     seen = record(0.9, 0.0)
     for split, count in classes.items():
-        seen[split] |= {"per_class": [{}] * count}
+        seen[split] |= {"classes": count}
     seen["test"] |= {"clean_accuracy": 0.011}
     finish(run, seen)
     (row,) = document("table", "table-4", entry("free-4", [run]))["tables"][0]["rows"]
@@ -320,16 +320,11 @@ def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
         assert only_series(document("radius", "figure-9", one))["above_chance"] is expected
 
 
-@pytest.mark.parametrize("named", ["weights", "cells"])
-def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path, named: str) -> None:
-    """Results from before weights were named have them in their cells."""
+def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path) -> None:
     run = training(tmp_path, "free-4")
     attack = Attacking(name="a", target=run, attack="square-20", norm="l2", radii=(0.5,), n=5)
     finish(run, record(0.5, 0.3, weights="old"))
-    facts: dict[str, Any] = {"weights": {run.key: "old"}}
-    if named == "cells":
-        facts = {"cells": [{"model": run.key, "weights": "old"}]}
-    finish_measurement(attack, {(run.key, 0.5): 0.3}, **facts)
+    finish_measurement(attack, {(run.key, 0.5): 0.3}, weights={run.key: "old"})
     assert attack.result() is not None
     run.folder.publish_result(record(0.5, 0.3, weights="new"))
     assert attack.result() is None
@@ -377,7 +372,7 @@ def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
         finish(run, record(0.5, 0.3))
         finish_measurement(attack, {(run.key, 0.5): 0.3})
     (tmp_path / "measurements" / attacks[0].key / "result.json").write_text('{"format": 1}', encoding="utf-8")
-    assert "it lacks 'cells'" in str(damage(attacks[0]))
+    assert "it lacks 'results'" in str(damage(attacks[0]))
     made = document("radius", "figure-2", entry("free-4", runs, measurements=tuple(attacks)))
     assert only_series(made)["seeds"] == 1
     assert list(made["measurements"]) == [attacks[1].key]
