@@ -139,7 +139,7 @@ def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
     models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
     report = evaluate_models(models, small, folder=tmp_path, examples=True)
-    one, other = (load_examples(Path(str(cell.examples)))["delta"] for cell in report.results)
+    one, other = (load_examples(Path(str(cell.examples))).delta for cell in report.results)
     assert not np.array_equal(one, other)
 
 
@@ -156,8 +156,8 @@ def test_examples_are_those_of_their_result(
     for net, one in asked * 2:
         (cell,) = evaluate_models([opened(net, "net")], one, folder=tmp_path, examples=True).results
         stored = load_examples(Path(str(cell.examples)))
-        assert len(stored["y"]) == cell.n
-        assert stored["index"][stored["predicted"] != stored["y"]].tolist() == list(cell.fooled)
+        assert len(stored.y) == cell.n
+        assert stored.index[stored.predicted != stored.y].tolist() == list(cell.fooled)
         paths.append(cell.examples)
     assert len({*paths}) == len(asked)
     assert paths[: len(asked)] == paths[len(asked) :]
@@ -200,7 +200,7 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
     assert not list((tmp_path / "cut").rglob("*.blocks"))
     if examples:
         one, other = (load_examples(Path(str(result.examples))) for result in (whole, resumed))
-        assert np.array_equal(one["delta"], other["delta"])
+        assert np.array_equal(one.delta, other.delta)
 
 
 def test_a_damaged_block_is_evaluated_again(
@@ -273,11 +273,11 @@ def test_examples_bear_out_the_outcomes(robust_net: nn.Module, sweep: Sweep, tmp
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
     report = evaluate_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
     stored = load_examples(Path(str(report.results[0].examples)))
-    shown = torch.from_numpy(np.clip(stored["x"] + stored["delta"], 0, 1))
+    shown = torch.from_numpy(np.clip(stored.x + stored.delta, 0, 1))
     predicted = robust_net(shown).argmax(-1).numpy()
-    fooled = stored["predicted"] != stored["y"]
-    assert np.array_equal(predicted, stored["predicted"])
-    assert stored["index"][fooled].tolist() == list(report.results[0].fooled)
+    fooled = stored.predicted != stored.y
+    assert np.array_equal(predicted, stored.predicted)
+    assert stored.index[fooled].tolist() == list(report.results[0].fooled)
     with pytest.raises(InputError, match="--out"):
         evaluate_models([opened(robust_net, "net")], small, examples=True)
 

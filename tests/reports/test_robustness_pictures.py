@@ -11,6 +11,7 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Gap, Queries
 from freeat.evaluation.sanity import Check
+from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import ModelGap, SweepReport
 from freeat.reports.pictures import draw_examples, views
 from freeat.reports.radius import draw_radii
@@ -65,14 +66,15 @@ def test_the_axis_has_the_unit_of_the_radii(
 
 
 def test_an_image_that_was_wrong_before_is_marked() -> None:
-    examples = {
-        "x": np.zeros((2, 1, 2, 2)),
-        "delta": np.zeros((2, 1, 2, 2)),
-        "y": np.array([0, 1]),
-        "predicted": np.array([1, 0]),
-        "clean_correct": np.array([True, False]),
-        "classes": np.array(["cat", "dog"]),
-    }
+    examples = AdversarialExamples(
+        x=np.zeros((2, 1, 2, 2)),
+        delta=np.zeros((2, 1, 2, 2)),
+        y=np.array([0, 1]),
+        predicted=np.array([1, 0]),
+        clean_correct=np.array([True, False]),
+        index=np.arange(2),
+        classes=np.array(["cat", "dog"]),
+    )
     assert [views(examples, i)[0][1] for i in (0, 1)] == ["true: cat", "true: dog\n(wrong when clean)"]
 
 
@@ -80,18 +82,19 @@ def test_an_image_that_was_wrong_before_is_marked() -> None:
 def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> None:
     g = np.random.default_rng(0)
     n = 5
-    examples = {
-        "x": g.random((n, channels, 8, 8), np.float32),
-        "delta": np.zeros((n, channels, 8, 8), np.float32),
-        "y": np.arange(n) % 3,
-        "predicted": np.zeros(n, np.int64),
-        "clean_correct": np.ones(n, bool),
-        "classes": np.array(["cat", "dog", "frog"]),
-    }
+    examples = AdversarialExamples(
+        x=g.random((n, channels, 8, 8), np.float32),
+        delta=np.zeros((n, channels, 8, 8), np.float32),
+        y=np.arange(n) % 3,
+        predicted=np.zeros(n, np.int64),
+        clean_correct=np.ones(n, bool),
+        index=np.arange(n),
+        classes=np.array(["cat", "dog", "frog"]),
+    )
     draw_examples(tmp_path / "e.png", examples, rows=3, title="pgd-10")
     with Image.open(tmp_path / "e.png") as picture:
         assert picture.height > picture.width
-    empty = {name: value[:0] for name, value in examples.items()}
+    empty = AdversarialExamples(**{name: value[:0] for name, value in vars(examples).items()})
     with pytest.raises(InputError, match="no images"):
         draw_examples(tmp_path / "none.png", empty)
 

@@ -1,8 +1,8 @@
 """Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
 
 import zlib
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -10,10 +10,29 @@ import numpy as np
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation
-from freeat.files.documents import FORMATS, atomic, check_format, identity_of, in_file_name
+from freeat.files.documents import FORMATS, NewerFormat, atomic, check_format, identity_of, in_file_name
 from freeat.runs.results import StoredEvaluation
 
-Examples = dict[str, Any]
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AdversarialExamples:
+    """The images x, their perturbations δ, their labels, those given to x + δ, and whether x itself was right.
+
+    ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was evaluated.
+    """
+
+    x: np.ndarray
+    delta: np.ndarray
+    y: np.ndarray
+    predicted: np.ndarray
+    clean_correct: np.ndarray
+    index: np.ndarray
+    classes: np.ndarray
+
+    @property
+    def turned_wrong(self) -> np.ndarray:
+        """Which images the attack alone made wrong."""
+        return np.asarray(self.clean_correct & (self.predicted != self.y))
 
 
 def examples_path(folder: Path, result: StoredEvaluation) -> Path:
@@ -29,10 +48,7 @@ def examples_path(folder: Path, result: StoredEvaluation) -> Path:
 
 
 def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
-    """The images x, their perturbations δ, their labels, those given to x + δ, and whether x itself was right.
-
-    ``x`` and ``delta`` are (n, C, H, W) float32 with pixels in [0, 1]; x + δ, cut to [0, 1], is what was evaluated.
-    """
+    """Store the adversarial examples of an evaluation of these images."""
     x, y = images.to("cpu").batch(evaluation.index.new_tensor(range(len(images))))
     with atomic(path) as temporary, temporary.open("wb") as file:
         np.savez_compressed(
@@ -48,15 +64,15 @@ def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: t
         )
 
 
-def load_examples(path: Path) -> Examples:
-    """What ``save_examples`` wrote, as arrays by name."""
+def load_examples(path: Path) -> AdversarialExamples:
+    """What ``save_examples`` wrote."""
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
-            number = int(found["format"])
+            check_format(path, int(file["format"]), FORMATS["examples"])
+            return AdversarialExamples(**{one.name: file[one.name] for one in fields(AdversarialExamples)})
+    except NewerFormat:
+        raise
     except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
         raise InputError(
             f"{path} is not a file of adversarial examples ({error}): delete it, and evaluate with --examples again"
         ) from None
-    check_format(path, number, FORMATS["examples"])
-    return found

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from freeat.errors import InputError
-from freeat.experiments.examples import load_examples
+from freeat.experiments.examples import AdversarialExamples, load_examples
 from freeat.experiments.sweep import gaps
 from freeat.reports.html.blocks import (
     Axis,
@@ -223,7 +223,7 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section, list[str]]:
         try:
             examples = load_examples(file.path)
             block = _block(_title(file), examples)
-        except (InputError, KeyError, IndexError) as error:
+        except (InputError, IndexError) as error:
             left_out.append(f"{file.path} holds no adversarial examples that can be shown: {error}")
             continue
         size = sum(len(picture.source) for _, row in block.rows for picture in row)
@@ -231,7 +231,7 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section, list[str]]:
             left_out.append(f"{_title(file)}: the page has no room for its pictures")
             continue
         spent += size
-        fooled = int((examples["clean_correct"] & (examples["predicted"] != examples["y"])).sum())
+        fooled = int(examples.turned_wrong.sum())
         folded = _line(file) in opened or (fooled < ROWS and not _is_last(file, files))
         if not folded:
             opened.add(_line(file))
@@ -273,20 +273,20 @@ def _title(file: Examples) -> str:
     return f"{one.model}: {one.attack}, {ball_text(one.norm, one.eps)}, {one.split} images"
 
 
-def _block(title: str, examples: dict[str, Any]) -> Pictures:
+def _block(title: str, examples: AdversarialExamples) -> Pictures:
     rows = []
     for i in _shown(examples):
         pictures = [
             Picture(source=data_uri(picture), text=caption.replace("perturbation", "δ"))  # they are narrow
             for picture, caption in views(examples, i)
         ]
-        rows.append((f"image {examples['index'][i]}", pictures))
+        rows.append((f"image {examples.index[i]}", pictures))
     return Pictures(caption=title, heads=("image", "perturbation", "what the model saw"), rows=rows)
 
 
-def _shown(examples: dict[str, Any]) -> list[int]:
+def _shown(examples: AdversarialExamples) -> list[int]:
     """Images that were right before the attack, as long as there are any."""
-    attacked = [i for i in chosen(examples, len(examples["y"])) if examples["clean_correct"][i]]
+    attacked = [i for i in chosen(examples, len(examples.y)) if examples.clean_correct[i]]
     return attacked[:ROWS] or chosen(examples, ROWS)
 
 
