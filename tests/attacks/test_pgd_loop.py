@@ -127,14 +127,15 @@ def ascended(
         logits, labels = net(x_adv), y[..., rows]
         return cross_entropy(logits, labels), logits.argmax(-1) != labels
 
-    return projected_ascent(evaluate, x, ball, rng, alpha=ball.eps / 4, **how), seen
+    delta = projected_ascent(evaluate, x, ball, rng, alpha=ball.eps / 4, finish=evaluate, **how)
+    return delta, seen
 
 
 @pytest.mark.parametrize("norm", BALLS)
 def test_images_that_leave_the_batch_do_not_change_the_others(norm: str) -> None:
     x, y = images(0, 30)
     net, ball = smooth_net(seed=2), BALLS[norm].scaled(0.3)
-    how: dict[str, Any] = {"steps": 6, "patience": 1, "evaluate_last": True}
+    how: dict[str, Any] = {"steps": 6, "patience": 1}
     whole, everyone = ascended(net, x, y, ball, StepRng(0), **how)
     some, seen = ascended(net, x, y, ball, StepRng(0), shrink=True, **how)
     assert [len(rows) for rows in everyone] == [30] * 7
@@ -166,7 +167,7 @@ def test_the_last_iterate_is_evaluated_without_gradients_where_asked_for() -> No
         enabled.append(torch.is_grad_enabled())
         return cross_entropy(net(x_adv), y), None
 
-    for last in (False, True):
+    for finish in (None, evaluate):
         enabled.clear()
-        projected_ascent(evaluate, x, BALLS["l2"], StepRng(0), steps=2, alpha=0.1, evaluate_last=last)
-        assert enabled == [True, True, *([False] if last else [])]
+        projected_ascent(evaluate, x, BALLS["l2"], StepRng(0), steps=2, alpha=0.1, finish=finish)
+        assert enabled == [True, True, *([] if finish is None else [False])]

@@ -1,14 +1,29 @@
-"""The objectives against independent formulas, in float64, and at extreme logits."""
+"""The objectives and the losses of attacks against independent formulas, in float64, and at extreme logits."""
 
 from collections.abc import Callable
 
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from freeat.errors import InputError
-from freeat.objectives import OBJECTIVES, CrossEntropy, LogitPairing, Mart, Objective, Trades
+from freeat.objectives import (
+    LOSSES,
+    OBJECTIVES,
+    BoundedLoss,
+    CrossEntropy,
+    LogitPairing,
+    Mart,
+    Objective,
+    Trades,
+    defined_loss,
+    dlr,
+    error_probability,
+    margin,
+)
 from problems import random
 
 CLASSES = 5
@@ -159,3 +174,70 @@ def test_two_classes_are_enough_for_mart() -> None:
 def test_coefficients_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
     with pytest.raises(InputError, match="must"):
         make()
+
+
+@given(seed=st.integers(0, 10_000), classes=st.integers(4, 12))
+@settings(max_examples=30, deadline=None)
+def test_margin_and_dlr_against_sorting(seed: int, classes: int) -> None:
+    logits, y = random(seed, 9, classes), torch.arange(9) % classes
+    for i in range(9):
+        z = logits[i].tolist()
+        others = max(v for k, v in enumerate(z) if k != y[i])
+        ordered = sorted(z, reverse=True)
+        assert margin(logits, y)[i] == pytest.approx(others - z[y[i]])
+        assert dlr(logits, y)[i] == pytest.approx((others - z[y[i]]) / (ordered[0] - ordered[2]))
+
+
+def test_dlr_does_not_see_the_scale_of_the_logits() -> None:
+    logits, y = random(0, 6, 5), torch.arange(6) % 5
+    torch.testing.assert_close(dlr(1e3 * logits + 7, y), dlr(logits, y))
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("scale", [0.0, 1e4])
+def test_attack_losses_are_finite_for_equal_and_for_extreme_logits(name: str, scale: float) -> None:
+    logits = (scale * random(1, 4, 5)).requires_grad_()
+    loss = LOSSES[name](logits, torch.arange(4))
+    assert loss.isfinite().all()
+    assert torch.autograd.grad(loss.sum(), logits)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["margin", "dlr"])
+def test_margin_and_dlr_are_positive_exactly_where_the_model_is_wrong(name: str) -> None:
+    logits, y = random(2, 50, 6), torch.arange(50) % 6
+    assert torch.equal(LOSSES[name](logits, y) > 0, logits.argmax(-1) != y)
+
+
+def test_dlr_gives_way_to_the_margin_with_few_classes() -> None:
+    for classes in (2, 3):
+        name, notes = defined_loss("dlr", classes)
+        assert name == "margin"
+        assert f"{classes} classes" in notes[0]
+    assert defined_loss("dlr", 4) == ("dlr", ())
+    assert defined_loss("ce", 2) == ("ce", ())
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(-60, 60), min_size=2, max_size=5), st.data())
+def test_the_error_probability_is_one_minus_the_probability_of_the_label(
+    values: list[float], data: st.DataObject
+) -> None:
+    y = data.draw(st.integers(0, len(values) - 1))
+    logits = torch.tensor([values], dtype=torch.float64)
+    others = [k for k in range(len(values)) if k != y]
+    expected = logits.softmax(-1)[0, others].sum()
+    found = error_probability(logits, torch.tensor([y]))
+    torch.testing.assert_close(found[0], expected, rtol=1e-9, atol=1e-13)
+    assert 0 <= found.item() <= 1
+
+
+def test_both_faces_of_the_bounded_loss_are_the_loss_at_the_perturbed_images() -> None:
+    logits = torch.tensor([[1.0, -1.0], [0.0, 3.0]])
+
+    def f(x: Tensor) -> Tensor:
+        return logits + 0 * x.sum()
+
+    x, y = torch.rand(2, 1, 2, 2), torch.tensor([0, 0])
+    expected = error_probability(f(x), y)
+    assert torch.equal(BoundedLoss().loss(f, x, y, x + 1), expected)
+    assert torch.equal(BoundedLoss().attack(f, x, y)(x + 1), expected)

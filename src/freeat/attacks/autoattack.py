@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
+from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.errors import InputError, unknown_name
-from freeat.objectives import DLR_CLASSES, Model, cross_entropy, margin
+from freeat.objectives import DLR_CLASSES, Model, margin
 from freeat.rng import ImageRng
 from freeat.threat import Ball
 
@@ -66,19 +66,17 @@ class AutoAttack:
             raise InputError(
                 f"AutoAttack keeps images in [0, 1], but the box is {ball.box}; use another attack"
             )
-        search, oracle = Search(x, y), Oracle(f, "fp32", x)
-        everyone = torch.arange(len(x), device=x.device)
-        clean = oracle.exact_logits(x)
-        search.see(everyone, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
-        parts, notes = _defined(self.parts, clean.shape[-1])
+        oracle = Oracle(f, "fp32", x)
+        search = Search(oracle, x, y)
+        search.confirm(search.everyone, x, torch.zeros_like(x))
+        parts, notes = _defined(self.parts, oracle.classes)
         if ball.eps > 0:  # the package divides by ε
-            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, clean.shape[-1])
+            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, oracle.classes)
             delta = ball.confine(x, ball.project(x_adv - x))
-            logits = oracle.exact_logits(ball.apply(x, delta))
-            search.see(everyone, delta, cross_entropy(logits, y), misclassified(logits, y))
+            search.confirm(search.everyone, ball.apply(x, delta), delta)
             notes += said
         notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
-        return search.result(oracle.passes, with_loss=with_loss, notes=notes)
+        return search.result(with_loss=with_loss, notes=notes)
 
 
 def _package() -> Any:

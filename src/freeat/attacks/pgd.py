@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
+from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
@@ -56,7 +56,7 @@ def projected_ascent(
     noise: float = 0.0,
     patience: int | None = None,
     shrink: bool = False,
-    evaluate_last: bool = False,
+    finish: Callable[[Tensor, Tensor, Tensor], object] | None = None,
     gradient: Callable[[Tensor, Tensor], Tensor] = gradient_of,
 ) -> Tensor:
     """The last of ``steps`` iterates δ ← P_Δ(δ + α π_Δ(∇_δ)/ε), kept in the box; the one loop of every PGD.
@@ -66,11 +66,10 @@ def projected_ascent(
         x: images (..., b, C, H, W); a stack of batches has leading axes.
         alpha: the length of a step, in input units.
         noise: the standard deviation of Gaussian noise that is added to each step.
-        patience: how many steps an image takes after it was first misclassified; None: every step. Without it no
-            shape and no value depends on what the model answers.
-        shrink: images that stop leave the batch, instead of staying where they are.
-        evaluate_last: ``evaluate`` also receives the last iterate, with gradients disabled.
-        gradient: takes the gradient of the values.
+        patience: the steps that an image still takes once it is misclassified; None: no image stops.
+        shrink: images that stop leave the batch instead of keeping their δ. Otherwise no shape depends on values.
+        finish: receives the last iterate, with gradients disabled.
+        gradient: ∇_δ of the values that ``evaluate`` returned.
     """
     rows = torch.arange(x.shape[-4], device=x.device)
     left = None if patience is None else torch.full(x.shape[:-3], patience, device=x.device)
@@ -98,9 +97,9 @@ def projected_ascent(
             rows, x, left, delta = rows[still], x[still], left[still], onward[still]
         else:
             delta = torch.where(moves[..., None, None, None], onward, delta)
-    if evaluate_last and len(rows):
+    if finish is not None and len(rows):
         with torch.no_grad():
-            evaluate(ball.apply(x, delta), delta, rows)
+            finish(ball.apply(x, delta), delta, rows)
     return delta
 
 
@@ -168,53 +167,40 @@ class Pgd:
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> AttackResult:
-        search, oracle = Search(x, y), Oracle(f, self.precision, x)
-        everyone = torch.arange(len(x), device=x.device)
+        oracle = Oracle(f, self.precision, x)
+        search = Search(oracle, x, y)
         if self.iterate == "worst" and len(x):
-            clean = oracle.exact_logits(ball.apply(x, torch.zeros_like(x)))
-            search.see(everyone, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
+            clean = torch.zeros_like(x)
+            search.confirm(search.everyone, ball.apply(x, clean), clean)
         for r in range(self.restarts):
             own = rng.at("restart", r)
             if self.iterate == "worst" and not with_loss:
-                rows = everyone[~search.fooled]
+                rows = search.everyone[~search.fooled]
                 own = own.select(rows.tolist())
-                self._restart(oracle, x[rows], y[rows], rows, ball, own, search, until_fooled=True)
+                self._restart(search, x[rows], rows, ball, own, until_fooled=True)
             else:
-                self._restart(oracle, x, y, everyone, ball, own, search, until_fooled=False)
+                self._restart(search, x, search.everyone, ball, own, until_fooled=False)
         notes = (
             *defined_loss(self.loss, oracle.classes)[1],
             *(() if oracle.differentiable else (NO_GRADIENT,)),
         )
-        return search.result(oracle.passes, with_loss=with_loss, notes=notes)
+        return search.result(with_loss=with_loss, notes=notes)
 
     def _restart(
-        self,
-        oracle: Oracle,
-        x: Tensor,
-        y: Tensor,
-        rows: Tensor,
-        ball: Ball,
-        rng: ImageRng,
-        search: Search,
-        *,
-        until_fooled: bool,
+        self, search: Search, x: Tensor, rows: Tensor, ball: Ball, rng: ImageRng, *, until_fooled: bool
     ) -> None:
         """One ascent of the images ``rows`` of the search."""
+        oracle = search.oracle
 
         def evaluate(x_adv: Tensor, delta: Tensor, still: Tensor) -> tuple[Tensor, Tensor | None]:
-            labels, mine = y[still], rows[still]
-            if not torch.is_grad_enabled():  # the last iterate
-                logits = oracle.exact_logits(x_adv)
-                losses, wrong = cross_entropy(logits, labels), misclassified(logits, labels)
-                search.see(mine, delta, losses, wrong)
-                return losses, wrong
+            y = search.y[rows[still]]
             logits = oracle.logits(x_adv)
             name = defined_loss(self.loss, oracle.classes)[0]
-            losses = LOSSES[name](logits, labels)
-            counts = oracle.wrong(x_adv, labels, logits) if self.iterate == "worst" else None
-            measured = losses if name == "ce" else cross_entropy(logits.detach(), labels)
-            search.see(mine, delta, measured, counts)
-            return losses, counts
+            losses = LOSSES[name](logits, y)
+            wrong = oracle.wrong(x_adv, y, logits) if self.iterate == "worst" else None
+            measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
+            search.see(rows[still], delta, measured, wrong)
+            return losses, wrong
 
         projected_ascent(
             evaluate,
@@ -226,6 +212,6 @@ class Pgd:
             start=self.start,
             patience=0 if until_fooled else None,
             shrink=True,
-            evaluate_last=True,
+            finish=lambda x_adv, delta, still: search.confirm(rows[still], x_adv, delta),
             gradient=oracle.gradient,
         )

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from freeat.attacks.autoattack import PARTS, AutoAttack
 from freeat.attacks.pgd import Iterate, Pgd
-from freeat.attacks.result import Attack, AttackResult, Oracle, Search, misclassified
+from freeat.attacks.result import Attack, AttackResult, Oracle, Search
 from freeat.attacks.square import Square
 from freeat.errors import InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path, source_digest
-from freeat.objectives import LOSS_NAMES, LossName, Model, cross_entropy
+from freeat.objectives import LOSS_NAMES, LossName, Model
 from freeat.rng import ImageRng
 from freeat.threat import Ball, Start
 
@@ -87,8 +87,8 @@ class ImportedAttack:
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> AttackResult:
-        search, oracle = Search(x, y), Oracle(f, "fp32", x)
-        everyone = torch.arange(len(x), device=x.device)
+        oracle = Oracle(f, "fp32", x)
+        search = Search(oracle, x, y)
         with torch.set_grad_enabled(not self.black_box):
             found = self.perturb(oracle.logits, x, y, ball, rng)
         queries = torch.full((len(x),), oracle.passes.forward // len(x)) if self.black_box else None
@@ -98,9 +98,8 @@ class ImportedAttack:
                 f"attack {self.path!r} returned {shown}: it must return δ of shape {tuple(x.shape)}"
             )
         for delta in (torch.zeros_like(x), ball.confine(x, ball.project(found.detach().to(x.dtype)))):
-            logits = oracle.exact_logits(ball.apply(x, delta))
-            search.see(everyone, delta, cross_entropy(logits, y), misclassified(logits, y))
-        return search.result(oracle.passes, with_loss=with_loss, queries=queries)
+            search.confirm(search.everyone, ball.apply(x, delta), delta)
+        return search.result(with_loss=with_loss, queries=queries)
 
 
 def parse_attack(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
-from freeat.objectives import Model
+from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
 from freeat.threat import Ball
 
@@ -107,11 +107,19 @@ class Oracle:
 class Search:
     """The best found so far for each image of a batch, while an attack runs."""
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
+    def __init__(self, oracle: Oracle, x: Tensor, y: Tensor) -> None:
+        self.oracle = oracle
+        self.y = y
+        self.everyone = torch.arange(len(x), device=x.device)
         self.delta = torch.zeros_like(x)
         self.fooled = torch.zeros_like(y, dtype=torch.bool)
         self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
         self._kept = self.loss.clone()  # the loss at the perturbation that is kept
+
+    def confirm(self, rows: Tensor, x_adv: Tensor, delta: Tensor) -> None:
+        """See an iterate of the images ``rows``, evaluated in full precision."""
+        logits, y = self.oracle.exact_logits(x_adv), self.y[rows]
+        self.see(rows, delta, cross_entropy(logits, y), misclassified(logits, y))
 
     def see(self, rows: Tensor, delta: Tensor, loss: Tensor, wrong: Tensor | None) -> None:
         """An iterate of the images ``rows``, of which some are ``wrong``; None: it counts for the loss only.
@@ -128,9 +136,14 @@ class Search:
         self.loss[rows] = torch.maximum(self.loss[rows], loss)
 
     def result(
-        self, passes: Passes, *, with_loss: bool, queries: Tensor | None = None, notes: tuple[str, ...] = ()
+        self, *, with_loss: bool, queries: Tensor | None = None, notes: tuple[str, ...] = ()
     ) -> AttackResult:
         loss = self.loss if with_loss else None
         return AttackResult(
-            delta=self.delta, fooled=self.fooled, loss=loss, passes=passes, queries=queries, notes=notes
+            delta=self.delta,
+            fooled=self.fooled,
+            loss=loss,
+            passes=self.oracle.passes,
+            queries=queries,
+            notes=notes,
         )

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from freeat.attacks.result import AttackResult, Oracle, Search, misclassified
+from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
@@ -62,30 +62,27 @@ class Square:
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> AttackResult:
-        search, oracle = Search(x, y), Oracle(f, self.precision, x)
+        oracle = Oracle(f, self.precision, x)
+        search = Search(oracle, x, y)
         queries = torch.zeros_like(y)
-        rows = torch.arange(len(x), device=x.device)
-        clean = oracle.exact_logits(x)
-        search.see(rows, torch.zeros_like(x), cross_entropy(clean, y), misclassified(clean, y))
-        if not with_loss:
-            rows = rows[~search.fooled]
+        search.confirm(search.everyone, x, torch.zeros_like(x))
+        rows = search.everyone if with_loss else search.everyone[~search.fooled]
         if len(rows):
-            self._search(oracle, x, y, ball, rng, search, rows, queries, cuts=not with_loss)
+            self._search(search, x, y, ball, rng, rows, queries, until_fooled=not with_loss)
         notes = () if oracle.exact else (ROUGH.format(oracle.precision.name),)
-        return search.result(oracle.passes, with_loss=with_loss, queries=queries, notes=notes)
+        return search.result(with_loss=with_loss, queries=queries, notes=notes)
 
     def _search(
         self,
-        oracle: Oracle,
+        search: Search,
         x: Tensor,
         y: Tensor,
         ball: Ball,
         rng: ImageRng,
-        search: Search,
         rows: Tensor,
         queries: Tensor,
         *,
-        cuts: bool,
+        until_fooled: bool,
     ) -> None:
         """The random search on the images ``rows``, which shrink as images fall."""
         _, c, h, w = x.shape
@@ -101,15 +98,15 @@ class Square:
                 raw = move.propose(best, self.part(t - 1), draws.query())
             delta = ball.confine(x, ball.project(raw))
             x_adv = ball.apply(x, delta)
-            logits = oracle.logits(x_adv)
+            logits = search.oracle.logits(x_adv)
             queries[rows] += 1
-            wrong = oracle.wrong(x_adv, y, logits)
+            wrong = search.oracle.wrong(x_adv, y, logits)
             search.see(rows, delta, cross_entropy(logits, y), wrong)
             score = margin(logits, y)
             better = score > height
             height = torch.where(better, score, height)
             best = torch.where(better[:, None, None, None], delta, best)
-            if cuts and bool(wrong.any()):
+            if until_fooled and bool(wrong.any()):
                 still = (~wrong).nonzero().squeeze(-1)
                 if not len(still):
                     return

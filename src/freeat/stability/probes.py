@@ -85,5 +85,5 @@ class Probing:
         alpha = self.ball.eps / 4
         for r in range(self.restarts):
             own = rng.at("restart", r)
-            projected_ascent(evaluate, x, self.ball, own, steps=self.steps, alpha=alpha, evaluate_last=True)
+            projected_ascent(evaluate, x, self.ball, own, steps=self.steps, alpha=alpha, finish=evaluate)
         return largest, right
