@@ -1,4 +1,4 @@
-"""``freeat stability``: a table, pictures, JSON, and going on where it stopped."""
+"""``freeat stability``: a table, figures, JSON, and resuming where it stopped."""
 
 import json
 from pathlib import Path
@@ -31,7 +31,7 @@ def ask(folder: Path, *words: str) -> str:
     return CliRunner().invoke(stability, arguments, catch_exceptions=False, standalone_mode=False).stdout
 
 
-def test_a_table_and_pictures(tmp_path: Path) -> None:
+def test_a_table_and_figures(tmp_path: Path) -> None:
     text = ask(tmp_path / "study", "--train-size", "30")
     for word in ("uniform stability", "mean largest", "vanilla-2", "fast", "free-4", "robust train"):
         assert word in text
@@ -42,14 +42,14 @@ def test_a_table_and_pictures(tmp_path: Path) -> None:
 def test_json_again_costs_nothing_and_says_the_same(tmp_path: Path) -> None:
     words = ("--train-size", "20,30", "--sweep", "n", "--theorem", "--json")
     first = json.loads(ask(tmp_path / "study", *words))
-    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "study" / "cells").iterdir()}
+    stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "study" / "results").glob("*/*.json")}
     assert len(stored) == 12
     assert json.loads(ask(tmp_path / "study", *words)) == first
     assert stored == {path: path.stat().st_mtime_ns for path in stored}
     assert len(first["rows"]) == 6
     assert all(row["bound"] is not None for row in first["rows"])
     assert [fit["algorithm"] for fit in first["exponents"]] == ["vanilla-2", "fast", "free-4"]
-    assert any(path.endswith("exponents.png") for path in first["pictures"])
+    assert any(path.endswith("exponents.png") for path in first["figures"])
     assert json.loads((tmp_path / "study" / "summary.json").read_text())["rows"] == first["rows"]
 
 

@@ -1,12 +1,16 @@
 """``freeat stability``: twin runs on S and S′, measured and held against the bounds."""
 
-import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from freeat.cli.options import json_option
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.stability.study import Study, StudyDocument
+    from freeat.stability.summary import StudySummary
 
 
 @click.command()
@@ -14,8 +18,12 @@ from freeat.cli.options import json_option
     "--data", default="digits", show_default=True, help="data set by name, .npz file or image folder"
 )
 @click.option(
-    "--algorithms", default="vanilla-10,fast,free-4", show_default=True, help="the algorithms, with commas"
+    "--algorithms",
+    default="vanilla-10,fast,free-4",
+    show_default=True,
+    help="names or package.module:Class, separated by commas",
 )
+@click.option("--algorithm-args", help="options of the algorithms' own, as JSON or key=value,…")
 @click.option(
     "--model", default="mlp-w64-softplus", show_default=True, help="network by name; smooth ones have a β"
 )
@@ -48,7 +56,16 @@ from freeat.cli.options import json_option
     show_default=True,
     help="how twins are trained; auto measures once",
 )
-@click.option("--threads", type=int, help="CPU threads; another number gives other bits")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="tasks at the same time  [default: as the cores allow]"
+)
+@click.option(
+    "--threads",
+    type=int,
+    default=1,
+    show_default=True,
+    help="CPU threads of a task; another number gives other bits",
+)
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
 @click.option("--out", type=click.Path(path_type=Path), default="stability", show_default=True, help="folder")
@@ -58,137 +75,121 @@ def stability(as_json: bool, **given: Any) -> int:
 
     Trains on S and on neighbours S′ with the same initial weights, batches, augmentation and starts. Prints, for each
     algorithm, the distance of the weights, two estimates of stability, the measured gap, the bound where a theorem
-    covers the setting, and the accuracies; writes pictures beside them. The same command goes on where it stopped.
+    covers the setting, and the accuracies; writes figures beside them. The same command resumes where it stopped.
 
     \b
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
+    from freeat.cli.progress import TaskProgress
     from freeat.cli.stopping import stop_wish
-    from freeat.compute.machine import arithmetic, resolve_device, resolve_threads
-    from freeat.files.documents import to_json
-
-    device, threads = resolve_device(given["device"]), resolve_threads(given["threads"])
-    study, data = _study(given, device)
-    total = study.seeds * len(study.sizes) * len(study.algorithms)
-    shown = _Progress(total)
-    with arithmetic(threads=threads, deterministic=True), stop_wish() as wish:
-        for cell in study.run(data, watch=shown.step, should_stop=wish):
-            shown.finished(cell)
-        if wish():
-            click.echo(f"stopped; the same command goes on after {shown.done} of {total} cells", err=True)
-            return wish.exit_code
-    document = _document(study, data)
-    click.echo(to_json(document) if as_json else "\n".join(_lines(document)))
-    return 0
-
-
-def _study(given: dict[str, Any], device: Any) -> tuple[Any, Any]:
     from freeat.data import load
-    from freeat.errors import InputError
-    from freeat.stability.setting import Setting
+    from freeat.files.documents import plain, to_json
+    from freeat.tasks import make_backend, run_tasks
+    from freeat.training.trainer import Stopped
+
+    study = _study(given)
+    data = load(given["data"], data_dir=given["data_dir"])
+    document, tasks = study.prepare(data)
+    try:
+        with (
+            stop_wish() as wish,
+            TaskProgress("measuring", [task.name for task in tasks]) as progress,
+            make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"]) as backend,
+        ):
+            ended = run_tasks(tasks, backend, progress, should_stop=wish)
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        return wish.exit_code
+    failures = {done.task.name: done.failure for done in ended if done.failure is not None}
+    summary = _summary(study, document, failures, len(data.classes))
+    if as_json:
+        click.echo(to_json({"folder": str(study.folder), **plain(summary)}))
+    elif summary.rows:
+        click.echo("\n".join(_lines(summary)))
+    return 1 if failures else 0
+
+
+def _study(given: dict[str, Any]) -> "Study":
+    from freeat.cli.options import parse_arguments, trusts_code
+    from freeat.compute.machine import resolve_device, resolve_threads
+    from freeat.runs.run import RunOptions
+    from freeat.stability.results import StudySettings
     from freeat.stability.study import Study, parse_algorithms, parse_sizes
     from freeat.units import parse_radius
 
     sizes = parse_sizes([given["train_size"]])
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
-    same = (
-        "data",
-        "model",
-        "norm",
-        "updates",
-        "batch_size",
-        "lr",
-        "augment",
-        "replaced",
-        "probes",
-        "attack_steps",
-    )
-    setting = Setting(
-        **{name: given[name] for name in (*same, "eval_size", "probe_times")},
+    args = given["algorithm_args"]
+    same = ("data", "model", "norm", "updates", "batch_size", "lr", "augment", "replaced", "probes")
+    settings = StudySettings(
+        **{name: given[name] for name in (*same, "attack_steps", "eval_size", "probe_times")},
         mode="theorem" if given["theorem"] else "ordinary",
         eps=parse_radius(given["eps"]),
-        n=sizes[-1],
+        algorithm_args=parse_arguments(args, "--algorithm-args") if args else None,
     )
-    data = load(given["data"], data_dir=given["data_dir"])
-    setting.ball.check(data.shape)
-    study = Study(
-        setting=setting,
+    options = RunOptions(
+        folder=given["out"],
+        device=str(resolve_device(given["device"])),
+        data_dir=given["data_dir"],
+        trust_code=trusts_code(False, names_code=True),  # all code is named by what was typed
+    )
+    return Study(
+        settings=settings,
         algorithms=parse_algorithms(given["algorithms"]),
         seeds=given["seeds"],
         sizes=sizes,
-        folder=given["out"],
+        options=options,
+        threads=resolve_threads(given["threads"]),
         engine=None if given["engine"] == "auto" else given["engine"],
-        device=device,
     )
-    return study, data
 
 
-class _Progress:
-    """Lines on stderr: every finished cell, and where a long one is."""
+def _summary(
+    study: "Study", document: "StudyDocument", failures: dict[str, str], classes: int
+) -> "StudySummary":
+    """What all results say together, drawn and stored."""
+    import torch
 
-    def __init__(self, total: int) -> None:
-        self.total, self.done = total, 0
-        self._spoke = time.monotonic()
-
-    def step(self, title: str, update: int, total: int) -> None:
-        if time.monotonic() - self._spoke > 30:
-            self._spoke = time.monotonic()
-            click.echo(f"{title}: update {update}/{total}", err=True)
-
-    def finished(self, cell: dict[str, Any]) -> None:
-        self.done += 1
-        self._spoke = time.monotonic()
-        title = f"[{self.done}/{self.total}] {cell['algorithm']} n={cell['n']} seed {cell['seed']} ({cell['engine']})"
-        if cell.get("diverged") is not None:
-            click.echo(f"{title}: diverged by update {cell['diverged']}", err=True)
-            return
-        last = cell["probes"][-1]
-        click.echo(
-            f"{title}: distance {sum(cell['distances'][-1]['d_w']) / len(cell['t0']):.4g}, robust train "
-            f"{last['robust_train'][0]:.1%}, test {last['robust_test'][0]:.1%}",
-            err=True,
-        )
-
-
-def _document(study: Any, data: Any) -> dict[str, Any]:
     from freeat.compute.machine import provenance
-    from freeat.files.documents import write_json
+    from freeat.files.documents import write_document
     from freeat.reports.stability import draw_study
-    from freeat.stability.exponents import converged, exponents
-    from freeat.stability.study import FORMAT
-    from freeat.stability.summary import bound_curve, constants_of, summarize
+    from freeat.stability.results import converged
+    from freeat.stability.study import SUMMARY
+    from freeat.stability.summary import StudySummary, constants_of, covered_by, exponents, summarize
 
-    cells = study.cells()
-    rows = summarize(study.setting, cells, len(data.classes))
-    fits = exponents(cells, rows)
-    whole = converged(cells)
+    settings, results = study.settings, study.results()
+    rows = summarize(settings, results, classes)
+    fits = exponents(results, rows)
+    whole, largest = converged(results), max(study.sizes)
     curves = {}
     for name in study.algorithms:
-        shown = [c for c in whole if c["algorithm"] == name and c["n"] == study.setting.n]
-        if (curve := bound_curve(study.setting, name, constants_of(shown))) is not None:
-            curves[name] = curve
-    title = f"{study.setting.data}, {study.setting.model}, {study.setting.norm} ε = {study.setting.eps:.4g}"
-    pictures = draw_study(study.folder, whole, curves, fits, title) if whole else []
-    document = {
-        "folder": str(study.folder),
-        "mode": study.setting.mode,
-        "rows": rows,
-        "exponents": fits,
-        "pictures": [str(path) for path in pictures],
-        "notes": list(data.notes),
-    }
-    write_json(study.folder / "summary.json", {**document, **provenance(study.device)}, format=FORMAT)
-    return document
+        shown = [result for result in whole if result.algorithm == name and result.n == largest]
+        if (covered := covered_by(settings, name, largest, constants_of(shown))) is not None:
+            curves[name] = covered.curve()
+    title = f"{settings.data}, {settings.model}, {settings.norm} ε = {settings.eps:.4g}"
+    figures = draw_study(study.folder, whole, curves, fits, title) if whole else []
+    summary = StudySummary(
+        settings=settings,
+        engines=document.engines,
+        rows=rows,
+        exponents=fits,
+        figures=tuple(str(path) for path in figures),
+        notes=document.notes,
+        failures=failures,
+        **provenance(torch.device(study.options.device)),
+    )
+    write_document(study.folder / SUMMARY, "study", summary)
+    return summary
 
 
-def _lines(document: dict[str, Any]) -> list[str]:
+def _lines(summary: "StudySummary") -> list[str]:
     from freeat.reports.stability import exponent_lines, stability_lines
 
     return [
-        *stability_lines(document["rows"]),
-        *exponent_lines(document["exponents"]),
-        *document["notes"],
-        *(f"picture: {path}" for path in document["pictures"]),
+        *stability_lines(summary.rows),
+        *exponent_lines(summary.exponents),
+        *summary.notes,
+        *(f"figure: {path}" for path in summary.figures),
     ]

@@ -6,23 +6,21 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from freeat.algorithms import Erm, Fast, Free, Vanilla, parse_algorithm
+from freeat.algorithms import parse_algorithm
+from freeat.algorithms.step import Algorithm, threat_of
 from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
 from freeat.data import Images, parse_augmentation
 from freeat.errors import InputError
 from freeat.learner.schedules import Clock, make_schedule
+from freeat.objectives import Objective
 from freeat.rng import ImageRng
-from freeat.runs.build import build_algorithm, build_ball, build_data, build_images
+from freeat.runs.build import build_algorithm, build_data, build_images
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import load
 from freeat.runs.spec import TrainSpec
 from freeat.stability import Constants, estimate_constants
 from freeat.theory import relative_step
-from freeat.threat import Ball
-
-THEOREM_OF = {"vanilla": "vanilla", "fast": "fast", "free": "free", "erm": "vanilla"}
-"""The bound for each family; plain training is Vanilla's with ε = 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,37 +43,35 @@ def bound_of_run(
     """
     folder = RunFolder(path)
     spec, description = folder.spec, folder.description
-    family = parse_algorithm(spec.algorithm).family
-    if family not in THEOREM_OF:
+    name = parse_algorithm(spec.algorithm)
+    if name.theorem is None:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
     data = build_data(spec, data_dir=data_dir)
     folder.check_data(data.digest, "give all constants yourself, without --from")
     model = load(path, trust_code=trust_code)
     updates = int(description["updates"])
-    ball = build_ball(spec)
     algorithm = build_algorithm(spec.replaced(warmup=0.0), updates)
-    assert isinstance(algorithm, Vanilla | Fast | Free | Erm)
     train = build_images(spec, data)[0]
-    constants = _constants(model, algorithm, ball, train, spec.seed, points)
+    constants = _constants(model, algorithm, train, spec.seed, points)
     constants = _with_history(constants, folder)
-    m = algorithm.updates_per_batch
+    m, step = algorithm.updates_per_batch, getattr(algorithm, "step_size", None)
     parameters: dict[str, float | None] = {
         "beta": constants.beta,
         "c": smallest_c(spec, updates, m),
         "L": constants.L,
         "L_w": constants.L_w,
-        "eps": 0.0 if family == "erm" else spec.eps,
+        "eps": spec.eps if name.adversarial else 0.0,
         "b": spec.batch_size,
         "n": len(train),
         "T": updates,
         "psi": constants.psi,
-        "alpha": None if isinstance(algorithm, Erm) else relative_step(algorithm.step_size, spec.eps),
+        "alpha": None if step is None else relative_step(step, spec.eps),
         "m": m,
     }
     facts = _facts(
         spec, model, constants, augmented=parse_augmentation(spec.augment, data.augment) is not None
     )
-    return RunBound(algorithm=THEOREM_OF[family], parameters=parameters, facts=facts, constants=constants)
+    return RunBound(algorithm=name.theorem, parameters=parameters, facts=facts, constants=constants)
 
 
 def smallest_c(spec: TrainSpec, updates: int, m: int) -> float:
@@ -86,23 +82,18 @@ def smallest_c(spec: TrainSpec, updates: int, m: int) -> float:
     )
 
 
-def _constants(
-    model: nn.Module,
-    algorithm: Vanilla | Fast | Free | Erm,
-    ball: Ball,
-    train: Images,
-    seed: int,
-    points: int,
-) -> Constants:
+def _constants(model: nn.Module, algorithm: Algorithm, train: Images, seed: int, points: int) -> Constants:
+    objective: Objective = algorithm.objective  # type: ignore[attr-defined]  # all that a theorem covers have one
+    ball = threat_of(algorithm)
     images = train.subset(min(points, len(train)), seed)
     x, y = images.batch(torch.arange(len(images)))
     rng = ImageRng(seed, images.index.tolist())
     delta = torch.zeros_like(x)
-    if not isinstance(algorithm, Erm):
-        attack = algorithm.objective.attack(model, x, y)
+    if ball is not None:
+        attack = objective.attack(model, x, y)
         with frozen(model, "eval"):
             delta = last_iterate(attack, x, ball, rng, steps=10, alpha=ball.eps / 4)
-    return estimate_constants(model, algorithm.objective, x, y, delta)
+    return estimate_constants(model, objective, x, y, delta)
 
 
 def _with_history(constants: Constants, folder: RunFolder) -> Constants:
@@ -120,16 +111,17 @@ def _facts(spec: TrainSpec, model: nn.Module, constants: Constants, *, augmented
         for module in model.modules()
         if isinstance(module, nn.modules.batchnorm._NormBase | nn.modules.dropout._DropoutNd)
     )
+    adversarial = parse_algorithm(spec.algorithm).adversarial
     facts = {
         "bounded_loss": False,
         "per_sample_loss": not mixing,
-        "l2_ball": spec.norm == "l2" or parse_algorithm(spec.algorithm).family == "erm",
+        "l2_ball": spec.norm == "l2" or not adversarial,
         "no_box": not spec.box,
         "no_augmentation": not augmented,
         "plain_sgd": spec.optimizer == "sgd" and spec.momentum == 0 and spec.weight_decay == 0,
         "vanishing_step": True,  # with the c of smallest_c, by its definition
         "sampling_without_replacement": spec.sampling == "independent",
-        "exact_inner_max": parse_algorithm(spec.algorithm).family == "erm",
+        "exact_inner_max": not adversarial,
         "constant_attack_step": spec.warmup == 0,
         "fresh_start": not (spec.algorithm_args or {}).get("carry", False),
     }

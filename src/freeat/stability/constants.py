@@ -4,6 +4,7 @@ A maximum over points is a *lower* estimate of a supremum, and a minimum over po
 infimum: bounds computed with these numbers describe the points seen and certify nothing.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,6 +43,11 @@ class Constants:
     def __post_init__(self) -> None:
         if self.smallest_gradient > 0:
             object.__setattr__(self, "psi", 1 / self.smallest_gradient)
+
+    @property
+    def finite(self) -> bool:
+        """Whether every number is; those of runs about to diverge may not be."""
+        return all(math.isfinite(c) for c in (self.L, self.L_w, self.beta or 0.0, self.smallest_gradient))
 
     def merged(self, other: "Constants") -> "Constants":
         """What both showed together."""

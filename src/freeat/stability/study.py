@@ -1,44 +1,127 @@
-"""A study: algorithms × sample sizes × seeds, one stored cell each, so that it can stop and go on."""
+"""A study: algorithms × sample sizes × seeds, one task and one stored result each, so that it can stop and resume."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from freeat.algorithms import parse_algorithm
-from freeat.data import DataSet
+from freeat.compute.machine import arithmetic, resolve_device
+from freeat.data import DataSet, load
 from freeat.errors import InputError
-from freeat.files.documents import check_has, plain, read_json, write_json
-from freeat.models import check_logits
-from freeat.stability.cell import run_cell
-from freeat.stability.setting import Setting
-from freeat.stability.twins import choose_engine
+from freeat.files.documents import in_file_name, read_document, write_document
+from freeat.files.locks import leased
+from freeat.runs.build import algorithm_source
+from freeat.runs.run import RunOptions
+from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
+from freeat.stability.twins import EngineChoice, choose_engine
+from freeat.training.records import Callback
+from freeat.training.trainer import Stopped
 
-FORMAT = 1
-Cell = dict[str, Any]
-
-
-def _silent(title: str, update: int, total: int) -> None:
-    """Watches nothing."""
+RESULT, STUDY, SUMMARY = "result.json", "study.json", "summary.json"
 
 
-class _Stopped(Exception):
-    """Someone wished to stop; the cell that was running is run again from its beginning."""
+@dataclass(frozen=True, kw_only=True)
+class StudyDocument:
+    """What a study's folder is for: the settings and the data.
+
+    ``engines`` and ``sources`` hold, by algorithm, how its twins are trained and the digest of imported code.
+    """
+
+    settings: StudySettings
+    data_digest: str
+    notes: tuple[str, ...]
+    engines: dict[str, EngineChoice]
+    sources: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwinTask:
+    """The twin runs of one algorithm, sample size and seed: K neighbours and their base."""
+
+    settings: StudySettings
+    algorithm: str
+    n: int
+    seed: int
+    engine: str
+    options: RunOptions
+    threads: int = 1
+    needs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return f"{self.algorithm} n={self.n} seed {self.seed}"
+
+    @property
+    def key(self) -> str:
+        return self.name
+
+    @property
+    def folder(self) -> Path:
+        return result_folder(self.options.folder, self.algorithm, self.n, self.seed)
+
+    def finished(self) -> bool:
+        return read_result(self.folder) is not None
+
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        """Train the twins from their beginning, whatever was there before, and store the result."""
+
+        def on_update(update: int, total: int) -> None:
+            if should_stop():
+                raise Stopped("stopped as asked; run the same command again to resume")
+            callback.step(update, total, None)
+
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=True):
+            if self.finished():
+                return
+            data = load(self.settings.data, data_dir=self.options.data_dir)
+            setup = _setup(self.settings, self.options, data, self.algorithm, self.n, self.seed)
+            result = run_twins(setup, self.engine, on_update=on_update)
+            lease.check()
+            write_document(self.folder / RESULT, "twins", result)
+
+    def summary(self) -> str:
+        result = read_result(self.folder)
+        if result is None:
+            return "not finished"
+        if result.diverged is not None:
+            return f"diverged by update {result.diverged} ({result.engine})"
+        distance, last = result.distances[-1].d_w, result.probes[-1]
+        return (
+            f"distance {sum(distance) / len(distance):.4g}, robust train {last.robust_train[0]:.1%}, "
+            f"test {last.robust_test[0]:.1%} ({result.engine})"
+        )
+
+
+def _setup(
+    settings: StudySettings, options: RunOptions, data: DataSet, algorithm: str, n: int, seed: int
+) -> TwinSetup:
+    device = resolve_device(options.device)
+    return TwinSetup(settings, data, algorithm, n=n, seed=seed, device=device, trust_code=options.trust_code)
+
+
+def result_folder(folder: Path, algorithm: str, n: int, seed: int) -> Path:
+    """Where a study keeps one result."""
+    return folder / "results" / in_file_name(f"{algorithm}-n{n}-seed{seed}")
+
+
+def read_result(folder: Path) -> TwinResult | None:
+    """The stored result of a task; None where it is not finished."""
+    path = folder / RESULT
+    return read_document(path, "twins", TwinResult) if path.is_file() else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What is run, and the folder it is kept in."""
+    """What is run, and the folder it is kept in. Algorithms, sizes and seeds may be added later."""
 
-    setting: Setting
+    settings: StudySettings
     algorithms: tuple[str, ...]
     seeds: int
     sizes: tuple[int, ...]
-    folder: Path
+    options: RunOptions
+    threads: int = 1
     engine: str | None = None
-    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
 
     def __post_init__(self) -> None:
         names = tuple(str(parse_algorithm(name)) for name in self.algorithms)
@@ -49,119 +132,115 @@ class Study:
                 "give at least one of each"
             )
 
-    def prepare(self, data: DataSet) -> None:
-        """Make the folder this study's; refuse one that holds another setting or other data.
+    @property
+    def folder(self) -> Path:
+        return self.options.folder
 
-        Algorithms, sizes and seeds are no part of the setting: a study may grow.
+    def prepare(self, data: DataSet) -> tuple[StudyDocument, list[TwinTask]]:
+        """Make the folder this study's, choose the engines, and return the tasks in order.
+
+        Bad input is refused before anything is written, and so is a folder that holds another study.
         """
-        path = self.folder / "study.json"
-        setting = {name: value for name, value in self.setting.words().items() if name != "n"}
-        facts = {"setting": setting, "data_digest": data.digest, "notes": list(data.notes)}
+        path = self.folder / STUDY
+        document = StudyDocument(
+            settings=self.settings,
+            data_digest=data.digest,
+            notes=tuple(data.notes),
+            engines={},
+            sources=self._sources(),
+        )
         if path.is_file():
-            stored = read_json(path, format=FORMAT)
-            check_has(stored, ("setting", "data_digest"), path)
-            for key in ("setting", "data_digest"):
-                if stored[key] != facts[key]:
-                    raise InputError(
-                        f"{self.folder} holds a study of another {key.replace('_', ' ')}: choose another --out, or "
-                        "delete the folder"
-                    )
-            return
-        if self.folder.exists() and any(self.folder.iterdir()):
+            stored = read_document(path, "study", StudyDocument)
+            self._refuse_another(stored, document)
+            sources = {**stored.sources, **document.sources}
+            document = replace(document, engines=stored.engines, sources=sources)
+        elif self.folder.exists() and any(self.folder.iterdir()):
             raise InputError(
                 f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
             )
         self._try(data)
-        write_json(path, facts, format=FORMAT)
+        engines = {**document.engines, **self._measured_engines(data, known=document.engines)}
+        document = replace(document, engines=engines)
+        write_document(path, "study", document)
+        return document, self._tasks(engines)
+
+    @property
+    def _grid(self) -> list[tuple[str, int, int]]:
+        """Algorithm, sample size and seed of every task, in order."""
+        seeds = range(self.seeds)
+        return [(name, size, seed) for seed in seeds for size in self.sizes for name in self.algorithms]
+
+    def _tasks(self, engines: Mapping[str, EngineChoice]) -> list[TwinTask]:
+        def engine(name: str) -> str:  # an algorithm whose results are all stored has none, and needs none
+            return self.engine or (engines[name].engine if name in engines else "separate")
+
+        return [
+            TwinTask(
+                settings=self.settings,
+                algorithm=name,
+                n=size,
+                seed=seed,
+                engine=engine(name),
+                options=self.options,
+                threads=self.threads,
+            )
+            for name, size, seed in self._grid
+        ]
+
+    def _refuse_another(self, stored: StudyDocument, now: StudyDocument) -> None:
+        names = [field.name for field in fields(StudySettings)]
+        other = [name for name in names if getattr(stored.settings, name) != getattr(self.settings, name)]
+        changed = [name for name, digest in now.sources.items() if stored.sources.get(name, digest) != digest]
+        for what, differs in (
+            (f"another setting ({', '.join(other)})", bool(other)),
+            ("other data", stored.data_digest != now.data_digest),
+            (f"other code of {', '.join(changed)}", bool(changed)),
+        ):
+            if differs:
+                raise InputError(
+                    f"{self.folder} holds a study of {what}: choose another --out, or delete the folder"
+                )
+
+    def _sources(self) -> dict[str, str]:
+        """The digests of imported algorithms; refuses options that no algorithm takes."""
+        trust_code = self.options.trust_code
+        taken = {o for name in self.algorithms for o in self.settings.args_of(name, trust_code=trust_code)}
+        if foreign := sorted((self.settings.algorithm_args or {}).keys() - taken):
+            raise InputError(
+                f"--algorithm-args {', '.join(foreign)}: no algorithm of {', '.join(self.algorithms)} takes it; "
+                "leave it out"
+            )
+        specs = {
+            name: self.settings.spec(name, n=self.sizes[0], seed=0, trust_code=trust_code)
+            for name in self.algorithms
+        }
+        digests = {name: algorithm_source(spec, trust_code=trust_code) for name, spec in specs.items()}
+        return {name: digest for name, digest in digests.items() if digest is not None}
 
     def _try(self, data: DataSet) -> None:
-        """Make everything the cells are made of once, so that bad input is refused before a file is written."""
-        for size in self.sizes:
-            self.setting.with_n(size).twins(data)
-        for name in self.algorithms:
-            self.setting.algorithm(name)
-        self.setting.ball.check(data.shape)
-        self.setting.augmentation(data)
-        model = self.setting.model_of(data, 0, torch.device("cpu"))
-        check_logits(model, data.shape, len(data.classes), torch.device("cpu"), images=data.glimpse)
+        """Make everything the tasks are made of once."""
+        for name, size, seed in self._grid[: len(self.sizes) * len(self.algorithms)]:
+            setup = _setup(self.settings, self.options, data, name, size, seed)
+        setup.model()
 
-    def run(
-        self,
-        data: DataSet,
-        *,
-        watch: Callable[[str, int, int], None] = _silent,
-        should_stop: Callable[[], bool] = lambda: False,
-    ) -> Iterator[Cell]:
-        """Every cell in turn, read where it is stored and run where it is not; ends early on a wish to stop."""
-        self.prepare(data)
-        here = _on(data, self.device)
+    def _measured_engines(self, data: DataSet, known: Mapping[str, EngineChoice]) -> dict[str, EngineChoice]:
+        """The faster engine of every algorithm that has none yet and something left to run."""
+        chosen: dict[str, EngineChoice] = {}
+        for name, size, seed in self._grid if self.engine is None else ():
+            if name in known or name in chosen or read_result(result_folder(self.folder, name, size, seed)):
+                continue
+            setup = _setup(self.settings, self.options, data, name, size, seed)
+            x, y = setup.twins.sample.batch(setup.batches(1))
+            with arithmetic(threads=self.threads, deterministic=True):
+                chosen[name] = choose_engine(
+                    setup.model(), setup.twins.members, setup.learner, setup.algorithm, x, y
+                )
+        return chosen
 
-        def looked(title: str, update: int, total: int) -> None:
-            if should_stop():
-                raise _Stopped
-            watch(title, update, total)
-
-        for seed in range(self.seeds):
-            for size in self.sizes:
-                for name in self.algorithms:
-                    try:
-                        cell = self._cell(here, name, size, seed, looked)
-                    except _Stopped:
-                        return
-                    yield cell
-
-    def cells(self) -> list[Cell]:
-        """The cells of this study that are stored."""
-        paths = (
-            self._path(name, size, seed)
-            for seed in range(self.seeds)
-            for size in self.sizes
-            for name in self.algorithms
-        )
-        return [read_cell(path) for path in paths if path.is_file()]
-
-    def _path(self, name: str, size: int, seed: int) -> Path:
-        return self.folder / "cells" / f"{name}-n{size}-seed{seed}.json"
-
-    def _cell(
-        self, data: DataSet, name: str, size: int, seed: int, watch: Callable[[str, int, int], None]
-    ) -> Cell:
-        path = self._path(name, size, seed)
-        if not path.is_file():
-            setting = self.setting.with_n(size)
-            engine = self._engine(data, setting, name)
-
-            def seen(update: int, total: int) -> None:
-                watch(f"{name} n={size} seed {seed}", update, total)
-
-            cell = run_cell(setting, data, name, seed, engine, device=self.device, watch=seen)
-            write_json(path, {**cell, "engine": engine}, format=FORMAT)
-        return read_cell(path)
-
-    def _engine(self, data: DataSet, setting: Setting, name: str) -> str:
-        """The engine asked for, or the faster one: measured once for each algorithm, and then as stored."""
-        if self.engine is not None:
-            return self.engine
-        path = self.folder / "engines.json"
-        stored = read_json(path, format=FORMAT) if path.is_file() else {}
-        if name not in stored:
-            twins, algorithm = setting.twins(data), setting.algorithm(name)
-            x, y = twins.sample.batch(setting.batches(0)(1))
-            choice = choose_engine(
-                setting.model_of(data, 0, self.device),
-                twins.members,
-                setting.learner_of(algorithm, 0),
-                algorithm,
-                x,
-                y,
-            )
-            stored[name] = plain(choice)
-            write_json(path, {k: v for k, v in stored.items() if k != "format"}, format=FORMAT)
-        return str(stored[name]["engine"])
-
-
-def _on(data: DataSet, device: torch.device) -> DataSet:
-    return replace(data, train=data.train.to(device), test=data.test.to(device))
+    def results(self) -> list[TwinResult]:
+        """The results of this study that are stored."""
+        found = (read_result(result_folder(self.folder, *place)) for place in self._grid)
+        return [result for result in found if result is not None]
 
 
 def parse_algorithms(text: str) -> tuple[str, ...]:
@@ -175,11 +254,3 @@ def parse_sizes(values: Sequence[str]) -> tuple[int, ...]:
     if not all(word.strip().isdecimal() for word in words):
         raise InputError(f"sample sizes {', '.join(words)}: write whole numbers such as 125,250,500")
     return tuple(sorted({int(word) for word in words}))
-
-
-def read_cell(path: Path) -> Cell:
-    """A stored cell, whole; one whose runs diverged has measured nothing."""
-    cell = read_json(path, format=FORMAT)
-    measured = ("probes", "distances", "differences", "t0") if cell.get("diverged") is None else ()
-    check_has(cell, ("algorithm", "n", "seed", *measured), path)
-    return cell

@@ -1,189 +1,313 @@
-"""What the cells of a study say together: distances, stability, gaps and bounds."""
+"""What the results of a study say together: distances, stability, gaps, bounds, and how they fall with n."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from freeat.algorithms import Erm, parse_algorithm
-from freeat.files.documents import decoded, plain
+from freeat.algorithms import parse_algorithm
 from freeat.stability.constants import Constants
-from freeat.stability.estimates import mean_estimate, mean_largest, uniform_stability
-from freeat.stability.exponents import converged, distance_of, risk_gap_of
-from freeat.stability.setting import Setting
-from freeat.theory import Problem, bound, relative_step, sharpest_bound, solved_recursion
+from freeat.stability.estimates import (
+    Estimate,
+    fitted_exponent,
+    mean_estimate,
+    mean_largest,
+    uniform_stability,
+)
+from freeat.stability.results import StudySettings, TwinResult, converged
+from freeat.stability.twins import EngineChoice
+from freeat.theory import (
+    BoundRow,
+    Problem,
+    bound,
+    rate,
+    relative_step,
+    sharpest_bound,
+    solved_recursion,
+)
 
-Cell = dict[str, Any]
-Row = dict[str, Any]
 TRAINED = 0.1
 """An algorithm has trained when its robust training accuracy is this much above chance."""
 
 
-MEASURED = (
-    "distance",
-    "uniform_stability",
-    "mean_largest",
-    "robust_train",
-    "robust_test",
-    "gap",
-    "risk_gap",
-    "meetings",
-    "constants",
-    "bound",
-    "at_equal_accuracy",
-)
-"""What a row holds, null where every seed diverged."""
+@dataclass(frozen=True, kw_only=True)
+class MeasuredBound(BoundRow):
+    """A theorem's bound with measured constants, and the least that its lemmas give."""
+
+    sharpest: float
 
 
-def summarize(setting: Setting, cells: Sequence[Cell], classes: int) -> list[Row]:
-    """One row per sample size and algorithm, in the order they come; only finished seeds that converged count."""
-    keys = list(dict.fromkeys((cell["n"], cell["algorithm"]) for cell in cells))
-    every = {key: [c for c in cells if (c["n"], c["algorithm"]) == key] for key in keys}
+@dataclass(frozen=True, kw_only=True)
+class EqualAccuracy:
+    """The distance when the robust training accuracy first reached what every trained run reached."""
+
+    robust_train: float
+    distance: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryRow:
+    """One algorithm at one sample size, over the seeds that converged; None where none did, or nothing is known."""
+
+    algorithm: str
+    n: int
+    seeds: int = 0
+    neighbours: int = 0
+    trained: bool = False
+    seconds: float = 0.0
+    distance: Estimate | None = None
+    uniform_stability: Estimate | None = None
+    mean_largest: Estimate | None = None
+    robust_train: Estimate | None = None
+    robust_test: Estimate | None = None
+    gap: Estimate | None = None
+    risk_gap: Estimate | None = None
+    meetings: float | None = None
+    constants: Constants | None = None
+    bound: MeasuredBound | None = None
+    at_equal_accuracy: EqualAccuracy | None = None
+    diverged: int = 0
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentFit:
+    """a in value ∝ n^(−a) with its interval, and the means it was fitted to; None where there is none."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    means: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExponentRow:
+    """How one algorithm's distance, stability and gap fall with n; ``predicted`` is the exponent of its bound."""
+
+    algorithm: str
+    sizes: tuple[int, ...]
+    seeds: int
+    distance: ExponentFit
+    mean_largest: ExponentFit
+    risk_gap: ExponentFit
+    predicted: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudySummary:
+    """The stored summary of a study, with what made it."""
+
+    settings: StudySettings
+    engines: dict[str, EngineChoice]
+    rows: tuple[SummaryRow, ...]
+    exponents: tuple[ExponentRow, ...]
+    figures: tuple[str, ...]
+    notes: tuple[str, ...]
+    failures: dict[str, str]
+    versions: dict[str, str]
+    commit: str | None
+    machine: dict[str, str | int | None]
+    command: str
+
+
+def summarize(settings: StudySettings, results: Sequence[TwinResult], classes: int) -> tuple[SummaryRow, ...]:
+    """One row per sample size and algorithm, in the order they come; only seeds that converged count."""
+    keys = list(dict.fromkeys((result.n, result.algorithm) for result in results))
+    every = {key: [r for r in results if (r.n, r.algorithm) == key] for key in keys}
     groups = {key: converged(group) for key, group in every.items()}
     rows = []
     for n, name in keys:
-        own, all_ = groups[n, name], every[n, name]
-        row = _row(setting.with_n(n), name, own, classes) if own else _empty_row(n, name)
-        rows.append(row | _divergence(all_))
-    for n in dict.fromkeys(n for n, _ in keys):
-        _compare_at_equal_accuracy([row for row in rows if row["n"] == n], groups)
-    return rows
+        own = groups[n, name]
+        row = _row(settings, name, n, own, classes) if own else SummaryRow(algorithm=name, n=n)
+        diverged = [result.diverged for result in every[n, name] if result.diverged is not None]
+        rows.append(replace(row, diverged=len(diverged), reason=_reason(diverged, len(every[n, name]))))
+    return tuple(replace(row, at_equal_accuracy=_at_equal_accuracy(row, rows, groups)) for row in rows)
 
 
-def _empty_row(n: int, name: str) -> Row:
-    return {
-        "algorithm": name,
-        "n": n,
-        "seeds": 0,
-        "neighbours": 0,
-        "trained": False,
-        "seconds": 0.0,
-    } | dict.fromkeys(MEASURED)
+def _reason(diverged: Sequence[int], seeds: int) -> str | None:
+    """Why nothing is said of the seeds that diverged."""
+    if not diverged:
+        return None
+    left_out = "nothing could be measured" if len(diverged) == seeds else "they are left out"
+    return f"{len(diverged)} of {seeds} seeds diverged, first seen at update {min(diverged)}: {left_out}; lower --lr"
 
 
-def _divergence(cells: Sequence[Cell]) -> Row:
-    """How many seeds diverged, and in words why nothing is said of them."""
-    updates = [cell["diverged"] for cell in cells if cell.get("diverged") is not None]
-    if not updates:
-        return {"diverged": 0, "reason": None}
-    left_out = "nothing could be measured" if len(updates) == len(cells) else "they are left out"
-    return {
-        "diverged": len(updates),
-        "reason": f"{len(updates)} of {len(cells)} seeds diverged, first seen at update {min(updates)}: {left_out}; "
-        "lower --lr",
-    }
+def _row(
+    settings: StudySettings, name: str, n: int, results: Sequence[TwinResult], classes: int
+) -> SummaryRow:
+    finals = [result.probes[-1] for result in results]
+    differences = np.array([result.differences for result in results])
+    train, test = (np.array([f.robust_train for f in finals]), np.array([f.robust_test for f in finals]))
+    robust_train = mean_estimate(train.mean(1))
+    constants = constants_of(results)
+    covered = covered_by(settings, name, n, constants)
+    return SummaryRow(
+        algorithm=name,
+        n=n,
+        seeds=len(results),
+        neighbours=differences.shape[1],
+        trained=robust_train.value >= 1 / classes + TRAINED,
+        seconds=sum(result.seconds for result in results),
+        distance=mean_estimate(np.array([distance_of(result) for result in results])),
+        uniform_stability=uniform_stability(differences) if len(results) > 1 else None,
+        mean_largest=mean_largest(differences),
+        robust_train=robust_train,
+        robust_test=mean_estimate(test.mean(1)),
+        gap=mean_estimate((train - test).mean(1)),
+        risk_gap=mean_estimate(np.array([risk_gap_of(result) for result in results])),
+        meetings=float(np.mean([t is not None for result in results for t in result.t0])),
+        constants=constants,
+        bound=None if covered is None else covered.measured_bound(),
+    )
 
 
-def _row(setting: Setting, name: str, cells: list[Cell], classes: int) -> Row:
-    finals = [cell["probes"][-1] for cell in cells]
-    differences = np.array([cell["differences"] for cell in cells])
-    accuracy = {split: np.array([f[f"robust_{split}"] for f in finals]) for split in ("train", "test")}
-    row: Row = {
-        "algorithm": name,
-        "n": setting.n,
-        "seeds": len(cells),
-        "neighbours": differences.shape[1],
-        "distance": plain(mean_estimate(np.array([distance_of(cell) for cell in cells]))),
-        "uniform_stability": plain(uniform_stability(differences)) if len(cells) > 1 else None,
-        "mean_largest": plain(mean_largest(differences)),
-        "robust_train": plain(mean_estimate(accuracy["train"].mean(1))),
-        "robust_test": plain(mean_estimate(accuracy["test"].mean(1))),
-        "gap": plain(mean_estimate((accuracy["train"] - accuracy["test"]).mean(1))),
-        "risk_gap": plain(mean_estimate(np.array([risk_gap_of(cell) for cell in cells]))),
-        "meetings": float(np.mean([t is not None for c in cells for t in c["t0"]])),
-        "seconds": sum(c["seconds"] for c in cells),
-    }
-    row["trained"] = row["robust_train"]["value"] >= 1 / classes + TRAINED
-    constants = constants_of(cells)
-    row["constants"] = None if constants is None else plain(constants)
-    row["bound"] = _bound(setting, name, constants)
-    return row
+def distance_of(result: TwinResult) -> float:
+    """The mean distance of the weights at the end."""
+    return float(np.mean(result.distances[-1].d_w))
 
 
-def constants_of(cells: Sequence[Cell]) -> Constants | None:
-    """The constants that all cells together showed."""
+def largest_of(result: TwinResult) -> float:
+    """The largest absolute difference of max_δ h at the end."""
+    return float(np.abs(result.differences).max())
+
+
+def risk_gap_of(result: TwinResult) -> float:
+    """The robust risk on unseen images minus that on training images, at the end."""
+    last = result.probes[-1]
+    return float(np.mean(last.risk_test) - np.mean(last.risk_train))
+
+
+def constants_of(results: Sequence[TwinResult]) -> Constants | None:
+    """The constants that all results together showed."""
     found: Constants | None = None
-    for cell in cells:
-        if cell["constants"] is not None:
-            here = decoded(cell["constants"], Constants, "a cell")
-            found = here if found is None else found.merged(here)
+    for result in results:
+        if result.constants is not None:
+            found = result.constants if found is None else found.merged(result.constants)
     return found
 
 
-def problem_of(setting: Setting, name: str, constants: Constants | None) -> tuple[str, Problem, Row] | None:
-    """The theorem's name, problem and run parameters; None where no theorem of the paper covers the setting.
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """The theorem that covers an algorithm in a study, with its problem and the parameters of the run."""
 
-    The theorems are for the bounded loss, L2 balls and vanishing steps, of Vanilla, Fast and Free (plain
-    training is Vanilla with ε = 0), and need a β.
+    theorem: str
+    problem: Problem
+    T: int
+    alpha: float | None
+    m: int
+
+    def measured_bound(self) -> MeasuredBound:
+        at = bound(self.theorem, self.problem, T=self.T, alpha=self.alpha, m=self.m)
+        sharpest = sharpest_bound(self.theorem, self.problem, T=self.T, alpha=self.alpha, m=self.m)
+        return MeasuredBound(**asdict(at.row()), sharpest=sharpest.value)
+
+    def curve(self) -> tuple[list[int], list[float]]:
+        """Updates, and the solved recursion's bound on E[d_t] after them."""
+        values = solved_recursion(self.theorem, self.problem, T=self.T, alpha=self.alpha, m=self.m)
+        m = self.m if self.theorem == "free" else 1
+        return [min(k * m, self.T) for k in range(len(values))], values
+
+
+def covered_by(settings: StudySettings, name: str, n: int, constants: Constants | None) -> Covered | None:
+    """The theorem with measured constants; None where no theorem of the paper covers the settings.
+
+    The theorems are for the bounded loss, L2 balls and vanishing steps, of Vanilla, Fast and Free without further
+    options (plain training is Vanilla with ε = 0), and need a β.
     """
     parsed = parse_algorithm(name)
-    covered = (
-        setting.theorem and setting.norm == "l2" and parsed.objective == "ce" and parsed.family != "friendly"
-    )
-    if not covered or constants is None or constants.beta is None or constants.beta == 0:
+    covers = settings.theorem and settings.norm == "l2" and parsed.objective == "ce"
+    if not covers or parsed.theorem is None or constants is None or not constants.beta:
         return None
-    algorithm = setting.algorithm(name)
-    psi = constants.psi
-    if psi is None and parsed.family in ("fast", "free"):
+    if settings.args_of(name) or (constants.psi is None and parsed.theorem != "vanilla"):
         return None
+    algorithm = settings.algorithm(settings.spec(name, n=n, seed=0))
     problem = Problem(
         beta=constants.beta,
-        c=setting.lr,
+        c=settings.lr,
         L=constants.L,
         L_w=constants.L_w,
-        eps=0.0 if parsed.family == "erm" else setting.eps,
-        b=setting.batch_size,
-        n=setting.n,
-        psi=psi,
+        eps=settings.eps if parsed.adversarial else 0.0,
+        b=settings.batch_size,
+        n=n,
+        psi=constants.psi,
     )
-    alpha = None if isinstance(algorithm, Erm) else relative_step(algorithm.step_size, setting.eps)
-    theorem = "vanilla" if parsed.family == "erm" else parsed.family
-    return theorem, problem, {"T": setting.updates, "alpha": alpha, "m": algorithm.updates_per_batch}
+    step = getattr(algorithm, "step_size", None)
+    return Covered(
+        theorem=parsed.theorem,
+        problem=problem,
+        T=settings.updates,
+        alpha=None if step is None else relative_step(step, settings.eps),
+        m=algorithm.updates_per_batch,
+    )
 
 
-def _bound(setting: Setting, name: str, constants: Constants | None) -> Row | None:
-    covered = problem_of(setting, name, constants)
-    if covered is None:
+def _at_equal_accuracy(
+    row: SummaryRow, rows: Sequence[SummaryRow], groups: Mapping[tuple[int, str], Sequence[TwinResult]]
+) -> EqualAccuracy | None:
+    if not row.trained:
         return None
-    theorem, problem, run = covered
-    return {
-        **plain(bound(theorem, problem, **run).row()),
-        "sharpest": sharpest_bound(theorem, problem, **run).value,
-    }
+    trained = [
+        r for other in rows if other.n == row.n and other.trained for r in groups[row.n, other.algorithm]
+    ]
+    level = min(max(probe.robust_train[0] for probe in result.probes) for result in trained)
+    distances = [_distance_at(result, level) for result in groups[row.n, row.algorithm]]
+    return EqualAccuracy(robust_train=level, distance=mean_estimate(np.array(distances)))
 
 
-def bound_curve(
-    setting: Setting, name: str, constants: Constants | None
-) -> tuple[list[int], list[float]] | None:
-    """Updates, and the solved recursion's bound on E[d_t] after them."""
-    covered = problem_of(setting, name, constants)
-    if covered is None:
-        return None
-    theorem, problem, run = covered
-    values = solved_recursion(theorem, problem, **run)
-    m = run["m"] if theorem == "free" else 1
-    return [min(k * m, setting.updates) for k in range(len(values))], values
-
-
-def _compare_at_equal_accuracy(rows: list[Row], groups: dict[tuple[int, str], list[Cell]]) -> None:
-    """Beside each row, the distance when the robust training accuracy first reached what every trained run reached."""
-    trained = {row["algorithm"]: groups[row["n"], row["algorithm"]] for row in rows if row["trained"]}
-    best = [max(p["robust_train"][0] for p in cell["probes"]) for cells in trained.values() for cell in cells]
-    for row in rows:
-        row["at_equal_accuracy"] = None
-        if row["algorithm"] in trained:
-            level = min(best)
-            distances = np.array([_distance_at(cell, level) for cell in trained[row["algorithm"]]])
-            row["at_equal_accuracy"] = {"robust_train": level, "distance": plain(mean_estimate(distances))}
-
-
-def _distance_at(cell: Cell, level: float) -> float:
-    """The mean distance when the base's robust training accuracy first reached ``level``; linear between looks."""
-    accuracy = [0.0, *(probe["robust_train"][0] for probe in cell["probes"])]
-    updates = [0, *(probe["update"] for probe in cell["probes"])]
+def _distance_at(result: TwinResult, level: float) -> float:
+    """The mean distance when the base's robust training accuracy first reached ``level``; linear between probes."""
+    accuracy = [0.0, *(probe.robust_train[0] for probe in result.probes)]
+    updates = [0, *(probe.update for probe in result.probes)]
     k = next(k for k, a in enumerate(accuracy) if a >= level)
     share = (level - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1]) if k else 0.0
     at = updates[k - 1] + share * (updates[k] - updates[k - 1]) if k else 0.0
-    times = [0, *(row["update"] for row in cell["distances"])]
-    means = [0.0, *(float(np.mean(row["d_w"])) for row in cell["distances"])]
+    times = [0, *(row.update for row in result.distances)]
+    means = [0.0, *(float(np.mean(row.d_w)) for row in result.distances)]
     return float(np.interp(at, times, means))
+
+
+def exponents(results: Sequence[TwinResult], rows: Sequence[SummaryRow]) -> tuple[ExponentRow, ...]:
+    """How gap, stability and distance fall with n, ∝ n^(−a): the fitted a with its interval, and the predicted one."""
+    sizes = sorted({result.n for result in results})
+    if len(sizes) < 2:
+        return ()
+    fits = [
+        _exponents_of(name, sizes, converged(results), [row for row in rows if row.algorithm == name])
+        for name in dict.fromkeys(result.algorithm for result in results)
+    ]
+    return tuple(fit for fit in fits if fit is not None)
+
+
+def _exponents_of(
+    name: str, sizes: Sequence[int], results: Sequence[TwinResult], rows: Sequence[SummaryRow]
+) -> ExponentRow | None:
+    """The fits of one algorithm; None where no seed has every size."""
+    by = {(r.n, r.seed): r for r in results if r.algorithm == name}
+    whole = [seed for seed in sorted({seed for _, seed in by}) if all((n, seed) in by for n in sizes)]
+    if not whole:
+        return None
+
+    def fit(measure: Callable[[TwinResult], float]) -> ExponentFit:
+        values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
+        found = fitted_exponent(np.array(sizes, float), values)
+        means = tuple(values.mean(0).tolist())
+        return ExponentFit(means=means) if found is None else ExponentFit(**asdict(found), means=means)
+
+    lam = next((row.bound.lam for row in rows if row.bound is not None), None)
+    return ExponentRow(
+        algorithm=name,
+        sizes=tuple(sizes),
+        seeds=len(whole),
+        distance=fit(distance_of),
+        mean_largest=fit(largest_of),
+        risk_gap=fit(risk_gap_of),
+        predicted=None if lam is None else _predicted(name, lam),
+    )
+
+
+def _predicted(name: str, lam: float) -> float | None:
+    """a of the bound; plain training is Vanilla at ε = 0, where Theorem 2 is a multiple of 1/n."""
+    parsed = parse_algorithm(name)
+    if parsed.theorem is None:
+        return None
+    return -rate(parsed.theorem, lam).n if parsed.adversarial else 1.0

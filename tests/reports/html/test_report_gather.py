@@ -24,7 +24,7 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert {run.name for run in found.runs} >= {"free-4-60/seed-0", "vanilla-2-40/seed-1"}
     assert all(run.result is not None and run.history for run in found.runs)
     assert [study.name for study in found.studies] == ["study"]
-    assert len(found.studies[0].cells) == 12
+    assert len(found.studies[0].results) == 12
     own = [one for one in found.evaluations if one.source is None]
     assert {one.model for one in own} == {"free-4-60/seed-0"}
     assert len(own) == 6
@@ -90,12 +90,11 @@ def test_folders_with_nothing_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_summary_alone_is_a_study(store: Path, tmp_path: Path) -> None:
-    for name in ("summary.json", "engines.json"):
-        shutil.copy(store / "study" / name, tmp_path / name)
+    shutil.copy(store / "study" / "summary.json", tmp_path / "summary.json")
     (study,) = gather([tmp_path]).studies
-    assert study.setting is None
-    assert study.cells == []
+    assert study.results == []
     assert study.summary is not None
+    assert study.settings == study.summary.settings
 
 
 def test_a_reproduction_speaks_for_its_runs(store: Path, tmp_path: Path) -> None:

@@ -292,13 +292,13 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
 
 
 def test_an_answer_without_runs(store: Path) -> None:
-    study = gather([store / "study"])
-    assert "nothing trained" in make_document(study, [store]).answers[0]
-    summary = study.studies[0].summary
-    assert summary is not None
-    for row in summary["rows"]:
-        row["trained"] = True
-    assert "one of 30 training examples" in make_document(study, [store]).answers[0]
+    found = gather([store / "study"])
+    assert "nothing trained" in make_document(found, [store]).answers[0]
+    (study,) = found.studies
+    assert study.summary is not None
+    rows = tuple(replace(row, trained=True) for row in study.summary.rows)
+    found.studies[:] = [replace(study, summary=replace(study.summary, rows=rows))]
+    assert "one of 30 training examples" in make_document(found, [store]).answers[0]
     found = gather([store / "runs" / "free-4-60"])
     of_attacks = make_document(Gathered(evaluations=found.evaluations), [store])
     assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)

@@ -87,19 +87,21 @@ def _of_reproductions(found: Gathered) -> list[str]:
 def _of_studies(found: Gathered) -> list[str]:
     sentences = []
     for study in found.studies:
-        rows = [row for row in (study.summary or {}).get("rows", ()) if row["trained"]]
+        rows = [row for row in (study.summary.rows if study.summary else ()) if row.trained]
         if not rows:
             sentences.append(f"{study.name}: nothing trained, so that its stability says nothing.")
         else:
-            largest = max(row["n"] for row in rows)
-            calm = min(
-                (row for row in rows if row["n"] == largest),
-                key=lambda row: float(row["mean_largest"]["value"]),
-            )
+            largest = max(row.n for row in rows)
+            measured = [
+                (row.mean_largest.value, row.algorithm, row.risk_gap.value)
+                for row in rows
+                if row.n == largest and row.mean_largest and row.risk_gap
+            ]
+            difference, name, risk_gap = min(measured)
             sentences.append(
                 f"When one of {largest} training examples is replaced, the robust loss changes least under "
-                f"{calm['algorithm']}: by {calm['mean_largest']['value']:.2g} at the worst image, on average over "
-                f"neighbours; its gap of the robust risk is {calm['risk_gap']['value']:.2g}."
+                f"{name}: by {difference:.2g} at the worst image, on average over "
+                f"neighbours; its gap of the robust risk is {risk_gap:.2g}."
             )
     return sentences
 

@@ -7,13 +7,26 @@ from typing import Any
 import numpy as np
 
 from freeat.files.documents import plain
-from freeat.reports.html.blocks import Axis, Block, Curve, Density, Heat, Lines, Panel, Section, Series, Table
+from freeat.reports.html.blocks import (
+    Axis,
+    Block,
+    Cell,
+    Curve,
+    Density,
+    Heat,
+    Lines,
+    Panel,
+    Section,
+    Series,
+    Table,
+)
 from freeat.reports.html.gather import Study
 from freeat.reports.html.groups import Benchmark, Group, settings_of
 from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
-from freeat.reports.html.stability import cells_by_algorithm
+from freeat.reports.html.stability import results_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
 from freeat.stability.estimates import Estimate, fitted_exponent
+from freeat.stability.summary import ExponentFit, ExponentRow
 
 PANELS = (
     Panel(title="robust training error", unit="%"),
@@ -98,8 +111,9 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study])
         }
         blocks += _charts(benchmark.title, records)
     for study in studies:
-        if study.cells:
-            shown = {name: cells[0]["gradient_norms"] for name, cells in cells_by_algorithm(study).items()}
+        if study.results:
+            own = results_by_algorithm(study)
+            shown = {name: list(map(plain, results[0].gradient_norms)) for name, results in own.items()}
             blocks += _charts(study.name, shown)
     return Section(
         key="gradients",
@@ -176,11 +190,7 @@ def _quantiles(name: str, row: Mapping[str, Any]) -> list[str]:
     return [name, str(row["update"]), str(total), *cells, f"{row['smallest']:.3g}"]
 
 
-MEASURES = {
-    "distance": "distance ‖w − w′‖",
-    "mean_largest": "largest loss difference, averaged",
-    "risk_gap": "gap of the robust risk",
-}
+MEASURES = ("distance ‖w − w′‖", "largest loss difference, averaged", "gap of the robust risk")
 SWEPT = ("train_size", "epochs", "updates")
 """Settings that may differ along a line; T itself may not."""
 N_AXIS = Axis(key="n", label="training images n", log=True)
@@ -192,7 +202,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> 
         chart for benchmark in benchmarks if (chart := _of_benchmark(benchmark)) is not None
     ]
     for study in studies:
-        if rows := (study.summary or {}).get("exponents"):
+        if study.summary and (rows := study.summary.exponents):
             blocks += [_of_study(study, rows), _fits(study, rows)]
     return Section(
         key="sizes",
@@ -206,7 +216,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> 
 
 def exponent(fit: Estimate | None) -> str:
     """A fitted exponent in words."""
-    cell = with_interval(None if fit is None else plain(fit), 2)
+    cell = with_interval(fit, 2)
     return f"a = {cell.text} {cell.detail}".strip()
 
 
@@ -268,45 +278,48 @@ def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
     return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
 
 
-def _of_study(study: Study, rows: Sequence[dict[str, Any]]) -> Lines:
+def _of_study(study: Study, rows: Sequence[ExponentRow]) -> Lines:
     series = [
         Series(
-            name=row["algorithm"],
+            name=row.algorithm,
             curves=[
-                Curve(panel=place, x={"n": row["sizes"]}, y=positive(row[key]["means"]))
-                for place, key in enumerate(MEASURES)
+                Curve(panel=place, x={"n": list(row.sizes)}, y=positive(fit.means))
+                for place, fit in enumerate(_measured(row))
             ],
         )
         for row in rows
     ]
     numbers = [
-        [row["algorithm"], str(n), *(f"{row[key]['means'][k]:.4g}" for key in MEASURES)]
+        [row.algorithm, str(n), *(f"{fit.means[k]:.4g}" for fit in _measured(row))]
         for row in rows
-        for k, n in enumerate(row["sizes"])
+        for k, n in enumerate(row.sizes)
     ]
     return Lines(
         title=f"{study.name}: twin runs",
-        description=f"Distance, loss difference and risk gap against n of {', '.join(r['algorithm'] for r in rows)}",
+        description=f"Distance, loss difference and risk gap against n of {', '.join(r.algorithm for r in rows)}",
         axes=[N_AXIS],
-        panels=[Panel(title=title, log=True) for title in MEASURES.values()],
+        panels=[Panel(title=title, log=True) for title in MEASURES],
         series=series,
-        numbers=Table(
-            caption="Means over the seeds", columns=("algorithm", "n", *MEASURES.values()), rows=numbers
-        ),
+        numbers=Table(caption="Means over the seeds", columns=("algorithm", "n", *MEASURES), rows=numbers),
     )
 
 
-def _fits(study: Study, rows: Sequence[dict[str, Any]]) -> Table:
-    cells = [
+def _measured(row: ExponentRow) -> tuple[ExponentFit, ...]:
+    """The fits in the order of ``MEASURES``."""
+    return row.distance, row.mean_largest, row.risk_gap
+
+
+def _fits(study: Study, rows: Sequence[ExponentRow]) -> Table:
+    cells: list[list[str | Cell]] = [
         [
-            row["algorithm"],
-            *(with_interval(row[key], 2) for key in MEASURES),
-            "–" if row["predicted"] is None else f"{row['predicted']:.3g}",
+            row.algorithm,
+            *(with_interval(fit, 2) for fit in _measured(row)),
+            "–" if row.predicted is None else f"{row.predicted:.3g}",
         ]
         for row in rows
     ]
     return Table(
         caption=f"{study.name}: fitted exponents a in n⁻ᵃ, and that of the bound",
-        columns=("algorithm", *MEASURES.values(), "the bound's"),
+        columns=("algorithm", *MEASURES, "the bound's"),
         rows=cells,
     )

@@ -10,13 +10,14 @@ from typing import Any
 from freeat.errors import InputError
 from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
-from freeat.files.documents import check_has, read_json
+from freeat.files.documents import check_has, read_document, read_json
 from freeat.reports.robustness import attack_text
 from freeat.runs.folder import RunFolder
 from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.stability import study as stability_study
-from freeat.stability.exponents import converged
+from freeat.stability.results import StudySettings, TwinResult, converged
+from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
+from freeat.stability.summary import StudySummary
 
 Json = dict[str, Any]
 DEPTH = 8
@@ -53,12 +54,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A stability study: its setting and summary, where they are there, and the cells whose runs stayed finite."""
+    """A stability study: its settings and summary, where they are there, and the results of runs that converged."""
 
     name: str
-    setting: Json | None
-    summary: Json | None
-    cells: list[Json]
+    settings: StudySettings | None
+    summary: StudySummary | None
+    results: list[TwinResult]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,17 +216,16 @@ class _Walk:
         return f"{name} ({digest[:6]})" if taken else name
 
     def _study(self, folder: Path) -> Study:
-        stored = {
-            name: _has(read_json(path, format=stability_study.FORMAT), path, key)
-            for name, key in (("study", "setting"), ("summary", "rows"))
-            if (path := folder / f"{name}.json").is_file()
-        }
-        cells: list[Json] = []
-        for path in sorted((folder / "cells").glob("*.json")):
-            self._take(cells, partial(stability_study.read_cell, path))
-        cells = converged(cells)
-        setting = stored["study"]["setting"] if "study" in stored else None
-        return Study(name=self.name(folder), setting=setting, summary=stored.get("summary"), cells=cells)
+        summary, settings = None, None
+        if (path := folder / SUMMARY).is_file():
+            summary = read_document(path, "study", StudySummary)
+            settings = summary.settings
+        if (path := folder / STUDY).is_file():
+            settings = read_document(path, "study", StudyDocument).settings
+        results: list[TwinResult] = []
+        for path in sorted((folder / "results").glob(f"*/{RESULT}")):
+            self._take(results, partial(read_document, path, "twins", TwinResult))
+        return Study(name=self.name(folder), settings=settings, summary=summary, results=converged(results))
 
     def _results(self, folder: Path) -> None:
         """The results of sweeps; in a run's folder the evaluated model is that run, or other weights of it."""
@@ -253,10 +253,7 @@ def _spelled(spec: TrainSpec) -> str:
 
 def is_study(folder: Path) -> bool:
     """Whether a stability study was made here; its summary alone will do."""
-    if (folder / "study.json").is_file():
-        return True
-    path = folder / "summary.json"
-    return path.is_file() and (folder / "engines.json").is_file()
+    return (folder / STUDY).is_file() or (folder / SUMMARY).is_file()
 
 
 def _read(path: Path, *keys: str) -> Json:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 from scipy.special import stdtrit
@@ -49,13 +49,26 @@ def share(value: float, low: float, high: float) -> Cell:
     return Cell(text=percent(value), detail=percent_interval(low, high))
 
 
-def with_interval(estimate: Any, digits: int = 3) -> Cell:
-    """An estimate as JSON holds it: value, low, high; any of them may be missing."""
-    if not estimate or estimate.get("value") is None:
+class HasInterval(Protocol):
+    """A value with the ends of its interval; any of them may be missing."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+
+def with_interval(estimate: HasInterval | None, digits: int = 3) -> Cell:
+    """A value with its interval beneath it."""
+    if estimate is None or estimate.value is None:
         return Cell(text=NOTHING)
-    low, high = estimate.get("low"), estimate.get("high")
+    low, high = estimate.low, estimate.high
     detail = "" if low is None or high is None else f"[{low:.{digits}g}, {high:.{digits}g}]"
-    return Cell(text=f"{estimate['value']:.{digits}g}", detail=detail)
+    return Cell(text=f"{estimate.value:.{digits}g}", detail=detail)
 
 
 def norm_text(norm: str) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from freeat.files.documents import plain
 from freeat.reports.html.blocks import Block, Facts, Section, Table
 from freeat.reports.html.gather import Gathered, Json, Run
 from freeat.reports.html.numbers import count
@@ -17,8 +18,9 @@ def provenance_section(found: Gathered) -> Section:
         blocks.append(_table(found.runs))
         blocks += [Facts(title=run.name, facts=_of_run(run)) for run in found.runs]
     for study in found.studies:
-        document = {"setting": study.setting} if study.setting else {}
-        blocks.append(Facts(title=study.name, facts=_facts({**document, **_origin(study.summary or {})})))
+        settings = {"settings": plain(study.settings)} if study.settings else {}
+        origin = _origin(plain(study.summary)) if study.summary else {}
+        blocks.append(Facts(title=study.name, facts=_facts({**settings, **origin})))
     for name, document in found.reproductions:
         blocks.append(Facts(title=name, facts=_facts({"scale": document.get("scale"), **_origin(document)})))
         if runs := document["runs"].values():

@@ -27,6 +27,7 @@ from freeat.reports.html.numbers import norm_text, optional, positive, with_inte
 from freeat.reports.paper_figures import judged_alike
 from freeat.reports.plots import AXES
 from freeat.reports.text import NOTHING, spread
+from freeat.stability.estimates import Estimate
 
 Documents = Sequence[tuple[str, Json]]
 PASSED = {"confirmed": True, "refuted": False}
@@ -258,7 +259,7 @@ def _exponents(figure: Json) -> Table:
     """How fast each gap falls, panel by panel."""
     labels = dict.fromkeys(one["label"] for panel in figure["panels"] for one in panel["series"])
     fits = {
-        (_place(panel), one["label"]): one["exponent"]
+        (_place(panel), one["label"]): Estimate(**one["exponent"])
         for panel in figure["panels"]
         for one in panel["series"]
         if one["exponent"]

@@ -1,11 +1,10 @@
 """Stability: how far runs part when one training example is replaced, beside the bounds; and the bound explorer."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict
 
 import numpy as np
 
-from freeat.files.documents import decoded
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -19,33 +18,28 @@ from freeat.reports.html.blocks import (
     Slider,
     Table,
 )
-from freeat.reports.html.gather import Json, Study
+from freeat.reports.html.gather import Study
 from freeat.reports.html.numbers import optional, seed_curve, with_interval
 from freeat.reports.stability import ROOM
 from freeat.reports.text import NOTHING, percent
-from freeat.stability.constants import Constants
-from freeat.stability.setting import Setting
-from freeat.stability.summary import bound_curve, constants_of, problem_of
+from freeat.stability.results import TwinResult
+from freeat.stability.summary import MeasuredBound, SummaryRow, constants_of, covered_by
 from freeat.theory.bounds import THEOREMS
 from freeat.theory.problem import MEANINGS
 
 UPDATES = Axis(key="updates", label="weight updates")
-ESTIMATES = {
-    "distance": "‖w − w′‖",
-    "uniform_stability": "uniform stability",
-    "mean_largest": "mean largest difference",
-    "risk_gap": "gap of the robust risk",
-}
+ESTIMATES = ("‖w − w′‖", "uniform stability", "mean largest difference", "gap of the robust risk")
+ByAlgorithm = Mapping[str, list[TwinResult]]
 
 
 def stability_section(studies: Sequence[Study]) -> Section:
     """The table, the distances with their bounds, and the loss differences of every study."""
     blocks: list[Block] = []
     for study in studies:
-        if study.summary and study.summary["rows"]:
-            blocks.append(_table(study, study.summary["rows"]))
-        if study.cells:
-            by_name = cells_by_algorithm(study)
+        if study.summary and study.summary.rows:
+            blocks.append(_table(study, study.summary.rows))
+        if study.results:
+            by_name = results_by_algorithm(study)
             blocks += [_distances(study, by_name), _differences(study, by_name)]
     return Section(
         key="stability",
@@ -57,75 +51,77 @@ def stability_section(studies: Sequence[Study]) -> Section:
     )
 
 
-def cells_by_algorithm(study: Study) -> dict[str, list[Json]]:
-    """The cells at the largest n by algorithm, in the order of the summary."""
-    largest = max(cell["n"] for cell in study.cells)
-    shown = [cell for cell in study.cells if cell["n"] == largest]
-    rows = (study.summary or {}).get("rows", ())
-    names = dict.fromkeys(one["algorithm"] for one in (*rows, *shown))
-    by_name = {name: [cell for cell in shown if cell["algorithm"] == name] for name in names}
-    return {name: cells for name, cells in by_name.items() if cells}
+def results_by_algorithm(study: Study) -> dict[str, list[TwinResult]]:
+    """The results at the largest n by algorithm, in the order of the summary."""
+    largest = max(result.n for result in study.results)
+    shown = [result for result in study.results if result.n == largest]
+    rows = study.summary.rows if study.summary else ()
+    names = dict.fromkeys([*(row.algorithm for row in rows), *(result.algorithm for result in shown)])
+    by_name = {name: [result for result in shown if result.algorithm == name] for name in names}
+    return {name: results for name, results in by_name.items() if results}
 
 
-def _size(by_name: Mapping[str, list[Json]]) -> int:
-    return int(next(iter(by_name.values()))[0]["n"])
+def _size(by_name: ByAlgorithm) -> int:
+    return next(iter(by_name.values()))[0].n
 
 
-def _table(study: Study, rows: Sequence[Json]) -> Table:
-    first = next((row for row in rows if row["seeds"]), rows[0])
-    bound = ("bound",) if any(row["bound"] for row in rows) else ()
+def _table(study: Study, rows: Sequence[SummaryRow]) -> Table:
+    first = next((row for row in rows if row.seeds), rows[0])
+    bound = ("bound",) if any(row.bound for row in rows) else ()
     return Table(
-        caption=f"{study.name}: means over {first['seeds']} seeds and {first['neighbours']} neighbours, 95 % "
+        caption=f"{study.name}: means over {first.seeds} seeds and {first.neighbours} neighbours, 95 % "
         "intervals over the seeds; a loss is one minus the probability of the true class",
-        columns=("algorithm", "n", *ESTIMATES.values(), *bound, "robust train %", "robust test %"),
+        columns=("algorithm", "n", *ESTIMATES, *bound, "robust train %", "robust test %"),
         rows=[_row(row, with_bound=bool(bound)) for row in rows],
         notes=_notes(rows),
     )
 
 
-def _notes(rows: Sequence[Json]) -> list[str]:
+def _notes(rows: Sequence[SummaryRow]) -> list[str]:
     """What a reader must know before believing the table."""
-    names = {id(row): f"{row['algorithm']} (n = {row['n']})" for row in rows}
-    untrained = [names[id(row)] for row in rows if row["seeds"] and not row["trained"]]
-    notes = [f"{names[id(row)]}: {row['reason']}" for row in rows if row.get("reason")]
+
+    def name(row: SummaryRow) -> str:
+        return f"{row.algorithm} (n = {row.n})"
+
+    untrained = [name(row) for row in rows if row.seeds and not row.trained]
+    notes = [f"{name(row)}: {row.reason}" for row in rows if row.reason]
     if untrained:
         notes.append(f"Not trained, so that stability is no merit: {', '.join(untrained)}.")
-    notes += [f"The bounds use estimated constants: {r['constants']['caveat']}." for r in rows if r["bound"]]
-    notes += [row["constants"]["no_beta"] for row in rows if row["constants"] and row["constants"]["no_beta"]]
+    constants = [(row.constants, row.bound) for row in rows if row.constants]
+    notes += [f"The bounds use estimated constants: {c.caveat}." for c, bound in constants if bound]
+    notes += [c.no_beta for c, _ in constants if c.no_beta]
     return list(dict.fromkeys(notes))
 
 
-def _bound(limit: Json | None) -> Cell:
+def _bound(limit: MeasuredBound | None) -> Cell:
     if limit is None:
         return Cell(text=NOTHING)
-    size = limit["log10_bound"]
+    size = limit.log10_bound
     text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
-    return Cell(text=text, detail="vacuous" if limit["vacuous"] else "")
+    return Cell(text=text, detail="vacuous" if limit.vacuous else "")
 
 
-def _row(row: Json, *, with_bound: bool) -> list[str | Cell]:
-    accuracies = [
-        NOTHING if row[key] is None else percent(row[key]["value"]) for key in ("robust_train", "robust_test")
-    ]
+def _row(row: SummaryRow, *, with_bound: bool) -> list[str | Cell]:
+    estimates = (row.distance, row.uniform_stability, row.mean_largest, row.risk_gap)
+    accuracies = (row.robust_train, row.robust_test)
     return [
-        row["algorithm"],
-        str(row["n"]),
-        *(with_interval(row[key]) for key in ESTIMATES),
-        *([_bound(row["bound"])] if with_bound else []),
-        *accuracies,
+        row.algorithm,
+        str(row.n),
+        *map(with_interval, estimates),
+        *([_bound(row.bound)] if with_bound else []),
+        *(NOTHING if accuracy is None else percent(accuracy.value) for accuracy in accuracies),
     ]
 
 
-def _distances(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
+def _distances(study: Study, by_name: ByAlgorithm) -> Lines:
     limits = _limits(study, by_name)
     log = bool(limits)
     series = []
-    for name, cells in by_name.items():
-        x = {"updates": [row["update"] for row in cells[0]["distances"]]}
-        curves = []
-        for place, key in enumerate(("d_w", "d_delta")):
-            values = np.array([[np.mean(row[key]) for row in cell["distances"]] for cell in cells])
-            curves.append(seed_curve(place, x, values, log=log and place == 0))
+    for name, results in by_name.items():
+        x = {"updates": [row.update for row in results[0].distances]}
+        d_w = np.array([[np.mean(row.d_w) for row in result.distances] for result in results])
+        d_delta = np.array([[np.mean(row.d_delta) for row in result.distances] for result in results])
+        curves = [seed_curve(0, x, d_w, log=log), seed_curve(1, x, d_delta)]
         series.append(Series(name=name, curves=[*curves, *limits.get(name, [])]))
     return Lines(
         title=f"{study.name}: distances, n = {_size(by_name)}",
@@ -141,30 +137,28 @@ def _distances(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
     )
 
 
-def _limits(study: Study, by_name: Mapping[str, list[Json]]) -> dict[str, list[Curve]]:
-    """The solved recursion's bound on the distance, where a theorem covers the setting; what is vacuous is cut off."""
-    if study.setting is None:
+def _limits(study: Study, by_name: ByAlgorithm) -> dict[str, list[Curve]]:
+    """The solved recursion's bound on the distance, where a theorem covers the study; what is vacuous is cut off."""
+    if study.settings is None:
         return {}
-    known = {f.name for f in fields(Setting)}
-    words = {name: value for name, value in study.setting.items() if name in known}
     found = {}
-    for name, cells in by_name.items():
-        setting = Setting(**words | {"n": cells[0]["n"]})
-        if (curve := bound_curve(setting, name, constants_of(cells))) is not None:
-            highest = ROOM * max(np.max(row["d_w"]) for cell in cells for row in cell["distances"])
-            y = [value if 0 < value <= highest else None for value in curve[1]]
-            found[name] = [Curve(panel=0, x={"updates": curve[0]}, y=y, limit=True)]
+    for name, results in by_name.items():
+        covered = covered_by(study.settings, name, results[0].n, constants_of(results))
+        if covered is not None:
+            updates, values = covered.curve()
+            highest = ROOM * max(np.max(row.d_w) for result in results for row in result.distances)
+            y = [value if 0 < value <= highest else None for value in values]
+            found[name] = [Curve(panel=0, x={"updates": updates}, y=y, limit=True)]
     return found
 
 
-def _differences(study: Study, by_name: Mapping[str, list[Json]]) -> Lines:
-    keys = ("largest_difference", "mean_difference")
+def _differences(study: Study, by_name: ByAlgorithm) -> Lines:
     series = []
-    for name, cells in by_name.items():
-        x = {"updates": [probe["update"] for probe in cells[0]["probes"]]}
-        values = [np.array([[probe[key] for probe in cell["probes"]] for cell in cells]) for key in keys]
-        curves = [seed_curve(place, x, one) for place, one in enumerate(values)]
-        series.append(Series(name=name, curves=curves))
+    for name, results in by_name.items():
+        x = {"updates": [probe.update for probe in results[0].probes]}
+        largest = np.array([[probe.largest_difference for probe in result.probes] for result in results])
+        mean = np.array([[probe.mean_difference for probe in result.probes] for result in results])
+        series.append(Series(name=name, curves=[seed_curve(0, x, largest), seed_curve(1, x, mean)]))
     return Lines(
         title=f"{study.name}: differences of the robust loss, n = {_size(by_name)}",
         description=f"Largest and mean difference of the robust loss of twin runs of {', '.join(by_name)}",
@@ -239,17 +233,14 @@ def explorer_section(studies: Sequence[Study]) -> Section:
 
 def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
     """The measured constants of a study made as the theorems assume, for every algorithm with a bound."""
-    if study.setting is None or study.summary is None:
+    if study.summary is None:
         return []
     presets = []
-    for row in study.summary["rows"]:
-        setting = Setting(**{**study.setting, "n": row["n"]})
-        constants = None if row["constants"] is None else decoded(row["constants"], Constants, study.name)
-        covered = problem_of(setting, row["algorithm"], constants)
-        if row["bound"] is None or covered is None:
+    for row in study.summary.rows:
+        covered = covered_by(study.summary.settings, row.algorithm, row.n, row.constants)
+        if row.bound is None or covered is None or not covered.problem.eps:  # no logarithmic slider has 0
             continue
-        _, problem, run = covered
-        if problem.eps > 0:  # no logarithmic slider has 0
-            values = {name: value for name, value in (asdict(problem) | run).items() if value is not None}
-            presets.append((f"{study.name}: {row['algorithm']}, n = {row['n']}", values))
+        every = {**asdict(covered.problem), "T": covered.T, "alpha": covered.alpha, "m": covered.m}
+        values = {name: value for name, value in every.items() if value is not None}
+        presets.append((f"{study.name}: {row.algorithm}, n = {row.n}", values))
     return presets

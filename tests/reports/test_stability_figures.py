@@ -1,29 +1,32 @@
-"""Pictures of a stability study."""
+"""Figures of a stability study."""
 
 import math
 from pathlib import Path
-from typing import Any
 
 from matplotlib.figure import Figure
 
 from freeat.reports.stability import ROOM, draw_study
+from freeat.stability.results import Distances, GradientRecord, ProbeRecord, TwinResult
 
 
-def cell(name: str, scale: int) -> dict[str, Any]:
-    return {
-        "algorithm": name,
-        "n": 20,
-        "distances": [{"update": k, "d_w": [0.1 * k], "d_delta": [0.01]} for k in (1, 2)],
-        "probes": [{"update": 2, "largest_difference": 0.2, "mean_difference": 0.1}],
-        "gradient_norms": [
-            {"update": k, "bins": {"-10": 3 * scale, "-7": 100 * scale}, "smallest_so_far": 0.1}
-            for k in (1, 2)
-        ],
-    }
+def result(name: str, scale: int) -> TwinResult:
+    probe = {"robust_train": (), "robust_test": (), "risk_train": (), "risk_test": ()}
+    bins = {"-10": 3 * scale, "-7": 100 * scale}
+    return TwinResult(
+        algorithm=name,
+        n=20,
+        seed=0,
+        engine="stacked",
+        seconds=1.0,
+        replaced=(0,),
+        distances=tuple(Distances(update=k, d_w=(0.1 * k,), d_delta=(0.01,)) for k in (1, 2)),
+        probes=(ProbeRecord(update=2, largest_difference=0.2, mean_difference=0.1, **probe),),
+        gradient_norms=tuple(GradientRecord(update=k, bins=bins, smallest_so_far=0.1) for k in (1, 2)),
+    )
 
 
 def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Figure]) -> None:
-    paths = draw_study(tmp_path, [cell("fast", 1), cell("free-4", 5)], {}, [], "digits")
+    paths = draw_study(tmp_path, [result("fast", 1), result("free-4", 5)], {}, [], "digits")
     assert [path.name for path in paths] == ["distance.png", "loss-difference.png", "gradient-norms.png"]
     *panels, bar = drawn[2].axes
     assert bar.get_ylabel() == "images since the record before"
@@ -36,7 +39,7 @@ def test_bounds_beyond_all_numbers_leave_the_measured_distances_in_sight(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
     curves = {"fast": ([0, 1, 2], [0.0, 0.15, math.inf]), "free-4": ([0, 1, 2], [0.0, 1e300, math.inf])}
-    draw_study(tmp_path, [cell("fast", 1), cell("free-4", 1)], curves, [], "digits")
+    draw_study(tmp_path, [result("fast", 1), result("free-4", 1)], curves, [], "digits")
     panel = drawn[0].axes[0]
     low, high = panel.get_ylim()
     assert low < 0.1
