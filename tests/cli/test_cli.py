@@ -544,7 +544,7 @@ def test_runs_are_compared_at_radius_0_too(tmp_path: Path, capsys: pytest.Captur
         run(["runs", "diff", "one", "other", "--store", str(tmp_path), "--eps", "0", "-n", "20", "--json"])
         == 0
     )
-    judged = json.loads(capsys.readouterr().out)["judged"]
+    judged = json.loads(capsys.readouterr().out)["evaluated"]
     assert judged["eps"] == 0
     assert judged["robust"]["first"] == judged["clean"]["first"]
 

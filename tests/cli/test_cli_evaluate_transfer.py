@@ -438,3 +438,25 @@ def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_
     assert [any(said in note for note in cell["notes"]) for cell in cells] == [True, False]
     (of_run, _) = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)["results"]
     assert not any("not known" in note for note in of_run["notes"])
+
+
+def test_anyones_attack_by_its_import_path(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The function's source is a part of the result's identity: one that was rewritten is evaluated again."""
+    monkeypatch.syspath_prepend(tmp_path)
+    text = "def darken(model, x, y, ball, rng):\n    return -ball.eps * x.new_ones(x.shape)\n"
+    words = ("--attack", "attack_of_mine:darken", "-n", "30", "--examples", "--json")
+    found = []
+    for written in (text, text.replace("-ball", "0 * ball")):
+        (tmp_path / "attack_of_mine.py").write_text(written)
+        sys.modules.pop("attack_of_mine", None)
+        importlib.invalidate_caches()
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        (result,) = json.loads(ask(evaluate, runs["erm"], *words).stdout)["results"]
+        assert result["attack"] == "attack_of_mine:darken"
+        assert ":" not in Path(result["examples"]).name
+        found.append(result)
+    sys.modules.pop("attack_of_mine")
+    assert found[0]["identity"] != found[1]["identity"]
+    assert found[1]["robust_accuracy"] == found[1]["clean_accuracy"]

@@ -67,7 +67,7 @@ def test_diff_shows_settings_and_a_paired_interval(store: Path, capsys: pytest.C
     assert run([*args, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["settings"] == [{"setting": "algorithm", "first": "fast", "second": "erm"}]
-    assert document["judged"]["robust"]["low"] <= document["judged"]["robust"]["difference"]
+    assert document["evaluated"]["robust"]["low"] <= document["evaluated"]["robust"]["difference"]
 
 
 def test_diff_of_runs_judged_differently_still_shows_the_settings(
@@ -78,7 +78,7 @@ def test_diff_of_runs_judged_differently_still_shows_the_settings(
     assert run(args) == 0
     text = capsys.readouterr().out
     assert "norm: l2 | linf" in text
-    assert "not evaluated side by side: they were judged at" in text
+    assert "not evaluated side by side: they were evaluated at" in text
     assert run([*args, "--norm", "l2", "--eps", "0.3", "-n", "10"]) == 0
     assert "l2 ε = 0.3:" in capsys.readouterr().out
 

@@ -8,7 +8,14 @@ import torch
 
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.pairing import Unpaired, differing_settings, evaluated_pair
+from freeat.experiments.pairing import (
+    PairedDifference,
+    PairedEvaluation,
+    RunDifference,
+    Unpaired,
+    differing_settings,
+    evaluated_pair,
+)
 from freeat.reports.text import difference_lines
 from freeat.runs.inventory import StoredRun, look_at
 from freeat.runs.open import open_model
@@ -28,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pair(
     store: Path, first: str, second: str, asked: dict[str, Any] | None = None, **more: Any
-) -> dict[str, Any]:
+) -> PairedEvaluation:
     one, other = run(store, first), run(store, second)
     return evaluated_pair(one, other, asked=asked or {}, device="cpu", **more)
 
@@ -39,8 +46,8 @@ def run(store: Path, name: str) -> StoredRun:
 
 def test_differing_settings_are_named_with_both_values(store: Path) -> None:
     fast, wide = run(store, "fast").folder, run(store, "wide").folder
-    assert differing_settings(fast, fast) == []
-    assert differing_settings(fast, wide) == [
+    assert differing_settings(fast, fast) == ()
+    assert [vars(one) for one in differing_settings(fast, wide)] == [
         {"setting": "eps", "first": 0.5, "second": 1.0},
         {"setting": "updates", "first": 40, "second": 4},
         {"setting": "eval_eps", "first": None, "second": 1.0},
@@ -49,32 +56,31 @@ def test_differing_settings_are_named_with_both_values(store: Path) -> None:
 
 def test_the_difference_is_that_of_the_accuracies_and_its_sign_turns(store: Path) -> None:
     there, back = pair(store, "fast", "erm", n=200), pair(store, "erm", "fast", n=200)
-    assert (there["n"], there["attack"], there["norm"], there["eps"]) == (200, "pgd-2", "l2", 0.5)
-    for word in ("robust", "clean"):
-        found, turned = there[word], back[word]
-        assert found["difference"] == pytest.approx(found["first"] - found["second"])
-        assert found["difference"] == pytest.approx((found["only_first"] - found["only_second"]) / 200)
-        assert (turned["low"], turned["high"]) == pytest.approx((-found["high"], -found["low"]))
-        assert found["low"] < found["difference"] < found["high"]
-    assert there["robust"]["difference"] != 0
+    assert (there.n, there.attack, there.norm, there.eps) == (200, "pgd-2", "l2", 0.5)
+    for found, turned in ((there.robust, back.robust), (there.clean, back.clean)):
+        assert found.difference == pytest.approx(found.first - found.second)
+        assert found.difference == pytest.approx((found.only_first - found.only_second) / 200)
+        assert (turned.low, turned.high) == pytest.approx((-found.high, -found.low))
+        assert found.low < found.difference < found.high
+    assert there.robust.difference != 0
 
 
 def test_clean_outcomes_are_those_of_the_model(store: Path) -> None:
     data = load("digits")
     x, y = data.test.batch(torch.arange(50))
     right = [(open_model(store / name, data).model(x).argmax(-1) == y).tolist() for name in ("fast", "erm")]
-    found = pair(store, "fast", "erm", n=50)["clean"]
-    assert found["only_first"] == sum(a and not b for a, b in zip(*right, strict=True))
-    assert found["only_second"] == sum(b and not a for a, b in zip(*right, strict=True))
+    found = pair(store, "fast", "erm", n=50).clean
+    assert found.only_first == sum(a and not b for a, b in zip(*right, strict=True))
+    assert found.only_second == sum(b and not a for a, b in zip(*right, strict=True))
 
 
 def test_both_are_judged_at_one_radius(store: Path) -> None:
-    assert pair(store, "fast", "friendly", n=20)["eps"] == 0.5
+    assert pair(store, "fast", "friendly", n=20).eps == 0.5
     with pytest.raises(Unpaired, match=r"l2 0\.5 and l2 1: choose with --norm and --eps"):
         pair(store, "fast", "wide", n=20)
     asked = pair(store, "fast", "wide", {"eval_eps": 0.25, "attack": "pgd-3", "iterate": "last"}, n=20)
-    assert (asked["eps"], asked["attack"], asked["iterate"]) == (0.25, "pgd-3", "last")
-    assert pair(store, "fast", "erm", {"eval_eps": 0.1}, norm="linf", n=20)["norm"] == "linf"
+    assert (asked.eps, asked.attack, asked.iterate) == (0.25, "pgd-3", "last")
+    assert pair(store, "fast", "erm", {"eval_eps": 0.1}, norm="linf", n=20).norm == "linf"
 
 
 def test_what_was_measured_is_found_again(store: Path) -> None:
@@ -100,13 +106,12 @@ def test_what_has_nothing_in_common_is_refused(store: Path, tmp_path: Path) -> N
 
 
 def test_failed_checks_of_either_model_are_told() -> None:
-    document = {
-        "first": "a",
-        "second": "b",
-        "settings": [],
-        "judged": {
-            "n": 5, "population": 5, "attack": "fgsm", "iterate": "worst", "norm": "l2", "eps": 0.5,
-            "robust": None, "clean": None, "warnings": ["b: gradients may be masked."],
-        },
-    }  # fmt: skip
-    assert difference_lines(document)[-1] == "WARNING: b: gradients may be masked."
+    same = PairedDifference(
+        first=1.0, second=1.0, difference=0.0, low=-0.1, high=0.1, only_first=0, only_second=0
+    )
+    evaluated = PairedEvaluation(
+        data="digits", attack="fgsm", iterate="worst", norm="l2", eps=0.5, n=5, population=5, robust=same, clean=same,
+        warnings=("b: gradients may be masked.",),
+    )  # fmt: skip
+    found = RunDifference(first="a", second="b", settings=(), evaluated=evaluated)
+    assert difference_lines(found)[-1] == "WARNING: b: gradients may be masked."

@@ -13,9 +13,7 @@ from freeat.evaluation.evaluate import Gap, Queries
 from freeat.evaluation.sanity import Check
 from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import ModelGap, SweepReport
-from freeat.reports.pictures import draw_examples, views
-from freeat.reports.radius import draw_radii
-from freeat.reports.robustness import attack_text, robustness_lines
+from freeat.reports.robustness import attack_text, draw_examples, draw_radii, robustness_lines, views
 from stored_results import stored_evaluation
 
 

@@ -50,9 +50,7 @@ def evaluate(
     from freeat.experiments.examples import load_examples
     from freeat.experiments.sweep import evaluate_models
     from freeat.files.documents import plain, to_json
-    from freeat.reports.pictures import draw_examples
-    from freeat.reports.radius import draw_radii
-    from freeat.reports.robustness import robustness_lines
+    from freeat.reports.robustness import draw_examples, draw_radii, robustness_lines
     from freeat.units import radius_text
 
     chosen = {

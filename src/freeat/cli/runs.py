@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,12 +103,12 @@ def delete(
 @click.argument("first")
 @click.argument("second")
 @store_option
-@click.option("--attack", help="attack that judges both  [default: the first run's]")
+@click.option("--attack", help="attack on both  [default: the first run's]")
 @click.option("--norm", help="l2 or linf  [default: the runs']")
-@click.option("--eps", "eval_eps", help="radius they are judged at  [default: the runs']")
+@click.option("--eps", "eval_eps", help="radius they are evaluated at  [default: the runs']")
 @click.option("--iterate", type=click.Choice(["worst", "last"]), help="[default: the first run's]")
 @click.option(
-    "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to judge on"
+    "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to evaluate on"
 )
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
 @click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
@@ -133,15 +134,16 @@ def diff(
     The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
     """
     from freeat.cli.progress import SweepProgress
-    from freeat.experiments.pairing import Unpaired, differing_settings, evaluated_pair
+    from freeat.experiments.pairing import RunDifference, Unpaired, differing_settings, evaluated_pair
+    from freeat.files.documents import plain, to_json
     from freeat.reports.text import difference_lines
 
     one, other = _find(context, store, first), _find(context, store, second)
-    document: dict[str, Any] = {"first": one.key, "second": other.key}
-    document["settings"] = differing_settings(one.folder, other.folder)
+    differing = differing_settings(one.folder, other.folder)
+    found = RunDifference(first=one.key, second=other.key, settings=differing)
     try:
         with SweepProgress() as progress:
-            document["judged"] = evaluated_pair(
+            evaluated = evaluated_pair(
                 one,
                 other,
                 asked={name: value for name, value in given.items() if value is not None},
@@ -152,6 +154,7 @@ def diff(
                 trust_code=trusts_code(trust_code, names_code=False),
                 watch=progress.watch,
             )
+        found = replace(found, evaluated=evaluated)
     except Unpaired as reason:
-        document["judged"] = {"reason": str(reason)}
-    click.echo(json.dumps(document) if as_json else "\n".join(difference_lines(document)))
+        found = replace(found, reason=str(reason))
+    click.echo(to_json(plain(found)) if as_json else "\n".join(difference_lines(found)))

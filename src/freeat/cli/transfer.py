@@ -44,8 +44,7 @@ def transfer(
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.transfer import transfer_models
     from freeat.files.documents import plain, to_json
-    from freeat.reports.radius import draw_radii
-    from freeat.reports.robustness import robustness_lines
+    from freeat.reports.robustness import draw_radii, robustness_lines
 
     if not targets:
         raise InputError("no target: write freeat transfer SOURCES… --to TARGETS…")

@@ -1,6 +1,7 @@
 """Two runs side by side: the settings in which they differ, and how they do on the same test images."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,18 +23,67 @@ class Unpaired(InputError):
     """Two runs that cannot be evaluated side by side; their settings still can be compared."""
 
 
-def differing_settings(first: RunFolder, second: RunFolder) -> list[dict[str, Any]]:
+@dataclass(frozen=True, kw_only=True)
+class DifferingSetting:
+    """A setting with both values."""
+
+    setting: str
+    first: Any
+    second: Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedDifference:
+    """An accuracy of the first minus that of the second, with a 95 % interval, and the images right in one only."""
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    only_first: int
+    only_second: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedEvaluation:
+    """Two models under one attack on the same test images; ``warnings`` are the sanity checks that failed."""
+
+    data: str
+    attack: str
+    iterate: str
+    norm: str
+    eps: float
+    n: int
+    population: int
+    robust: PairedDifference
+    clean: PairedDifference
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDifference:
+    """How two runs differ: in their settings, and on the same images, or the reason why they were not evaluated."""
+
+    first: str
+    second: str
+    settings: tuple[DifferingSetting, ...]
+    evaluated: PairedEvaluation | None = None
+    reason: str | None = None
+
+
+def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSetting, ...]:
     """Every setting of training and evaluation in which two runs differ, with both values."""
     pairs: list[tuple[TrainSpec | EvalSpec, TrainSpec | EvalSpec]] = [
         (first.spec, second.spec),
         (first.evaluation, second.evaluation),
     ]
-    return [
-        {"setting": name, "first": getattr(one, name), "second": getattr(other, name)}
+    return tuple(
+        DifferingSetting(setting=name, first=getattr(one, name), second=getattr(other, name))
         for one, other in pairs
         for name in one.settings()
         if getattr(one, name) != getattr(other, name)
-    ]
+    )
 
 
 def evaluated_pair(
@@ -47,7 +97,7 @@ def evaluated_pair(
     data_dir: Path | None = None,
     trust_code: bool = False,
     watch: Watch = unwatched,
-) -> dict[str, Any]:
+) -> PairedEvaluation:
     """Both models on the first n test images: accuracies, and their difference with a 95 % paired interval.
 
     They are evaluated as the first run was, but for the settings of evaluation that are ``asked``, and ``norm``. What
@@ -68,14 +118,19 @@ def evaluated_pair(
         ]
         sweep = Sweep(data=data, attacks=(attack,), balls=(ball,), n=n, seed=0)
         report = evaluate_models(models, sweep, watch=watch)
-    results = report.results
-    about = ("data", "attack", "iterate", "norm", "eps", "n", "population")
-    return {
-        **{name: getattr(results[0], name) for name in about},
-        "robust": _difference(results, "robust_accuracy", "fooled"),
-        "clean": _difference(results, "clean_accuracy", "misclassified"),
-        "warnings": [check.sentence for check in report.checks if not check.passed],
-    }
+    one = report.results[0]
+    return PairedEvaluation(
+        data=one.data,
+        attack=one.attack,
+        iterate=one.iterate,
+        norm=one.norm,
+        eps=one.eps,
+        n=one.n,
+        population=one.population,
+        robust=_difference(report.results, "robust_accuracy", "fooled"),
+        clean=_difference(report.results, "clean_accuracy", "misclassified"),
+        warnings=tuple(check.sentence for check in report.checks if not check.passed),
+    )
 
 
 def check_comparable(first: StoredRun, second: StoredRun) -> None:
@@ -111,17 +166,17 @@ def _difference(
     results: Sequence[StoredEvaluation],
     accuracy: Literal["robust_accuracy", "clean_accuracy"],
     wrong: Literal["fooled", "misclassified"],
-) -> dict[str, Any]:
+) -> PairedDifference:
     """First minus second, over pairs of outcomes on the same images."""
     first, second = (set(getattr(result, wrong)) for result in results)
     p, q = (getattr(result, accuracy) for result in results)
     low, high = paired(len(second - first), len(first - second), results[0].n)
-    return {
-        "first": p,
-        "second": q,
-        "difference": p - q,
-        "low": low,
-        "high": high,
-        "only_first": len(second - first),
-        "only_second": len(first - second),
-    }
+    return PairedDifference(
+        first=p,
+        second=q,
+        difference=p - q,
+        low=low,
+        high=high,
+        only_first=len(second - first),
+        only_second=len(first - second),
+    )

@@ -6,16 +6,28 @@ from typing import Any
 
 from freeat.data.sources import find_source
 from freeat.errors import InputError
-from freeat.files.documents import sha256, whole_folder, write_json, write_text
+from freeat.files.documents import plain, sha256, whole_folder, write_json, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
-from freeat.interop.figures import figures, further
 from freeat.interop.onnx_file import write_onnx
 from freeat.models import parameter_count
 from freeat.models.imported import is_import_path
 from freeat.runs.build import weights_digest
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, ExportedFolder, stored_model
+from freeat.runs.results import RESULTS, Results
+from freeat.training.records import Record
+
+SPLITS = ("train", "test", "validation")
+EVALUATED_BY = ("attack", "iterate", "norm", "eps")
+FIGURES = (
+    "n",
+    "population",
+    "clean_accuracy",
+    "clean_interval",
+    "robust_accuracy",
+    "robust_interval",
+)
 
 
 def export(
@@ -38,7 +50,7 @@ def export(
         raise InputError(
             f"{target} exists and is not an exported model: choose another --out; nothing was touched"
         )
-    description, measured = folder.description, figures(folder, weights)
+    description, measured = folder.description, _figures(folder, weights)
     stored = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert stored is not None  # described above, so it is there
     digest = weights_digest(stored.model)
@@ -47,7 +59,7 @@ def export(
         manifest = _manifest(folder, description, name, weights) | {
             "parameters": parameter_count(stored.model),
             "figures": measured,
-            "further": further(folder, digest),
+            "further": _further(folder, digest),
         }
         manifest["weights"] |= {"digest": digest, "sha256": sha256(place / WEIGHTS)}
         if onnx:
@@ -93,3 +105,39 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
             **{key: run[key] for key in ("versions", "commit", "machine", "command", "chosen")},
         },
     }
+
+
+def _figures(folder: RunFolder, weights: str) -> dict[str, Any]:
+    """The evaluation that belongs to these weights: of the last, the averaged, or those best on validation."""
+    record = _record(folder, weights)
+    found = {name: record[name] for name in ("attack", "iterate", "norm", "eps", "gap", "clean_gap")}
+    for split in SPLITS:
+        if split in record:
+            found[split] = {name: record[split][name] for name in FIGURES}
+    return found
+
+
+def _further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
+    """What ``freeat evaluate`` found of the weights with this digest on the run's own test images.
+
+    Of one attack at one radius, the evaluation on the most images.
+    """
+    stored = Results(folder.path / RESULTS).evaluations(kind="evaluation", weights=digest, split="test")
+    rows = [plain(one) for one in stored if one.data_digest == folder.data_digest]
+    rows = [{name: row[name] for name in (*EVALUATED_BY, *FIGURES)} for row in rows]
+    most = {
+        tuple(row[key] for key in EVALUATED_BY): row for row in sorted(rows, key=lambda row: int(row["n"]))
+    }
+    return sorted(most.values(), key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
+
+
+def _record(folder: RunFolder, weights: str) -> Record:
+    result = folder.result
+    if result is None:
+        raise InputError(f"{folder.path} has not finished: run its command again, then export it")
+    if weights == "best":
+        best = [record for record in folder.history() if record.get("best")]
+        if not best:
+            raise InputError(f"{folder.path} has no best weights: train with --validation 0.1, say")
+        return best[-1]
+    return result | result["ema"] if weights == "ema" and "ema" in result else result

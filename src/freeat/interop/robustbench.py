@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -13,9 +12,8 @@ from freeat.compute.machine import arithmetic
 from freeat.data import load
 from freeat.data.sources import find_source
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import evaluate
-from freeat.evaluation.sanity import IMAGES, sanity_checks
-from freeat.files.documents import in_file_name, plain, write_json
+from freeat.experiments.sweep import Sweep, evaluate_models
+from freeat.files.documents import in_file_name, write_document
 from freeat.models import check_logits
 from freeat.runs.open import file_model, judgeable, open_model, stored_model
 from freeat.threat import make_ball
@@ -23,7 +21,6 @@ from freeat.units import parse_radius
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
 STANDARD_EPS = {"linf": "8/255", "l2": "0.5"}
 
 
@@ -78,7 +75,7 @@ def benchmark(
     """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack unless told otherwise.
 
     ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, or stays where it
-    is. Sanity checks that fail are logged as warnings. With ``to_disk`` all that was found is also written to
+    is. Sanity checks that fail are logged as warnings. With ``to_disk`` the result is also written to
     ``model_info/DATASET/THREAT_MODEL/MODEL_NAME.json``. With ``deterministic=False`` torch may compute as it finds
     fastest.
     """
@@ -89,47 +86,27 @@ def benchmark(
     data = load(dataset, data_dir=data_dir)
     radius = STANDARD_EPS.get(threat_model.lower(), 0.0) if eps is None else eps
     ball = make_ball(threat_model, parse_radius(radius))
-    ball.check(data.shape)
+    sweep = Sweep(
+        data=data,
+        attacks=(parse_attack(attack),),
+        balls=(ball,),
+        n=n_examples,
+        seed=seed,
+        batch_size=batch_size,
+    )
     opened = open_model(model, data, device=device, name=model_name)
-    images = data.test.take(torch.arange(min(n_examples, len(data.test))))
-    classes = len(data.classes)
-    judge = parse_attack(attack)
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
-        checks = (
-            sanity_checks(model, images, ball, classes=classes, seed=seed, batch_size=min(batch_size, IMAGES))
-            if ball.eps > 0
-            else []
-        )
-        for check in checks:
-            if not check.passed:
-                log.warning("%s: %s", opened.name, check.sentence)
-        found = evaluate(
-            model,
-            images,
-            judge,
-            ball,
-            classes=classes,
-            seed=seed,
-            population=len(data.test),
-            batch_size=batch_size,
-        ).outcomes()
-    for note in found.notes:
+        report = evaluate_models([opened], sweep, checks=ball.eps > 0)
+    (result,) = report.results
+    for check in report.checks:
+        if not check.passed:
+            log.warning("%s", check.sentence)
+    for note in result.notes:
         log.info("%s: %s", opened.name, note)
     if to_disk:
-        document = {
-            "model": opened.name,
-            "weights": opened.digest,
-            "data": data.name,
-            "attack": judge.name,
-            "norm": ball.norm,
-            "eps": ball.eps,
-            "seed": seed,
-            **plain(found),
-            "checks": [asdict(check) for check in checks],
-        }
         folder = Path("model_info") / data.name / type(ball).__name__
-        write_json(folder / f"{in_file_name(opened.name)}.json", document, format=FORMAT)
-    return found.clean_accuracy, found.robust_accuracy
+        write_document(folder / f"{in_file_name(opened.name)}.json", "evaluation", result)
+    return result.clean_accuracy, result.robust_accuracy
 
 
 def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:

@@ -8,6 +8,7 @@ from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.experiments.comparison import Comparison, Row
+from freeat.experiments.pairing import RunDifference
 
 NARROWEST = 100
 """Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
@@ -125,29 +126,26 @@ def run_remarks(algorithm: str, result: dict[str, Any]) -> list[str]:
     return [*guessing, *result["notes"]]
 
 
-def difference_lines(document: dict[str, Any]) -> list[str]:
+def difference_lines(found: RunDifference) -> list[str]:
     """The settings in which two runs differ, and the paired interval of their accuracies."""
-    first, second = document["first"], document["second"]
-    lines = [f"first:  {first}", f"second: {second}"]
-    lines += [f"  {row['setting']}: {row['first']} | {row['second']}" for row in document["settings"]]
-    if not document["settings"]:
+    lines = [f"first:  {found.first}", f"second: {found.second}"]
+    lines += [f"  {one.setting}: {one.first} | {one.second}" for one in found.settings]
+    if not found.settings:
         lines.append("  no setting differs")
-    judged = document["judged"]
-    if "reason" in judged:
-        return [*lines, f"not evaluated side by side: {judged['reason']}"]
+    evaluated = found.evaluated
+    if evaluated is None:
+        return [*lines, f"not evaluated side by side: {found.reason}"]
     lines.append(
-        f"on the same {judged['n']} of {judged['population']} test images, {judged['attack']} "
-        f"({judged['iterate']}), {judged['norm']} ε = {radius_text(judged['eps'])}:"
+        f"on the same {evaluated.n} of {evaluated.population} test images, {evaluated.attack} "
+        f"({evaluated.iterate}), {evaluated.norm} ε = {radius_text(evaluated.eps)}:"
     )
-    for word in ("robust", "clean"):
-        if (found := judged[word]) is not None:
-            lines.append(
-                f"  {word:<6} {percent(found['first'])} % | {percent(found['second'])} %   "
-                f"difference {percent(found['difference'])} points "
-                f"{percent_interval(found['low'], found['high'])}   "
-                f"right alone: {found['only_first']} | {found['only_second']}"
-            )
-    return [*lines, *(f"WARNING: {sentence}" for sentence in judged["warnings"])]
+    for word, pair in (("robust", evaluated.robust), ("clean", evaluated.clean)):
+        lines.append(
+            f"  {word:<6} {percent(pair.first)} % | {percent(pair.second)} %   "
+            f"difference {percent(pair.difference)} points {percent_interval(pair.low, pair.high)}   "
+            f"right alone: {pair.only_first} | {pair.only_second}"
+        )
+    return [*lines, *(f"WARNING: {sentence}" for sentence in evaluated.warnings)]
 
 
 def remarks(comparison: "Comparison") -> list[str]:

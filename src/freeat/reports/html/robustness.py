@@ -28,7 +28,7 @@ from freeat.reports.html.blocks import (
 )
 from freeat.reports.html.gather import FROM, Examples
 from freeat.reports.html.numbers import ball_text, norm_text, seconds, share, thinned
-from freeat.reports.pictures import chosen, views
+from freeat.reports.robustness import chosen, views
 from freeat.reports.text import NOTHING, percent
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
