@@ -3,23 +3,29 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from freeat.experiments.paper.documents import Table
 from freeat.experiments.paper.published import published_tables
-from freeat.reports.paper_grid import grids, notes
-from freeat.reports.paper_tables import comma_separated, latex, markdown, print_tables
+from freeat.reports.paper_tables import comma_separated, grids, latex, markdown, notes, print_tables
 from invented_reproduction import document, table
 
 TABLES = tuple(published_tables())
 
 
-def lines_of(made: dict[str, Any], start: str) -> list[list[str]]:
+def lines_of(made: Table, start: str) -> list[list[str]]:
     """The cells of the Markdown lines that begin with this word, and of the two below."""
     lines = [line.strip("| ").split(" | ") for line in markdown(made).splitlines() if line.startswith("|")]
     at = next(k for k, line in enumerate(lines) if line[0].strip() == start)
     return [[word.strip() for word in line] for line in lines[at : at + 3]]
+
+
+def with_second_row(made: Table, **changes: Any) -> Table:
+    first, second, *others = made.rows
+    return replace(made, rows=(first, replace(second, **changes), *others))
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -68,25 +74,22 @@ def test_one_seed_has_no_spread() -> None:
 
 
 def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
-    made = table("table-6")
-    made["rows"][1] |= {"above_chance": False, "collapsed": 2, "seeds": 2}
+    made = with_second_row(table("table-6"), above_chance=False, collapsed=2, seeds=2)
     text = "\n".join(notes(made))
     assert "Not above chance, so that their gaps say nothing: CIFAR-10, Linf, Fast (10/255)." in text
     assert "had collapsed in 2 of 2 runs" in text
 
 
 def test_rows_with_fewer_seeds_than_asked_for_are_named() -> None:
-    made = table("table-6", missing=("free-4",))
+    made = with_second_row(table("table-6", missing=("free-4",)), seeds=2)
     assert "fewer seeds" not in "\n".join(notes(table("table-6")))
-    made["rows"][1] |= {"seeds": 2}
     said = "Finished with fewer seeds than asked for: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
     assert said + "CIFAR-10, Linf, Free-4 (0 of 3)." in notes(made)
 
 
 def test_the_notes_of_the_runs_stand_under_the_table() -> None:
-    made = table("table-1") | {
-        "notes": ["cifar10 is represented by cifar_10.npz.", "the step α = 1 is long."]
-    }
+    told = ("cifar10 is represented by cifar_10.npz.", "the step α = 1 is long.")
+    made = replace(table("table-1"), notes=told)
     assert markdown(made).endswith("- cifar10 is represented by cifar_10.npz.\n- the step α = 1 is long.\n")
     assert r"cifar10 is represented by cifar\_10.npz." in latex(made)
     assert latex(made).isascii()
@@ -107,7 +110,7 @@ def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
         assert not re.search(r"(?<!\\)%", body), "a bare percent sign would hide the rest of its line"
 
 
-def read_csv(made: dict[str, Any]) -> list[dict[str, str]]:
+def read_csv(made: Table) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(comma_separated(made)), strict=True))
 
 
@@ -149,7 +152,7 @@ def test_csv_is_in_percent_in_both_views() -> None:
 
 
 def test_the_terminal_gets_every_table_uncut(capsys: pytest.CaptureFixture[str]) -> None:
-    print_tables(document())
+    print_tables(document().tables)
     out = capsys.readouterr().out
     for k in range(1, 7):
         assert f"Table {k}: " in out

@@ -9,21 +9,28 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from freeat.files.documents import read_json
-from freeat.reports.claims import claims_markdown
+from freeat.experiments.paper.documents import (
+    AtChance,
+    ClaimReport,
+    Decision,
+    Failure,
+    Fit,
+    LeftOut,
+    Sufficiency,
+    read_reproduction,
+)
 from freeat.reports.paper_figures import draw_figure
-from freeat.reports.reproduction import FORMAT, write_document, write_outputs
+from freeat.reports.reproduction import claims_markdown, write_outputs
 from invented_reproduction import document, figures
 
-WHOLE: dict[str, Any] = {"notes": [], "left_out": [], "failures": [], "sufficiency": []}
-FIGURES = {figure["name"]: figure for figure in figures()}
+FIGURES = {figure.name: figure for figure in figures()}
 
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_is_drawn_as_png_and_pdf(name: str, tmp_path: Path) -> None:
     before = dict(mpl.rcParams)
     paths = draw_figure(FIGURES[name], tmp_path)
-    if not FIGURES[name]["panels"]:
+    if not FIGURES[name].panels:
         assert paths == []
         return
     assert [path.name for path in paths] == [f"{name}.png", f"{name}.pdf"]
@@ -42,7 +49,7 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
 
 def test_everything_is_written(tmp_path: Path) -> None:
     made = document()
-    paths = [*write_outputs(made, tmp_path), write_document(made, tmp_path)]
+    paths = write_outputs(made, tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in paths}
     assert {
         "reproduction.json",
@@ -53,25 +60,35 @@ def test_everything_is_written(tmp_path: Path) -> None:
     } <= names
     assert "figures/figure-9.png" not in names, "nothing of it was measured"
     assert all(path.is_file() for path in paths)
-    assert read_json(tmp_path / "reproduction.json", format=FORMAT) == {"format": FORMAT, **made}
+    assert read_reproduction(tmp_path) == made
 
 
-def claim(**more: Any) -> dict[str, Any]:
-    row = {"panel": "cifar10 l2", "statistic": 0.123, "low": 0.1, "high": 0.15, "seeds": 3, "detail": "gaps"}
-    return {
+def claim(**more: Any) -> ClaimReport:
+    found: dict[str, Any] = {"panel": "cifar10 l2", "detail": "gaps", "low": 0.1, "high": 0.15, "seeds": 3}
+    facts: dict[str, Any] = {
         "id": "a-claim",
         "sentence": "It is so",
         "ours": False,
-        "where": ["table-1"],
+        "where": ("table-1",),
         "statistic": "a difference",
         "unit": "points",
-        "published": [row | {"verdict": "not published", "statistic": None, "panel": ""}],
-        "measured": [row | {"verdict": "confirmed"}, row | {"verdict": "refuted", "statistic": -0.1}],
-    } | more
+        "published": (Decision(**found | {"panel": ""}, verdict="not published"),),
+        "measured": (
+            Decision(**found, statistic=0.123, verdict="confirmed"),
+            Decision(**found, statistic=-0.1, verdict="refuted"),
+        ),
+    }
+    return ClaimReport(**facts | more)
+
+
+def ledger(**parts: Any) -> str:
+    """The claims as Markdown, of a document with one claim and whatever else is told."""
+    whole: dict[str, Any] = {"claims": (claim(),), "sufficiency": ()}
+    return claims_markdown(document(**whole | parts))
 
 
 def test_the_ledger_counts_and_quotes() -> None:
-    text = claims_markdown({**WHOLE, "scale": "hour", "notes": ["a stand-in"], "claims": [claim()]})
+    text = ledger(notes=("a stand-in",))
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
     assert "\n- a stand-in\n" in text
@@ -82,7 +99,7 @@ def test_the_ledger_counts_and_quotes() -> None:
 
 
 def test_other_units_and_our_own_observation() -> None:
-    text = claims_markdown({**WHOLE, "claims": [claim(unit="decades", ours=True, measured=[])]})
+    text = ledger(claims=(claim(unit="decades", ours=True, measured=()),))
     assert "Our observation, not the paper's." in text
     assert "“" not in text
     assert "in decades" in text
@@ -90,32 +107,31 @@ def test_other_units_and_our_own_observation() -> None:
 
 
 def test_the_ledger_says_first_what_counts() -> None:
-    fits = [
-        {"norm": "l2", "robust_train": 0.948, "least": 0.8, "fits": True},
-        {"norm": "linf", "robust_train": None, "least": 0.5, "fits": None},
-    ]
-    some = [
-        {"data": "svhn", "counts": False, "vanilla": fits, "at_chance": [{"norm": "l2", "label": "free-8"}]},
-        {"data": "cifar10", "counts": None, "vanilla": fits, "at_chance": []},
-    ]
-    head = claims_markdown({**WHOLE, "sufficiency": some, "claims": [claim()]}).split("Each claim")[0]
+    fits = (
+        Fit(norm="l2", robust_train=0.948, least=0.8, fits=True),
+        Fit(norm="linf", robust_train=None, least=0.5, fits=None),
+    )
+    guessing = (AtChance(norm="l2", label="free-8"),)
+    some = (
+        Sufficiency(data="svhn", counts=False, vanilla=fits, at_chance=guessing),
+        Sufficiency(data="cifar10", counts=None, vanilla=fits, at_chance=()),
+    )
+    head = ledger(sufficiency=some).split("Each claim")[0]
     said = (
         "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are asked for); "
         "not measured in Linf (at least 50 % are asked for); "
     )
     assert f"- SVHN does not count. {said}not above chance: L2 Free-8." in head
     assert f"- CIFAR-10 cannot be judged yet. {said}every measured algorithm is above chance." in head
-    assert "counts only if" not in claims_markdown({**WHOLE, "claims": [claim()]})
+    assert "counts only if" not in ledger()
 
 
 def test_what_is_missing_is_told_at_the_end() -> None:
-    gaps = {
-        "left_out": [{"what": "svhn", "reason": "is not here"}],
-        "failures": [{"task": "a", "reason": "b"}],
-    }
-    text = claims_markdown({**WHOLE, **gaps, "claims": [claim()]})
+    text = ledger(
+        left_out=(LeftOut(what="svhn", reason="is not here"),), failures=(Failure(task="a", reason="b"),)
+    )
     assert text.endswith("## What is missing\n\n- left out: svhn (is not here)\n- FAILED: a: b\n")
-    assert "What is missing" not in claims_markdown({**WHOLE, "claims": [claim()]})
+    assert "What is missing" not in ledger()
 
 
 def test_the_whole_ledger_is_written() -> None:

@@ -2,43 +2,44 @@
 
 from typing import Any
 
-from freeat.experiments.paper.estimate import seed_cell
-from freeat.experiments.paper.ledger import judge_claims
+from freeat.experiments.paper.claims import decide_claims, sufficiency_of
+from freeat.experiments.paper.documents import Figure, ReproductionDocument, Row, SeedMean, Table
+from freeat.experiments.paper.estimate import seed_mean
 from freeat.experiments.paper.published import published_tables
-from freeat.experiments.paper.sufficiency import judge_sufficiency
+from freeat.files.documents import decoded
 
 HELD = 0.3
 
 
-def cells(columns: list[str], seeds: int, shift: float = 0.0) -> dict[str, Any]:
+def cells(columns: tuple[str, ...], seeds: int, shift: float = 0.0) -> dict[str, SeedMean]:
     values = {"train": 0.8 + shift, "test": HELD, "gap": 0.8 + shift - HELD}
     return {
-        column: seed_cell([values[column.split("_")[1]] + 0.01 * k for k in range(seeds)], [0.01] * seeds)
+        column: seed_mean([values[column.split("_")[1]] + 0.01 * k for k in range(seeds)], [0.01] * seeds)
         for column in columns
     }
 
 
-def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> dict[str, Any]:
+def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> Table:
     """A table of the paper whose measured numbers are all alike; ``missing`` labels have none."""
     published = published_tables()[name]
-    columns = list(published.columns)
+    columns = published.columns
     rows = [
-        {
-            "data": row.data,
-            "norm": row.norm,
-            "label": row.label,
-            "at": published.at,
-            "measured": None if row.label in missing else cells(columns, seeds),
-            "plain": None if row.label in missing else cells(columns, seeds, 0.05),
-            "published": row.words(),
-            "above_chance": None if row.label in missing else True,
-            "collapsed": 0,
-            "seeds": 0 if row.label in missing else seeds,
-            "runs": ["a", "b", "c"][:seeds],
-        }
+        Row(
+            data=row.data,
+            norm=row.norm,
+            label=row.label,
+            at=published.at,
+            measured=None if row.label in missing else cells(columns, seeds),
+            plain=None if row.label in missing else cells(columns, seeds, 0.05),
+            published=row.cells,
+            above_chance=None if row.label in missing else True,
+            collapsed=0,
+            seeds=0 if row.label in missing else seeds,
+            runs=("a", "b", "c")[:seeds],
+        )
         for row in published.rows
     ]
-    return {"name": name, "title": published.title, "columns": columns, "rows": rows, "notes": []}
+    return Table(name=name, title=published.title, columns=columns, rows=tuple(rows), notes=())
 
 
 def errors(n: int) -> dict[str, Any]:
@@ -52,35 +53,44 @@ def errors(n: int) -> dict[str, Any]:
     }
 
 
+def series(label: str) -> dict[str, Any]:
+    return {"label": label, "above_chance": True}
+
+
 def curve(label: str) -> dict[str, Any]:
     ends = {"updates": [100, 200, 400], "epochs": [50.0, 100.0, 200.0], "images": [128, 128, 1024]}
     values = {"train": [0.6, 0.4, 0.2], "test": [0.7, 0.7, 0.75], "gap": [0.1, 0.3, 0.55]}
-    return {"label": label, **ends, **values, **errors(3), "collapse": [{"left": 1.0, "seen": False}] * 3}
+    return {
+        **series(label),
+        **ends,
+        **values,
+        **errors(3),
+        "collapse": [{"left": 1.0, "seen": False, "learnt": True}] * 3,
+    }
 
 
 def against_radius(label: str) -> dict[str, Any]:
     shown = {"eps": [64 / 255, 128 / 255], "accuracy": [0.5, 0.4], "n": 200, "attack": "square-300"}
-    return {"label": label, **shown, **errors(2)}
+    return {**series(label), **shown, **errors(2)}
 
 
 def against_size(label: str, *, fitted: bool = True) -> dict[str, Any]:
     exponent = {"value": 0.4, "low": 0.3, "high": 0.5} if fitted else None
-    return {"label": label, "n": [256, 512], "gap": [0.5, 0.4], **errors(2), "exponent": exponent}
+    return {**series(label), "n": [256, 512], "gap": [0.5, 0.4], **errors(2), "exponent": exponent}
 
 
 def norms(label: str) -> dict[str, Any]:
     seen = {"updates": [100, 200], "bins": [-0.2, -0.1, 0.0, 0.1], "counts": [[0, 5, 7], [1, 2, 9]]}
-    return {"label": label, **seen, "smallest": [0.7, 0.0], "smallest_of_seeds": [0.0], "seeds": 1}
+    return {**series(label), **seen, "smallest": [0.7, 0.0], "smallest_of_seeds": [0.0], "seeds": 1}
 
 
-def figure(
-    name: str, kind: str, *panels: tuple[str, str, str], series: list[dict[str, Any]]
-) -> dict[str, Any]:
+def figure(name: str, kind: str, *panels: tuple[str, str, str], series: list[dict[str, Any]]) -> Figure:
     places = [{"data": d, "norm": n, "panel": p, "series": series} for d, n, p in panels]
-    return {"name": name, "title": f"a figure of {kind}", "kind": kind, "panels": places}
+    whole = {"name": name, "title": f"a figure of {kind}", "kind": kind, "panels": places}
+    return decoded(whole, Figure, "the test")  # type: ignore[arg-type]
 
 
-def figures() -> list[dict[str, Any]]:
+def figures() -> list[Figure]:
     both = (("cifar10", "l2", ""), ("cifar10", "linf", ""))
     sources = [
         ("cifar10", norm, f"from {source}") for norm in ("l2", "linf") for source in ("vanilla-10", "free-4")
@@ -102,19 +112,28 @@ def figures() -> list[dict[str, Any]]:
     ]
 
 
-def document() -> dict[str, Any]:
-    """All six tables, all kinds of figures, and the claims judged on them."""
-    made = {
-        "tables": [table(name, missing=("free-10",)) for name in published_tables()],
-        "figures": figures(),
-    }
-    return {
+def document(**changes: Any) -> ReproductionDocument:
+    """All six tables, all kinds of figures, and the claims decided on them."""
+    tables = tuple(table(name, missing=("free-10",)) for name in published_tables())
+    drawn = tuple(figures())
+    whole: dict[str, Any] = {
         "scale": "hour",
-        "experiments": ["all"],
-        "notes": [],
-        "left_out": [],
-        "failures": [],
-        "sufficiency": judge_sufficiency(made["tables"]),
-        **made,
-        "claims": judge_claims(made),
+        "experiments": ("all",),
+        "commits": (),
+        "machines": (),
+        "training_seconds": 0.0,
+        "notes": (),
+        "left_out": (),
+        "failures": (),
+        "sufficiency": sufficiency_of(tables),
+        "tables": tables,
+        "figures": drawn,
+        "claims": decide_claims(tables, drawn),
+        "runs": {},
+        "measurements": {},
+        "versions": {"freeat": "0.1.0"},
+        "commit": "abc",
+        "machine": {"processor": "one"},
+        "command": "freeat reproduce all",
     }
+    return ReproductionDocument(**{**whole, **changes})

@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from freeat.experiments.tasks import FORMAT, Attacking, Measurement, Site, Training, Transferring
-from freeat.files.documents import write_json
+from freeat.experiments.tasks import Accuracy, AttackTask, MeasurementDocument, Store, TrainTask, TransferTask
+from freeat.files.documents import write_document
 from freeat.runs.spec import EvalSpec, TrainSpec
 
 TOTAL = 400
 CLASSES = 10
 
 
-def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> Training:
+def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> TrainTask:
     """A task of training; nothing is trained."""
     spec = TrainSpec.of({"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | words)
     spec = spec.replaced(algorithm=algorithm)
-    return Training(
-        name=f"{algorithm} seed {seed}", spec=spec, evaluation=EvalSpec(), site=Site(store=store.resolve())
+    return TrainTask(
+        name=f"{algorithm} seed {seed}", spec=spec, evaluation=EvalSpec(), store=Store(path=store.resolve())
     )
 
 
@@ -50,7 +50,7 @@ def record(
     }
 
 
-def finish(run: Training, final: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
+def finish(run: TrainTask, final: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
     """Write the files of a finished run."""
     run.folder.path.mkdir(parents=True)
     for one in (*earlier, final):
@@ -58,7 +58,7 @@ def finish(run: Training, final: Mapping[str, Any], earlier: Sequence[Mapping[st
     run.folder.publish_result(final)
 
 
-def describe(run: Training, **facts: Any) -> None:
+def describe(run: TrainTask, **facts: Any) -> None:
     """Write what a run is and what made it."""
     about = {
         "data": {"name": "cifar10", "digest": "d" * 64, "shape": [3, 32, 32], "classes": []},
@@ -72,26 +72,21 @@ def describe(run: Training, **facts: Any) -> None:
 
 
 def finish_measurement(
-    task: Measurement, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
+    task: AttackTask | TransferTask, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
 ) -> None:
     """Write a measurement whose models have these accuracies, by (key, radius)."""
-    transferred = isinstance(task, Transferring)
-    cells = [
-        {
-            "model": model,
-            "split": which,
-            "eps": eps,
-            "attack": f"{task.attack} from {task.source.key}" if transferred else task.attack,
-            "source": task.source.key if transferred else None,
-            "robust_accuracy": accuracy if which == "test" else 1.0,
-            "n": n,
-        }
+    source = f" from {task.source.key}" if isinstance(task, TransferTask) else ""
+    results = tuple(
+        Accuracy(
+            model=model,
+            split=split,
+            eps=eps,
+            attack=f"{task.attack}{source}",
+            robust_accuracy=accuracy if split == "test" else 1.0,
+            n=n,
+        )
         for (model, eps), accuracy in accuracies.items()
-        for which in ("train", "test")
-    ]
-    folder = run_of(task).site.store / "measurements" / task.key
-    write_json(folder / "result.json", {"results": cells, **facts}, format=FORMAT)
-
-
-def run_of(task: Measurement) -> Training:
-    return task.target if isinstance(task, Attacking) else task.source
+        for split in ("train", "test")
+    )
+    document = MeasurementDocument(**{"name": task.name, "weights": {}, "results": results} | facts)
+    write_document(task.folder / "result.json", "measurement", document)

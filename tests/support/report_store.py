@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.cli.main import run as freeat
+from invented_claims import whole_figure, whole_table
 from small_runs import carry_out
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror=window.hurt=2>"
@@ -69,7 +70,7 @@ def _poisoned(value: Any) -> Any:
 
 def reproduction() -> dict[str, Any]:
     """A reproduction with a table, a figure of every kind and a ledger."""
-    measured = {"mean": 0.31, "std": 0.01, "low": 0.3, "high": 0.32, "seeds": 3}
+    measured = {"mean": 0.31, "std": 0.01, "low": 0.3, "high": 0.32, "seeds": 3, "image_error": 0.01}
     norms = {
         "label": "free-4",
         "updates": [5, 10],
@@ -97,11 +98,18 @@ def reproduction() -> dict[str, Any]:
         | {"exponent": {"value": 0.5, "low": 0.4, "high": 0.6}},
         "norms": norms,
     }
-    panel = {"data": "cifar10", "norm": "l2", "panel": None}
+    panel = {"data": "cifar10", "norm": "l2", "panel": ""}
     row = {"data": "cifar10", "norm": "l2", "label": "free-4", "at": 1.0, "runs": []}
     claim = {"id": "gap", "sentence": "Free closes the gap.", "where": ["table-1"], "ours": False}
     claim |= {"statistic": "gap of Vanilla minus Free's", "unit": "points"}
-    verdict = {"panel": "cifar10 l2", "statistic": 0.1, "low": 0.05, "high": 0.15, "detail": "as printed"}
+    verdict = {
+        "panel": "cifar10 l2",
+        "statistic": 0.1,
+        "low": 0.05,
+        "high": 0.15,
+        "seeds": 3,
+        "detail": "as printed",
+    }
     return {
         "format": 1,
         "scale": "hour",
@@ -111,21 +119,32 @@ def reproduction() -> dict[str, Any]:
         "commits": ["def", "012"],
         "left_out": [{"what": "table-4", "reason": "too long"}],
         "failures": [{"task": "train", "reason": "no memory"}],
+        "machines": [],
+        "machine": {"processor": "one"},
+        "versions": {"freeat": "0.1.0"},
+        "training_seconds": 2.0,
+        "notes": [],
+        "sufficiency": [],
+        "measurements": {},
         "tables": [
-            {
-                "name": "table-1",
-                "title": "CIFAR",
-                "columns": ["robust_gap"],
-                "rows": [
-                    row
-                    | {"measured": {"robust_gap": measured}, "plain": None}
-                    | {"published": {"robust_gap": {"value": 33.1, "std": 0.2, "recomputed": 33.2}}},
-                    row | {"measured": None, "plain": None, "published": None},
-                ],
-            }
+            whole_table(
+                {
+                    "name": "table-1",
+                    "title": "CIFAR",
+                    "columns": ["robust_gap"],
+                    "rows": [
+                        row
+                        | {"measured": {"robust_gap": measured}, "plain": None}
+                        | {"published": {"robust_gap": {"value": 33.1, "std": 0.2, "recomputed": 33.2}}},
+                        row | {"measured": None, "plain": None, "published": None},
+                    ],
+                }
+            )
         ],
         "figures": [
-            {"name": f"figure-{kind}", "title": kind, "kind": kind, "panels": [panel | {"series": [one]}]}
+            whole_figure(
+                {"name": f"figure-{kind}", "title": kind, "kind": kind, "panels": [panel | {"series": [one]}]}
+            )
             for kind, one in series.items()
         ],
         "claims": [
@@ -137,6 +156,7 @@ def reproduction() -> dict[str, Any]:
         ],
         "runs": {
             str(n): {"name": f"free-4 {n}", "spec": {"model": "cnn", "algorithm": "free-4", "train_size": n}}
+            | {"seconds": 1.0, "chosen": None, "data": None, "notes": []}
             for n in (40, 60)
         },
     }

@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from freeat.experiments.tasks import Attacking, Site, Training, Transferring
+from freeat.experiments.tasks import AttackTask, PaperTask, Store, TrainTask, TransferTask
 from freeat.runs.spec import split_words
 from freeat.tasks import make_backend, run_tasks
 from small_runs import WORDS, outcome
@@ -12,16 +12,16 @@ from small_runs import WORDS, outcome
 LONG: dict[str, Any] = {**WORDS, "model": "cnn-w4", "updates": 300, "eval_every": 60}
 
 
-def grid(store: Path) -> list[Training | Attacking | Transferring]:
+def grid(store: Path) -> list[PaperTask]:
     """Five runs of a few seconds, and measurements that need them."""
-    site = Site(store=store, device="cpu", checkpoint_every=0.0)
+    where = Store(path=store, device="cpu", checkpoint_every=0.0)
     runs = []
     for number, algorithm in enumerate(("vanilla-2", "free-4", "fast", "free-trades-4", "erm")):
         training, evaluation = split_words({**LONG, "algorithm": algorithm, "seed": number % 2})
-        runs.append(Training(name=algorithm, spec=training, evaluation=evaluation, site=site))
-    judged: dict[str, Any] = {"attack": "pgd-2", "norm": "l2", "radii": (0.2, 0.4), "n": 24}
-    attacks = [Attacking(name=f"attack on {run.name}", target=run, **judged) for run in runs[:2]]
-    transfer = Transferring(name="transfer", source=runs[1], targets=(runs[0], runs[2]), **judged)
+        runs.append(TrainTask(name=algorithm, spec=training, evaluation=evaluation, store=where))
+    measured: dict[str, Any] = {"attack": "pgd-2", "norm": "l2", "radii": (0.2, 0.4), "n": 24}
+    attacks = [AttackTask(name=f"attack on {run.name}", model=run, **measured) for run in runs[:2]]
+    transfer = TransferTask(name="transfer", source=runs[1], targets=(runs[0], runs[2]), **measured)
     return [transfer, *runs, *attacks]
 
 
@@ -29,20 +29,13 @@ def results(store: Path) -> dict[str, Any]:
     """All that must be equal in two stores of the grid, to the last bit."""
     found: dict[str, Any] = {}
     for task in grid(store):
-        if isinstance(task, Training):
+        if isinstance(task, TrainTask):
             found[task.name] = outcome(task.folder.path)
         else:
             document = task.result()
             assert document is not None, task.name
-            found[task.name] = [_timeless(cell) for cell in document["cells"]]
+            found[task.name] = document.results
     return found
-
-
-def _timeless(value: Any) -> Any:
-    """The same without how long it took and which process it was."""
-    if not isinstance(value, dict):
-        return value
-    return {name: _timeless(one) for name, one in value.items() if name not in ("seconds", "command")}
 
 
 def main(store: Path) -> int:

@@ -1,9 +1,8 @@
 """``freeat reproduce``: the paper's tables and figures, ours beside the published ones."""
 
-import json
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,9 +12,10 @@ from freeat.errors import InputError
 
 if TYPE_CHECKING:
     from freeat.experiments.paper.costs import TaskCost
+    from freeat.experiments.paper.documents import ReproductionDocument
     from freeat.experiments.paper.reproduction import DryRun
-    from freeat.experiments.paper.scales import Scale
-    from freeat.experiments.tasks import Site
+    from freeat.experiments.paper.settings import Scale
+    from freeat.experiments.tasks import Store
 
 
 @click.command()
@@ -96,7 +96,7 @@ def reproduce(
     """
     from freeat.cli.progress import TaskProgress
     from freeat.experiments.paper.reproduction import prepare
-    from freeat.experiments.paper.scales import find_scale
+    from freeat.experiments.paper.settings import find_scale
     from freeat.tasks import make_backend
     from freeat.training.trainer import Stopped
 
@@ -105,9 +105,9 @@ def reproduce(
         raise InputError(f"--out {folder} is a file: name the folder that tables and figures go to")
     if dry_run and so_far:
         raise InputError("--dry-run shows what would be done, --so-far what is: ask for one of them")
-    site = _site(size, store.resolve(), device, data_dir, checkpoint_every)
+    where = _store(size, store.resolve(), device, data_dir, checkpoint_every)
     asked = [name.strip() for name in data.split(",")] if data is not None else None
-    work = prepare(names, size, site, data=asked, dry=dry_run)
+    work = prepare(names, size, where, data=asked, dry=dry_run)
     if so_far:
         work.check_begun()
         _publish(work.document(), folder, as_json)
@@ -132,17 +132,19 @@ def reproduce(
         return wish.exit_code
     document = work.document(done)
     _publish(document, folder, as_json)
-    return 1 if document["failures"] else 0
+    return 1 if document.failures else 0
 
 
-def _site(scale: "Scale", store: Path, device: str, data_dir: Path | None, checkpoint_every: float) -> "Site":
-    from freeat.experiments.tasks import Site
+def _store(
+    scale: "Scale", store: Path, device: str, data_dir: Path | None, checkpoint_every: float
+) -> "Store":
+    from freeat.experiments.tasks import Store
 
-    if scale.miniature:
+    if scale.synthetic:
         if data_dir is not None:
             raise InputError(f"--data-dir {data_dir}: --scale {scale.name} makes its own data, in the store")
         data_dir = store / "data"
-    return Site(store=store, device=device, data_dir=data_dir, checkpoint_every=checkpoint_every)
+    return Store(path=store, device=device, data_dir=data_dir, checkpoint_every=checkpoint_every)
 
 
 def _counted(passes: "Collection[float]") -> str:
@@ -196,18 +198,17 @@ def _cost_lines(dry: "DryRun") -> "list[str]":
     return lines + [f"left out: {one.what} ({one.reason})" for one in dry.left_out]
 
 
-def _publish(document: dict[str, Any], folder: Path, as_json: bool) -> None:
+def _publish(document: "ReproductionDocument", folder: Path, as_json: bool) -> None:
     """Write everything, and show the tables, where the files are, and last what is missing."""
-    from freeat.reports.claims import missing_lines
+    from freeat.files.documents import plain, to_json
     from freeat.reports.paper_tables import print_tables
-    from freeat.reports.reproduction import write_document, write_outputs
+    from freeat.reports.reproduction import missing_lines, write_outputs
 
-    claims, *_ = write_outputs(document, folder)
-    everything = write_document(document, folder)
+    claims, *_, everything = write_outputs(document, folder)
     if as_json:
-        click.echo(json.dumps({"folder": str(folder), **document}))
+        click.echo(to_json({"folder": str(folder), **plain(document)}))
         return
-    print_tables(document)
+    print_tables(document.tables)
     click.echo(f"claims: {claims}\nall of it: {everything}, with tables and figures beside it")
     for line in missing_lines(document):
         click.echo(line)

@@ -1,71 +1,116 @@
-"""Pieces of work with an identity and a place in a store: train a run, attack it, transfer between runs.
+"""The tasks of experiments: train a run, attack it, transfer perturbations between runs, each stored once.
 
-Whoever asks for the same piece finds it done, or waits for the process that is doing it.
+Whoever asks for the same task finds it done, or waits for the process that is running it.
 """
 
-import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import arithmetic, provenance, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
-from freeat.experiments.sweep import Sweep, SweepReport, evaluate_models
+from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
-from freeat.files.documents import check_has, plain, read_json, write_json
+from freeat.files.documents import NewerFormat, check_has, identity_of, read_document, write_document
 from freeat.files.locks import leased
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import Opened, open_model
-from freeat.runs.reading import found_result, read_whole
+from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import make_ball
-from freeat.training.records import Callback, accuracies
+from freeat.training.records import Callback, Record, accuracies
 from freeat.training.trainer import Stopped
 
-FORMAT = 1
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
-    """Where the tasks of a reproduction happen: the store, and what every run there has in common."""
+class Store:
+    """A folder of runs and measurements, and what every run in it has in common."""
 
-    store: Path
+    path: Path
     device: str = "auto"
     data_dir: Path | None = None
     checkpoint_every: float = 60.0
 
-    def place(self, key: str) -> RunOptions:
+    def run_options(self, key: str) -> RunOptions:
+        """Of the run with this key."""
         return RunOptions(
-            folder=self.store / "runs" / key,
+            folder=self.path / "runs" / key,
             device=self.device,
             data_dir=self.data_dir,
             checkpoint_every=self.checkpoint_every,
         )
 
+    def relative(self, data: str) -> str:
+        """A data set as it is named in identities: a path inside the store without that of the store."""
+        path = Path(data)
+        return path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else data
+
+
+class StoredTask(ABC, Generic[R]):
+    """What the tasks have in common: a result that is stored, or will be."""
+
+    @abstractmethod
+    def result(self) -> R | None:
+        """What came out, if it is finished; raises ``InputError`` where it cannot be read."""
+
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def found(self) -> R | None:
+        """What came out; None also where its files are damaged, which ``damage`` tells."""
+        try:
+            return self.result()
+        except InputError:
+            return None
+
+    def damage(self) -> str | None:
+        """Why what came out cannot be read, if so."""
+        try:
+            self.result()
+        except InputError as error:
+            return str(error)
+        return None
+
+
+@contextmanager
+def _read_whole(folder: Path) -> Iterator[None]:
+    """Inside, damaged files of a folder are refused with the remedy."""
+    try:
+        yield
+    except NewerFormat:
+        raise
+    except InputError as error:
+        raise InputError(f"{error}; restore it, or delete {folder} to have it made again") from None
+
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class TrainTask(StoredTask[Record]):
     """One run."""
 
     name: str
     spec: TrainSpec
     evaluation: EvalSpec
-    site: Site
+    store: Store
     needs: tuple[str, ...] = ()
 
     @cached_property
     def key(self) -> str:
-        return _digest(json.loads(self.spec.canonical) | {"evaluation": self.evaluation.words()})
+        spec = json.loads(self.spec.canonical) | {"data": self.store.relative(self.spec.data)}
+        return identity_of({"spec": spec, "evaluation": self.evaluation.words()})
 
     @property
     def folder(self) -> RunFolder:
-        return RunFolder(self.site.place(self.key).folder)
+        return RunFolder(self.store.run_options(self.key).folder)
 
     @property
     def threads(self) -> int:
@@ -79,21 +124,18 @@ class Training:
         except InputError:
             return None
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Record | None:
         """What came out, where all of the run can be read that tables and figures are made of."""
-        with read_whole(self.folder.path):
+        with _read_whole(self.folder.path):
             result = self.folder.result
             if result is not None:
                 check_has(result, ("train", "test", "update", "seconds"), self.folder.path / "result.json")
                 _ = self.folder.data_digest, list(self.folder.history())
             return result
 
-    def finished(self) -> bool:
-        return self.result() is not None
-
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        place = self.site.place(self.key)
-        execute(self.spec, self.evaluation, place, callback=callback, should_stop=should_stop)
+        options = self.store.run_options(self.key)
+        execute(self.spec, self.evaluation, options, callback=callback, should_stop=should_stop)
 
     def summary(self) -> str:
         result = self.result()
@@ -101,27 +143,66 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attacking:
-    """A trained model under one attack, over radii and splits."""
+class Accuracy:
+    """The robust accuracy of a model, by the key of its run, under an attack at one radius."""
+
+    model: str
+    split: str
+    eps: float
+    attack: str
+    robust_accuracy: float
+    n: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementDocument:
+    """What was measured, on which weights by the keys of their runs, and what made it."""
 
     name: str
-    target: Training
+    weights: dict[str, str]
+    results: tuple[Accuracy, ...]
+    versions: dict[str, str] | None = None
+    commit: str | None = None
+    machine: dict[str, str | int | None] | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement(StoredTask[MeasurementDocument]):
+    """Trained models under one attack, over radii and splits."""
+
+    name: str
     attack: str
     norm: str
     radii: tuple[float, ...]
     n: int
     splits: tuple[str, ...] = ("test",)
-    iterate: str = "worst"
+
+    @property
+    @abstractmethod
+    def iterate(self) -> str:
+        """Which iterate of the attack counts: the worst or the last."""
+
+    @property
+    @abstractmethod
+    def target(self) -> TrainTask:
+        """Whose data, seed and store it uses."""
+
+    @property
+    @abstractmethod
+    def runs(self) -> tuple[TrainTask, ...]:
+        """The runs whose models it opens."""
+
+    @abstractmethod
+    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
+        """Attack the opened models."""
 
     @cached_property
     def key(self) -> str:
-        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "iterate")}
-        return _digest({"kind": "attack", "target": self.target.key, **words})
-
-    @property
-    def runs(self) -> tuple[Training, ...]:
-        """The runs whose models it opens."""
-        return (self.target,)
+        names = ("attack", "norm", "radii", "n", "splits", "iterate")
+        facts = {name: getattr(self, name) for name in names}
+        kind = "transfer" if len(self.runs) > 1 else "attack"
+        return identity_of({"kind": kind, "runs": [run.key for run in self.runs], **facts})
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -131,152 +212,122 @@ class Attacking:
     def threads(self) -> int:
         return self.target.threads
 
-    def result(self) -> dict[str, Any] | None:
-        return _stored(self)
+    @property
+    def folder(self) -> Path:
+        return self.target.store.path / "measurements" / self.key
 
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        _measure(self, self._attack, callback, should_stop)
+    def result(self) -> MeasurementDocument | None:
+        """What was measured, if it was on the weights that are there now."""
+        path = self.folder / "result.json"
+        if not path.is_file():
+            return None
+        with _read_whole(self.folder):
+            document = read_document(path, "measurement", MeasurementDocument)
+        for run in self.runs:
+            result = run.found()
+            if result is None or result.get("weights") != document.weights.get(run.key):
+                return None
+        return document
 
     def summary(self) -> str:
-        return _counted(self)
+        document = self.result()
+        return f"{len(document.results)} results" if document else "not finished"
 
-    def _attack(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> SweepReport:
-        return evaluate_models(models, sweep, watch=watch)
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        """Open the models, measure, publish; finished results are found again after an interruption."""
+        store, spec = self.target.store, self.target.spec
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=spec.deterministic):
+            if self.finished():
+                return
+            device = resolve_device(store.device)
+            data = load(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
+            opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
+            attack = parse_attack(self.attack, iterate=self.iterate)  # type: ignore[arg-type]
+            balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
+            sweep = Sweep(
+                data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed
+            )
+            watch = _watch(callback, should_stop, len(balls) * len(self.splits))
+            found = self.measure(opened, sweep, watch)
+            lease.check()
+            document = MeasurementDocument(
+                name=self.name,
+                weights={model.name: model.digest for model in opened},
+                results=tuple(_accuracy(one) for one in found),
+                **provenance(device),
+            )
+            write_document(self.folder / "result.json", "measurement", document)
+
+
+def _watch(
+    callback: Callback, should_stop: Callable[[], bool], total: int
+) -> Callable[[str, int], Callable[[int], None]]:
+    """Report every evaluation of a measurement, and stop between two."""
+    done = 0
+
+    def watch(title: str, images: int) -> Callable[[int], None]:
+        nonlocal done
+        if should_stop():
+            raise Stopped("stopped between two measurements as asked; run the same command again to resume")
+        callback.step(min(done, total), total, None)
+        done += 1
+        return lambda count: None
+
+    return watch
+
+
+def _accuracy(found: StoredEvaluation) -> Accuracy:
+    return Accuracy(
+        model=found.model,
+        split=found.split,
+        eps=found.eps,
+        attack=found.attack,
+        robust_accuracy=found.robust_accuracy,
+        n=found.n,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transferring:
-    """Perturbations made on one trained model and applied to others, over radii."""
+class AttackTask(Measurement):
+    """A trained model under one attack."""
 
-    name: str
-    source: Training
-    targets: tuple[Training, ...]
-    attack: str
-    norm: str
-    radii: tuple[float, ...]
-    n: int
-    splits: tuple[str, ...] = ("test",)
+    model: TrainTask
+    iterate: str = "worst"
+
+    @property
+    def target(self) -> TrainTask:
+        return self.model
+
+    @property
+    def runs(self) -> tuple[TrainTask, ...]:
+        return (self.model,)
+
+    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
+        return evaluate_models(models, sweep, watch=watch).results
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTask(Measurement):
+    """Perturbations made on one trained model and applied to others."""
+
+    source: TrainTask
+    targets: tuple[TrainTask, ...]
     iterate: str = "last"
 
-    @cached_property
-    def key(self) -> str:
-        words = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "splits", "iterate")}
-        targets = [target.key for target in self.targets]
-        return _digest({"kind": "transfer", "source": self.source.key, "targets": targets, **words})
-
     @property
-    def runs(self) -> tuple[Training, ...]:
-        """The runs whose models it opens, the source first."""
-        return (self.source, *self.targets)
-
-    @property
-    def needs(self) -> tuple[str, ...]:
-        return tuple(run.key for run in self.runs)
-
-    @property
-    def threads(self) -> int:
-        return self.source.threads
-
-    @property
-    def target(self) -> Training:
-        """Whose data and place the measurement uses."""
+    def target(self) -> TrainTask:
         return self.targets[0]
 
-    def result(self) -> dict[str, Any] | None:
-        return _stored(self)
+    @property
+    def runs(self) -> tuple[TrainTask, ...]:
+        """The source first."""
+        return (self.source, *self.targets)
 
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        _measure(self, self._transfer, callback, should_stop)
-
-    def summary(self) -> str:
-        return _counted(self)
-
-    def _transfer(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> SweepReport:
+    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
         source, *targets = models
-        # Without checks: the compared runs have theirs from Square, and no plan counts them here.
-        return transfer_models([source], targets, sweep, checks=False, watch=watch)
+        # Without sanity checks: the compared runs have theirs from Square.
+        return transfer_models([source], targets, sweep, checks=False, watch=watch).results
 
 
-Measurement = Attacking | Transferring
-
-
-def _measure(
-    task: Measurement,
-    measure: Callable[[Sequence[Opened], Sweep, Any], SweepReport],
-    callback: Callback,
-    should_stop: Callable[[], bool],
-) -> None:
-    """Open the models, measure, publish; finished results are found again after an interruption."""
-    site, spec = task.target.site, task.target.spec
-    folder = _home(task)
-    folder.mkdir(parents=True, exist_ok=True)
-    with leased(folder) as lease, arithmetic(threads=task.threads, deterministic=spec.deterministic):
-        if task.finished():
-            return
-        device = resolve_device(site.device)
-        data = load(spec.data, data_dir=site.data_dir, seed=spec.seed, image_size=spec.image_size)
-        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in task.runs]
-        attack = parse_attack(task.attack, iterate=task.iterate)  # type: ignore[arg-type]
-        balls = tuple(make_ball(task.norm, eps) for eps in task.radii)
-        sweep = Sweep(data=data, attacks=(attack,), balls=balls, splits=task.splits, n=task.n, seed=spec.seed)
-        total = len(balls) * len(task.splits)
-        done = 0
-
-        def watch(title: str, images: int) -> Callable[[int], None]:
-            nonlocal done
-            if should_stop():
-                raise Stopped(
-                    "stopped between two measurements as asked; run the same command again to resume"
-                )
-            callback.step(min(done, total), total, None)
-            done += 1
-            return lambda count: None
-
-        report = measure(opened, sweep, watch)
-        lease.check()
-        weights = {model.name: model.digest for model in opened}
-        document = {"name": task.name, "weights": weights, **plain(report), **provenance(device)}
-        write_json(folder / "result.json", document, format=FORMAT)
-
-
-def _stored(task: Measurement) -> dict[str, Any] | None:
-    """What was measured, if it was on the weights that are there now."""
-    path = _home(task) / "result.json"
-    if not path.is_file():
-        return None
-    with read_whole(path.parent):
-        document = read_json(path, format=FORMAT)
-        check_has(document, ("results",), path)
-    return document if _still_holds(document, task.runs) else None
-
-
-def _counted(task: Measurement) -> str:
-    result = task.result()
-    return f"{len(result['results'])} results" if result else "not finished"
-
-
-def _still_holds(document: Mapping[str, Any], runs: Sequence[Training]) -> bool:
-    """Whether its runs are all finished, with the weights it opened; where a digest is not known they pass."""
-    opened = document.get("weights", {})
-    for run in runs:
-        result = found_result(run)
-        if result is None:
-            return False
-        before, now = opened.get(run.key), result.get("weights")
-        if before is not None and now is not None and before != now:
-            return False
-    return True
-
-
-def _home(task: Measurement) -> Path:
-    return task.target.site.store / "measurements" / task.key
-
-
-def _digest(words: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(words, sort_keys=True).encode()).hexdigest()[:16]
+PaperTask = TrainTask | AttackTask | TransferTask

@@ -30,6 +30,7 @@ FORMATS: dict[str, int] = {
     "examples": 1,
     "comparison": 1,
     "transfer": 1,
+    "measurement": 1,
     "study": 1,
     "twins": 1,
     "reproduction": 1,

@@ -1,17 +1,23 @@
 """The paper's figures from a reproduction's document, in the paper's form, as PNG and PDF."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from freeat.reports.paper_names import label_name, panel_name
+from freeat.experiments.paper.documents import (
+    CurveFigure,
+    CurveSeries,
+    Figure,
+    NormFigure,
+    Panel,
+    PointSeries,
+    RadiusFigure,
+    SizeFigure,
+)
+from freeat.reports.paper_tables import label_name, panel_name
 from freeat.reports.plots import HOLLOW, look, save_figure, styled
-
-Figure = Mapping[str, Any]
-Panel = Mapping[str, Any]
-Series = Mapping[str, Any]
 
 PLACES = {
     "vanilla-10": 0,
@@ -32,20 +38,32 @@ ENDINGS = ("png", "pdf")
 
 def draw_figure(figure: Figure, folder: Path) -> list[Path]:
     """The figure as ``NAME.png`` and ``NAME.pdf``; none where nothing of it was measured."""
-    if not figure["panels"]:
+    if not figure.panels:
         return []
     with styled():
-        drawn = DRAWN[figure["kind"]](figure)
-        drawn.suptitle(f"{figure['name'].replace('-', ' ').capitalize()}: {figure['title']}", fontsize=10.5)
-        return [save_figure(drawn, folder / f"{figure['name']}.{ending}") for ending in ENDINGS]
+        drawn = _drawn(figure)
+        drawn.suptitle(f"{figure.name.replace('-', ' ').capitalize()}: {figure.title}", fontsize=10.5)
+        return [save_figure(drawn, folder / f"{figure.name}.{ending}") for ending in ENDINGS]
+
+
+def _drawn(figure: Figure) -> Any:
+    match figure:
+        case CurveFigure():
+            return _curves(figure)
+        case RadiusFigure():
+            return _radius(figure)
+        case SizeFigure():
+            return _size(figure)
+        case NormFigure():
+            return _norms(figure)
 
 
 def _look(label: str) -> dict[str, Any]:
     return look(PLACES.get(label, len(PLACES)))
 
 
-def _title(panel: Panel) -> str:
-    return panel_name(panel["data"], panel["norm"], panel["panel"])
+def _title(panel: Panel[Any]) -> str:
+    return panel_name(panel.data, panel.norm, panel.panel)
 
 
 def _percent(values: Sequence[float]) -> np.ndarray:
@@ -62,26 +80,24 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(8, len(entries)))
 
 
-def _band(axis: Any, x: Any, series: Series, key: str) -> None:
-    """A line with its 95 % interval."""
-    label = series["label"]
-    axis.plot(
-        x, _percent(series[key]), label=label_name(label), markevery=max(1, len(x) // 8), **_look(label)
-    )
-    low, high = _percent(series["low"]), _percent(series["high"])
+def _band(axis: Any, x: Any, y: Sequence[float], series: PointSeries) -> None:
+    """A line with its 95 % interval, as long as ``x``."""
+    label, n = series.label, len(x)
+    axis.plot(x, _percent(y[:n]), label=label_name(label), markevery=max(1, n // 8), **_look(label))
+    low, high = _percent(series.low[:n]), _percent(series.high[:n])
     axis.fill_between(x, low, high, color=_look(label)["color"], alpha=0.15, linewidth=0)
 
 
-def _curves(figure: Figure) -> Any:
+def _curves(figure: CurveFigure) -> Any:
     """Figures 1, 5, 11: training error, test error and gap side by side, a row per panel."""
     import matplotlib.pyplot as plt
 
-    panels = figure["panels"]
+    panels = figure.panels
     drawn, axes = plt.subplots(
         len(panels), 3, figsize=(11.5, 3.1 * len(panels) + 0.6), layout="constrained", squeeze=False
     )
     for row, panel in zip(axes, panels, strict=True):
-        for series in panel["series"]:
+        for series in panel.series:
             _learning_curve(row, series)
         for axis, text in zip(
             row, ("robust train error (%)", "robust test error (%)", "gap (points)"), strict=True
@@ -91,34 +107,22 @@ def _curves(figure: Figure) -> Any:
     return drawn
 
 
-def judged_alike(series: Mapping[str, Any]) -> int:
-    """How many points of a learning curve were judged on equal samples: the last evaluation may have more images."""
-    images = series.get("images", ())  # which the oldest documents do not tell
-    return len(series["epochs"]) - (len(images) > 1 and images[-1] != images[0])
-
-
-def _learning_curve(row: Sequence[Any], series: Series) -> None:
+def _learning_curve(row: Sequence[Any], series: CurveSeries) -> None:
     """The curve on equal samples; a last evaluation on more images stands apart as a hollow mark."""
-    x, whole = np.asarray(series["epochs"], float), judged_alike(series)
-    for axis, key in zip(row, ("train", "test"), strict=False):
-        axis.plot(
-            x[:whole],
-            _percent(series[key])[:whole],
-            label=label_name(series["label"]),
-            **_look(series["label"]),
-        )
-    shown = {key: series[key][:whole] for key in ("gap", "low", "high")} | {"label": series["label"]}
-    _band(row[2], x[:whole], shown, "gap")
-    for axis, key in zip(row, ("train", "test", "gap"), strict=True):
-        axis.plot(x[whole:], _percent(series[key])[whole:], **(_look(series["label"]) | HOLLOW))
+    x, whole = np.asarray(series.epochs, float), series.evaluated_alike
+    for axis, values in zip(row[:2], (series.train, series.test), strict=True):
+        axis.plot(x[:whole], _percent(values)[:whole], label=label_name(series.label), **_look(series.label))
+    _band(row[2], series.epochs[:whole], series.gap, series)
+    for axis, values in zip(row, (series.train, series.test, series.gap), strict=True):
+        axis.plot(x[whole:], _percent(values)[whole:], **(_look(series.label) | HOLLOW))
 
 
-def _grid(figure: Figure) -> tuple[Any, dict[int, Any]]:
+def _grid(panels: Sequence[Panel[Any]]) -> tuple[Any, dict[int, Any]]:
     """Axes for the panels: L2 on the left, Linf on the right, a row per data set and target or source."""
     import matplotlib.pyplot as plt
 
-    rows = list(dict.fromkeys((panel["data"], panel["panel"]) for panel in figure["panels"]))
-    norms = sorted({panel["norm"] for panel in figure["panels"]})
+    rows = list(dict.fromkeys((panel.data, panel.panel) for panel in panels))
+    norms = sorted({panel.norm for panel in panels})
     drawn, axes = plt.subplots(
         len(rows),
         len(norms),
@@ -129,35 +133,35 @@ def _grid(figure: Figure) -> tuple[Any, dict[int, Any]]:
     for axis in axes.flat:
         axis.set_visible(False)
     taken = {}
-    for place, panel in enumerate(figure["panels"]):
-        axis = axes[rows.index((panel["data"], panel["panel"]))][norms.index(panel["norm"])]
+    for place, panel in enumerate(panels):
+        axis = axes[rows.index((panel.data, panel.panel))][norms.index(panel.norm)]
         axis.set_visible(True)
         axis.set_title(_title(panel))
         taken[place] = axis
     return drawn, taken
 
 
-def _radius(figure: Figure) -> Any:
+def _radius(figure: RadiusFigure) -> Any:
     """Figures 2, 3, 6 to 9: accuracy against the radius."""
-    drawn, axes = _grid(figure)
-    for place, panel in enumerate(figure["panels"]):
-        for series in panel["series"]:
-            _band(axes[place], _percent(series["eps"]) * 2.55, series, "accuracy")
+    drawn, axes = _grid(figure.panels)
+    for place, panel in enumerate(figure.panels):
+        for series in panel.series:
+            _band(axes[place], _percent(series.eps) * 2.55, series.accuracy, series)
         axes[place].set(xlabel="radius ε, in 255ths", ylabel="accuracy (%)", ylim=(0, None))
     _legend(drawn, list(axes.values()))
     return drawn
 
 
-def _size(figure: Figure) -> Any:
+def _size(figure: SizeFigure) -> Any:
     """Figures 4, 10: the gap against n, with the exponent of each series in its panel."""
-    drawn, axes = _grid(figure)
-    for place, panel in enumerate(figure["panels"]):
-        for series in panel["series"]:
-            _band(axes[place], series["n"], series, "gap")
+    drawn, axes = _grid(figure.panels)
+    for place, panel in enumerate(figure.panels):
+        for series in panel.series:
+            _band(axes[place], series.n, series.gap, series)
         fitted = [
-            f"{label_name(s['label'])}: n^{-s['exponent']['value']:.2f}"
-            for s in panel["series"]
-            if s["exponent"]
+            f"{label_name(series.label)}: n^{-series.exponent.value:.2f}"
+            for series in panel.series
+            if series.exponent
         ]
         axes[place].set(xlabel="training images n (equal updates)", ylabel="robust gap (points)")
         axes[place].annotate(
@@ -167,34 +171,24 @@ def _size(figure: Figure) -> Any:
     return drawn
 
 
-def _norms(figure: Figure) -> Any:
+def _norms(figure: NormFigure) -> Any:
     """Figure 12: heat maps of the gradient norms, with the smallest so far."""
     import matplotlib.pyplot as plt
 
-    shown = [(panel, series) for panel in figure["panels"] for series in panel["series"]]
-    columns = max(len(panel["series"]) for panel in figure["panels"])
+    shown = [(panel, series) for panel in figure.panels for series in panel.series]
+    columns = max(len(panel.series) for panel in figure.panels)
     rows = -(-len(shown) // columns)
     drawn, axes = plt.subplots(
         rows, columns, figsize=(4.6 * columns, 3.5 * rows), layout="constrained", squeeze=False
     )
     for axis, (panel, series) in zip(axes.flat, shown, strict=False):
-        updates, counts = np.array([0, *series["updates"]]), np.array(series["counts"], float)
-        axis.pcolormesh(updates, 10 ** np.asarray(series["bins"]), np.log1p(counts.T), cmap="viridis")
-        smallest = np.maximum(series["smallest"], 10 ** series["bins"][0])  # a zero has no place on this axis
+        updates, counts = np.array([0, *series.updates]), np.array(series.counts, float)
+        axis.pcolormesh(updates, 10 ** np.asarray(series.bins), np.log1p(counts.T), cmap="viridis")
+        smallest = np.maximum(series.smallest, 10 ** series.bins[0])  # a zero has no place on this axis
         axis.plot(updates[1:], smallest, color="white", linewidth=1.2)
-        axis.set(
-            yscale="log", xlabel="weight updates", title=f"{_title(panel)}, {label_name(series['label'])}"
-        )
+        axis.set(yscale="log", xlabel="weight updates", title=f"{_title(panel)}, {label_name(series.label)}")
         axis.set_ylabel("‖∇_δ h‖; white: smallest so far")
         axis.grid(False)
     for axis in axes.flat[len(shown) :]:
         axis.set_visible(False)
     return drawn
-
-
-DRAWN: Mapping[str, Callable[[Figure], Any]] = {
-    "curves": _curves,
-    "radius": _radius,
-    "size": _size,
-    "norms": _norms,
-}

@@ -1,33 +1,130 @@
-"""The files of a reproduction: one JSON of everything, the tables, the figures, the claims."""
+"""The files of a reproduction: the claims with their verdicts as Markdown, the tables, the figures, one document."""
 
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
-from freeat.files.documents import write_json, write_text
-from freeat.reports.claims import claims_markdown
+from freeat.experiments.paper.documents import (
+    ClaimReport,
+    Decision,
+    Fit,
+    ReproductionDocument,
+    Sufficiency,
+    Verdict,
+    write_reproduction,
+)
+from freeat.files.documents import write_text
 from freeat.reports.paper_figures import draw_figure
-from freeat.reports.paper_tables import comma_separated, latex, markdown
+from freeat.reports.paper_tables import comma_separated, data_name, label_name, latex, markdown, norm_name
 
-FORMAT = 1
 WRITTEN = {"md": markdown, "tex": latex, "csv": comma_separated}
+VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "undecided", "not published")
+DECIMALS = {"points": (100, 1), "decades": (1, 2)}
+"""By what a statistic is multiplied to be shown, and its digits."""
+
+COUNTS = """\
+What is measured on a data set counts only if Vanilla-10 really fits its training images, without which there is no
+overfitting to compare, and if every algorithm's clean test and robust training accuracy (for ERM, clean training
+accuracy) are above chance by their intervals:"""
+
+RULES = """\
+Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
+interval lies wholly on one side of zero with at least three seeds behind it, otherwise undecided, with the reason. The
+interval holds the spread over the seeds and the choice of the test images, not that of the training images: where a
+scale trains on a part of a data set, all seeds train on the same part. *Published*: the same statistic of the
+printed numbers; most tables print one trial, so its interval holds the choice of the test images only. Training
+accuracy is on augmented images, as in the paper. "Comparable" and "similar" mean within 2 points: the paper names no
+margin."""
 
 
-def write_outputs(document: dict[str, Any], folder: Path) -> list[Path]:
-    """Write what people read into ``folder``; returns the paths, ``claims.md`` first."""
+def claims_markdown(document: ReproductionDocument) -> str:
+    """All of the ledger: a summary, then each claim panel by panel."""
+    title = f"# The paper's claims, at scale `{document.scale}`"
+    head = "| claim | published | measured |\n|---|---|---|\n"
+    summary = head + "\n".join(
+        f"| [{claim.id}](#{claim.id}) | {counted(claim.published)} | {counted(claim.measured)} |"
+        for claim in document.claims
+    )
+    parts = [title, _counts(document.sufficiency), RULES, _listed(document.notes), summary]
+    parts += [*map(_claim, document.claims), _missing(document)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _listed(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _counts(found: Sequence[Sufficiency]) -> str:
+    return f"{COUNTS}\n\n{_listed(map(_sufficient, found))}" if found else ""
+
+
+def _sufficient(one: Sufficiency) -> str:
+    """Whether what was measured on a data set counts, and why."""
+    verdict = {True: "counts", False: "does not count", None: "cannot be judged yet"}[one.counts]
+    fits = "; ".join(map(_fits, one.vanilla))
+    at_chance = "; ".join(f"{norm_name(row.norm)} {label_name(row.label)}" for row in one.at_chance)
+    chance = f"not above chance: {at_chance}" if at_chance else "every measured algorithm is above chance"
+    return f"{data_name(one.data)} {verdict}. Robust training accuracy of Vanilla-10: {fits}; {chance}."
+
+
+def _fits(fit: Fit) -> str:
+    asked = f"{norm_name(fit.norm)} (at least {100 * fit.least:.0f} % are asked for)"
+    reached = "not measured" if fit.robust_train is None else f"{100 * fit.robust_train:.1f} %"
+    return f"{reached} in {asked}"
+
+
+def _missing(document: ReproductionDocument) -> str:
+    lines = missing_lines(document)
+    return f"## What is missing\n\n{_listed(lines)}" if lines else ""
+
+
+def missing_lines(document: ReproductionDocument) -> list[str]:
+    """What was left out and what failed, for people; the failures last, where they are seen."""
+    left_out = [f"left out: {one.what} ({one.reason})" for one in document.left_out]
+    return left_out + [f"FAILED: {one.task}: {one.reason}" for one in document.failures]
+
+
+def counted(rows: Sequence[Decision]) -> str:
+    if not rows:
+        return "not measured"
+    counts = Counter(row.verdict for row in rows)
+    return ", ".join(
+        verdict if verdict == "not published" and len(counts) == 1 else f"{counts[verdict]} {verdict}"
+        for verdict in VERDICTS
+        if counts[verdict]
+    )
+
+
+def _claim(claim: ClaimReport) -> str:
+    source = "Our observation, not the paper's." if claim.ours else f"Shown in {', '.join(claim.where)}."
+    quoted = claim.sentence if claim.ours else f"“{claim.sentence}”"
+    lines = [f"## {claim.id}", f"> {quoted}", f"{source} Statistic: {claim.statistic}, in {claim.unit}."]
+    rows = [("published", row) for row in claim.published] + [("measured", row) for row in claim.measured]
+    table = ["| numbers | panel | verdict | statistic | seeds | |", "|---|---|---|---:|---:|---|"]
+    for source, row in rows:
+        value, seeds = statistic_text(row, claim.unit), row.seeds or "–"
+        table.append(f"| {source} | {row.panel or '–'} | {row.verdict} | {value} | {seeds} | {row.detail} |")
+    return "\n\n".join([*lines, "\n".join(table)])
+
+
+def statistic_text(row: Decision, unit: str) -> str:
+    """The statistic with its interval."""
+    if row.statistic is None or row.low is None or row.high is None:
+        return "–"
+    factor, digits = DECIMALS[unit]
+    value, low, high = (f"{factor * number:.{digits}f}" for number in (row.statistic, row.low, row.high))
+    return f"{value} [{low}, {high}]"
+
+
+def write_outputs(document: ReproductionDocument, folder: Path) -> list[Path]:
+    """Write everything into ``folder``; returns the paths, ``claims.md`` first and ``reproduction.json`` last."""
     paths = [folder / "claims.md"]
     write_text(paths[0], claims_markdown(document))
-    for table in document["tables"]:
+    for table in document.tables:
         for ending, text in WRITTEN.items():
-            path = folder / "tables" / f"{table['name']}.{ending}"
+            path = folder / "tables" / f"{table.name}.{ending}"
             write_text(path, text(table))
             paths.append(path)
-    for figure in document["figures"]:
+    for figure in document.figures:
         paths += draw_figure(figure, folder / "figures")
-    return paths
-
-
-def write_document(document: dict[str, Any], folder: Path) -> Path:
-    """Write ``reproduction.json``: after the other files, so that the time it names has theirs in it."""
-    path = folder / "reproduction.json"
-    write_json(path, document, format=FORMAT)
-    return path
+    return [*paths, write_reproduction(folder, document)]

@@ -10,16 +10,14 @@ from freeat.algorithms import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms.step import Algorithm
 from freeat.data.sources import SOURCES
 from freeat.errors import InputError
-from freeat.experiments.paper.catalogue import EXPERIMENTS, experiments, names_of
-from freeat.experiments.paper.experiment import Entry, Experiment
+from freeat.experiments.paper.catalogue import EXPERIMENTS, Entry, Experiment, experiments, names_of
 from freeat.experiments.paper.published import PublishedTable, published_tables
-from freeat.experiments.paper.scales import PAPER, SCALES, Scale
-from freeat.experiments.paper.settings import updates
-from freeat.experiments.tasks import Attacking, Site, Training, Transferring
+from freeat.experiments.paper.settings import PAPER, SCALES, Scale, updates
+from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.objectives import CrossEntropy, Objective, Trades
 from freeat.runs.build import build_algorithm
 
-SITE = Site(store=Path("store"), data_dir=Path("data"))
+STORE = Store(path=Path("store"), data_dir=Path("data"))
 BOTH = ("l2", "linf")
 TABLE_1 = ("vanilla-7", "vanilla-10", "fast", "free-2", "free-4", "free-6", "free-8", "free-10")
 THREE = ("vanilla-10", "fast", "free-4")
@@ -43,7 +41,7 @@ SERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple
 
 
 def at(scale: Scale, name: str) -> Experiment:
-    return EXPERIMENTS[name](scale, SITE)
+    return EXPERIMENTS[name](scale, STORE)
 
 
 def series(experiment: Experiment) -> set[tuple[str, str, str, str]]:
@@ -94,7 +92,7 @@ def papers(data: str, norm: str, label: str) -> Adversary | None:
     raise AssertionError(label)
 
 
-def adversary(run: Training) -> Adversary | None:
+def adversary(run: TrainTask) -> Adversary | None:
     """What a run trains against, from the algorithm that its spec becomes."""
     spec = run.spec
     assert spec.updates is not None
@@ -114,7 +112,7 @@ def adversary(run: Training) -> Adversary | None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_run_is_trained_and_judged_as_its_label_says(name: str) -> None:
+def test_every_run_is_trained_and_evaluated_as_its_label_says(name: str) -> None:
     for entry in at(PAPER, name).entries:
         n = None if entry.n == SOURCES[entry.data].n_train else entry.n
         judged_at = 128 if entry.norm == "l2" else 4 if entry.data == "tiny-imagenet" else 8
@@ -200,7 +198,7 @@ def test_radii_reach_as_far_as_in_the_paper(
 
 def test_square_has_the_papers_queries_and_every_seed() -> None:
     for entry in at(PAPER, "figure-6").entries:
-        attacked = [m for m in entry.measurements if isinstance(m, Attacking)]
+        attacked = [m for m in entry.measurements if isinstance(m, AttackTask)]
         assert [m.target for m in attacked] == list(entry.runs)
         assert {m.attack for m in attacked} == {"square-5000"}
 
@@ -211,7 +209,7 @@ def test_transferred_attacks_come_from_independent_models(scale: Scale) -> None:
         for entry in at(scale, name).entries:
             assert entry.measurements
             for measurement in entry.measurements:
-                assert isinstance(measurement, Transferring)
+                assert isinstance(measurement, TransferTask)
                 source = measurement.source.spec
                 for target in measurement.targets:
                     independent = target.spec.seed != source.seed or target.spec.model != source.model
@@ -224,7 +222,7 @@ def test_figures_3_and_7_have_both_sources_for_every_run() -> None:
             sources = {
                 m.source.spec.algorithm
                 for m in entry.measurements
-                if isinstance(m, Transferring) and run in m.targets
+                if isinstance(m, TransferTask) and run in m.targets
             }
             assert sources == {"vanilla-10", "free-4"}
 
@@ -235,7 +233,7 @@ def test_standard_models_are_those_of_their_panel() -> None:
         for entry in at(PAPER, name).entries:
             assert {run.spec.model for run in entry.targets} == {networks[entry.panel]}
             assert {run.spec.algorithm for run in entry.targets} == {"erm"}
-            assert entry.judged == {run.key for run in entry.targets}
+            assert entry.evaluated == {run.key for run in entry.targets}
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
@@ -277,7 +275,7 @@ def test_names_are_found_in_the_papers_order() -> None:
 
 
 def test_other_data_sets_are_left_out_of_an_experiment() -> None:
-    made = experiments(["table-1", "table-4"], PAPER, SITE, ["cifar10"])
+    made = experiments(["table-1", "table-4"], PAPER, STORE, ["cifar10"])
     assert [experiment.name for experiment in made] == ["table-1"]
 
     def data(entry: Entry) -> str:

@@ -6,6 +6,7 @@ import pytest
 
 from freeat.data.synthetic import write_miniatures
 from freeat.experiments.paper import costs
+from freeat.experiments.paper.catalogue import EXPERIMENTS
 from freeat.experiments.paper.costs import (
     DatasetInfo,
     Estimator,
@@ -15,37 +16,35 @@ from freeat.experiments.paper.costs import (
     seconds_per_pass,
     training_passes,
 )
-from freeat.experiments.paper.figures import figure_2, figure_9
-from freeat.experiments.paper.scales import PAPER, SMOKE
-from freeat.experiments.paper.settings import run_of
-from freeat.experiments.tasks import Site
+from freeat.experiments.paper.settings import PAPER, SMOKE, run_of
+from freeat.experiments.tasks import AttackTask, Store
 from freeat.training.records import Callbacks
 
 CIFAR10 = DatasetInfo(n_train=50_000, n_test=10_000, shape=(3, 32, 32), classes=10, augmented=True)
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
-    store = tmp_path_factory.mktemp("store")
-    write_miniatures(store / "data", 32)
-    return Site(store=store, data_dir=store / "data", device="cpu")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    path = tmp_path_factory.mktemp("store")
+    write_miniatures(path / "data", 32)
+    return Store(path=path, data_dir=path / "data", device="cpu")
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "vanilla-7", "fast", "free-2", "trades-10", "free-trades-4"])
-def test_passes_are_those_of_the_run(algorithm: str, site: Site) -> None:
-    run = run_of(SMOKE, site, "cifar10", "l2", algorithm)
+def test_passes_are_those_of_the_run(algorithm: str, store: Store) -> None:
+    run = run_of(SMOKE, store, "cifar10", "l2", algorithm)
     run.run(Callbacks(), lambda: False)
     result = run.result()
     assert result is not None
-    expected = training_passes(run, dataset_info(run.spec.data, site.data_dir))
+    expected = training_passes(run, dataset_info(run.spec.data, store.data_dir))
     assert expected.gradient == result["gradient_passes"]
     assert expected.forward == result["forward_passes"]
 
 
-def test_evaluations_are_counted_as_they_are_made(site: Site) -> None:
-    run = run_of(SMOKE, site, "cifar10", "linf", "fast")
+def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
+    run = run_of(SMOKE, store, "cifar10", "linf", "fast")
     run.run(Callbacks(), lambda: False)
-    expected = evaluation_passes(run, dataset_info(run.spec.data, site.data_dir))
+    expected = evaluation_passes(run, dataset_info(run.spec.data, store.data_dir))
     passes = [
         record[split]["passes"]
         for record in run.folder.history()
@@ -60,27 +59,28 @@ def test_a_known_data_set_needs_no_files(tmp_path: Path) -> None:
 
 
 def test_passes_of_the_papers_vanilla_run() -> None:
-    run = run_of(PAPER, Site(store=Path("store")), "cifar10", "l2", "vanilla-10")
+    run = run_of(PAPER, Store(path=Path("store")), "cifar10", "l2", "vanilla-10")
     assert training_passes(run, CIFAR10).total == pytest.approx(200 * 50_000 * 11)
 
 
 def test_measurements_are_priced_on_the_networks_they_ask() -> None:
-    site = Site(store=Path("store"))
-    square = figure_2(PAPER, site).entries[0].measurements[0]
+    store = Store(path=Path("store"))
+    square = EXPERIMENTS["figure-2"](PAPER, store).entries[0].measurements[0]
+    assert isinstance(square, AttackTask)
     queries, sanity = passes_of(square, CIFAR10)
     assert queries.run == sanity.run == square.target
     assert queries.forward > 9 * 10_000 * 1000
-    transfer = figure_9(PAPER, site).entries[0].measurements[0]
+    transfer = EXPERIMENTS["figure-9"](PAPER, store).entries[0].measurements[0]
     networks = [part.run.spec.model for part in passes_of(transfer, CIFAR10)]
     assert networks == ["resnet18", "resnet18", "resnet50", "wrn34-10"]
 
 
 def test_a_pass_takes_time() -> None:
-    spec = run_of(SMOKE, Site(store=Path("store")), "cifar10", "l2", "free-4").spec
+    spec = run_of(SMOKE, Store(path=Path("store")), "cifar10", "l2", "free-4").spec
     assert 0 < seconds_per_pass(spec, CIFAR10, "cpu") < 1
 
 
-def test_each_network_is_timed_once_and_multiplied(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_network_is_timed_once_and_multiplied(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     timed = []
 
     def fake(spec: object, info: DatasetInfo, device: str) -> float:
@@ -88,8 +88,8 @@ def test_each_network_is_timed_once_and_multiplied(site: Site, monkeypatch: pyte
         return 2.0
 
     monkeypatch.setattr(costs, "seconds_per_pass", fake)
-    estimator = Estimator(data_dir=site.data_dir, device="cpu")
-    found = [estimator.cost(run_of(SMOKE, site, "cifar10", norm, "fast")) for norm in ("l2", "linf")]
-    estimator.cost(run_of(SMOKE, site, "tiny-imagenet", "l2", "fast"))
+    estimator = Estimator(data_dir=store.data_dir, device="cpu")
+    found = [estimator.cost(run_of(SMOKE, store, "cifar10", norm, "fast")) for norm in ("l2", "linf")]
+    estimator.cost(run_of(SMOKE, store, "tiny-imagenet", "l2", "fast"))
     assert timed == [(3, 32, 32), (3, 64, 64)]
     assert all(cost.seconds == pytest.approx(2 * cost.passes) for cost in found)

@@ -14,7 +14,7 @@ from freeat.experiments.paper.estimate import (
     beyond_proportion,
     exponent,
     proportion_error,
-    seed_cell,
+    seed_mean,
     smallest,
 )
 
@@ -27,28 +27,28 @@ estimates = st.builds(
 
 def test_without_images_it_is_students_interval() -> None:
     values = [0.31, 0.35, 0.36, 0.30]
-    cell = seed_cell(values, [0.0] * 4)
+    mean = seed_mean(values, [0.0] * 4)
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
-    assert (cell["low"], cell["high"]) == pytest.approx((low, high))
-    assert cell["std"] == pytest.approx(np.std(values, ddof=1))
+    assert (mean.low, mean.high) == pytest.approx((low, high))
+    assert mean.std == pytest.approx(np.std(values, ddof=1))
 
 
 def test_one_seed_has_the_error_of_its_images_only() -> None:
-    cell = seed_cell([0.4], [0.01])
-    assert cell["std"] is None
-    assert cell["high"] - cell["low"] == pytest.approx(2 * 1.959964 * 0.01)
-    assert Estimate.of_cell(cell).interval() == (cell["low"], cell["high"])
+    mean = seed_mean([0.4], [0.01])
+    assert mean.std is None
+    assert mean.high - mean.low == pytest.approx(2 * 1.959964 * 0.01)
+    assert Estimate.of_mean(mean).interval() == (mean.low, mean.high)
 
 
 def test_the_interval_of_a_proportion_is_one_of_proportions() -> None:
-    cell = seed_cell([0.0, 0.02], [0.01, 0.01], (0, 1))
-    assert cell["low"] == 0 < cell["high"]
-    assert Estimate.of_cell(cell).interval()[0] < 0, "differences are judged with the whole error"
+    mean = seed_mean([0.0, 0.02], [0.01, 0.01], (0, 1))
+    assert mean.low == 0 < mean.high
+    assert Estimate.of_mean(mean).interval()[0] < 0, "differences are judged with the whole error"
 
 
 def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
     one, other = [0.3, 0.34, 0.32], [0.5, 0.61, 0.55, 0.56]
-    difference = Estimate.of_cell(seed_cell(other, [0.0] * 4)) - Estimate.of_cell(seed_cell(one, [0.0] * 3))
+    difference = Estimate.of_mean(seed_mean(other, [0.0] * 4)) - Estimate.of_mean(seed_mean(one, [0.0] * 3))
     expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
     assert difference.interval() == pytest.approx((expected.low, expected.high))
     assert difference.seeds == 3
@@ -85,8 +85,8 @@ def test_the_interval_covers_seeds_and_shared_test_images() -> None:
         accuracies = rng.normal(truth, spread, seeds)
         draws = rng.random(images)  # how hard each image is: common to the seeds
         values = [float((draws < p).mean()) for p in accuracies]
-        cell = seed_cell(values, [proportion_error(p, images) for p in values])
-        held += cell["low"] <= truth <= cell["high"]
+        mean = seed_mean(values, [proportion_error(p, images) for p in values])
+        held += mean.low <= truth <= mean.high
     assert 0.94 <= held / trials <= 0.995
 
 
@@ -138,7 +138,7 @@ def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_nothing(ends:
     held = 0
     for _ in range(trials):
         first, last, start, end = (
-            Estimate.of_cell(seed_cell(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds)) for t in truth
+            Estimate.of_mean(seed_mean(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds)) for t in truth
         )
         low, high = beyond_proportion((first, last), (start, end)).interval()
         held += low <= truth[0] * truth[3] / truth[2] - truth[1] <= high

@@ -13,8 +13,8 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.paper import costs
 from freeat.experiments.paper.reproduction import prepare
-from freeat.experiments.paper.scales import HOUR, PAPER
-from freeat.experiments.tasks import Site
+from freeat.experiments.paper.settings import HOUR, PAPER
+from freeat.experiments.tasks import Store
 from freeat.tasks import local
 from invented_runs import describe
 
@@ -27,33 +27,33 @@ def stand_in(folder: Path, name: str, n: int) -> None:
 
 def test_data_sets_that_are_not_here_are_left_out_by_name(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 300)
-    site = Site(store=tmp_path / "store", data_dir=tmp_path)
-    work = prepare(["table-1", "table-4"], HOUR, site)
+    store = Store(path=tmp_path / "store", data_dir=tmp_path)
+    work = prepare(["table-1", "table-4"], HOUR, store)
     assert [experiment.name for experiment in work.experiments] == ["table-4"]
     assert {entry.data for entry in work.experiments[0].entries} == {"svhn"}
     assert {one.what for one in work.absent} == {"cifar10", "cifar100", "tiny-imagenet"}
     assert all("freeat data fetch" in one.reason for one in work.absent)
-    assert not site.store.exists()
+    assert not store.path.exists()
 
 
 def test_a_stand_in_is_not_the_papers_data(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 300)
-    site = Site(store=tmp_path / "store", data_dir=tmp_path)
+    store = Store(path=tmp_path / "store", data_dir=tmp_path)
     with pytest.raises(InputError, match="stands in for SVHN"):
-        prepare(["table-4"], PAPER, site, data=["svhn"])
+        prepare(["table-4"], PAPER, store, data=["svhn"])
 
 
 def test_too_few_images_are_no_use(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 40)
-    site = Site(store=tmp_path / "store", data_dir=tmp_path)
+    store = Store(path=tmp_path / "store", data_dir=tmp_path)
     with pytest.raises(InputError, match="training images are needed, 40 are here"):
-        prepare(["table-4"], HOUR, site, data=["SVHN"])
+        prepare(["table-4"], HOUR, store, data=["SVHN"])
 
 
 def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
-    site = Site(store=tmp_path, data_dir=tmp_path)
+    store = Store(path=tmp_path, data_dir=tmp_path)
     with pytest.raises(InputError, match="unknown data set of the paper 'mnist'"):
-        prepare(["all"], HOUR, site, data=["mnist"])
+        prepare(["all"], HOUR, store, data=["mnist"])
 
 
 def reproduce(tmp_path: Path, *words: str) -> int:
@@ -78,10 +78,10 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_a_dry_run_prices_data_sets_that_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    site = Site(store=tmp_path / "store", data_dir=tmp_path, device="cpu")
+    store = Store(path=tmp_path / "store", data_dir=tmp_path, device="cpu")
     with pytest.raises(InputError, match="nothing of what was asked for"):
-        prepare(["figure-11"], PAPER, site)
-    work = prepare(["figure-11"], PAPER, site, data=["cifar10"], dry=True)
+        prepare(["figure-11"], PAPER, store)
+    work = prepare(["figure-11"], PAPER, store, data=["cifar10"], dry=True)
     assert work.experiments == ()
     monkeypatch.setattr(costs, "seconds_per_pass", lambda spec, info, device: 1e-3)
     dry = work.dry_run(workers=1)
@@ -105,7 +105,7 @@ def test_a_dry_run_says_what_it_comes_to(
 
 def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> None:
     stand_in(tmp_path, "cifar10", 300)
-    work = prepare(["all"], HOUR, Site(store=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
+    work = prepare(["all"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
     names = [task.name for task in work.tasks]
     assert len(names) == len(set(names)) == 123
     headline = [name for name in names if name.startswith("cifar10 l2 free-8 seed")]
@@ -167,7 +167,7 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
 
 def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
     stand_in(tmp_path, "svhn", 300)
-    work = prepare(["table-4"], HOUR, Site(store=tmp_path / "store", data_dir=tmp_path))
+    work = prepare(["table-4"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path))
     work.check_data()
     run = work.experiments[0].entries[0].runs[0]
     digest = load("svhn", data_dir=tmp_path).digest

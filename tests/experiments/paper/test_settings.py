@@ -1,4 +1,4 @@
-"""The settings in which runs of the paper differ from one another."""
+"""The settings in which runs of the paper differ from one another, and what every scale keeps of the paper."""
 
 from pathlib import Path
 
@@ -6,13 +6,24 @@ import pytest
 
 from freeat.algorithms import Erm, WarmUp
 from freeat.errors import InputError
-from freeat.experiments.paper.scales import HOUR, PAPER, SMOKE, find_scale
-from freeat.experiments.paper.settings import radius, run_of, source, train_size
-from freeat.experiments.paper.tables import table_2, table_6
-from freeat.experiments.tasks import Site
+from freeat.experiments.paper.catalogue import table_2, table_6
+from freeat.experiments.paper.settings import (
+    HOUR,
+    NIGHT,
+    NORMS,
+    PAPER,
+    SCALES,
+    SMOKE,
+    find_scale,
+    radius,
+    run_of,
+    source,
+    train_size,
+)
+from freeat.experiments.tasks import Store
 from freeat.runs.build import build_algorithm
 
-SITE = Site(store=Path("store"), data_dir=Path("data"))
+STORE = Store(path=Path("store"), data_dir=Path("data"))
 
 
 def test_radii_are_the_papers() -> None:
@@ -43,19 +54,19 @@ def test_radii_are_the_papers() -> None:
     ],
 )
 def test_attacks_start_as_in_the_code_behind_the_paper(norm: str, algorithm: str, start: str | None) -> None:
-    assert run_of(PAPER, SITE, "cifar10", norm, algorithm).spec.start == start
+    assert run_of(PAPER, STORE, "cifar10", norm, algorithm).spec.start == start
 
 
 def test_a_warm_up_is_for_the_algorithms_that_attack() -> None:
-    specs = [run_of(HOUR, SITE, "svhn", "l2", name).spec for name in ("erm", "free-4")]
+    specs = [run_of(HOUR, STORE, "svhn", "l2", name).spec for name in ("erm", "free-4")]
     assert [spec.warmup for spec in specs] == [0.0, 0.5]
     erm, free = (build_algorithm(spec, updates=8) for spec in specs)
     assert erm == Erm()
     assert isinstance(free, WarmUp)
 
 
-def test_friendly_is_trained_at_two_radii_and_judged_at_one() -> None:
-    rows = {(entry.norm, entry.label): entry.runs[0] for entry in table_2(PAPER, SITE).entries}
+def test_friendly_is_trained_at_two_radii_and_evaluated_at_one() -> None:
+    rows = {(entry.norm, entry.label): entry.runs[0] for entry in table_2(PAPER, STORE)}
     for norm in ("l2", "linf"):
         eps = radius("cifar10", norm)
         narrow, wide = rows[norm, "friendly-10"], rows[norm, "friendly-10-2eps"]
@@ -66,26 +77,26 @@ def test_friendly_is_trained_at_two_radii_and_judged_at_one() -> None:
 
 
 def test_the_step_with_which_fast_collapses() -> None:
-    steps = [entry.runs[0].spec.alpha for entry in table_6(PAPER, SITE).entries]
+    steps = [entry.runs[0].spec.alpha for entry in table_6(PAPER, STORE)]
     assert steps == [None, 10 / 255, None]
 
 
 def test_what_does_not_change_a_run_does_not_change_its_key() -> None:
-    common = run_of(PAPER, SITE, "cifar10", "l2", "erm", 1)
-    again = run_of(PAPER, SITE, "cifar10", "l2", "erm", 1, model="resnet18", train_size=50_000)
+    common = run_of(PAPER, STORE, "cifar10", "l2", "erm", 1)
+    again = run_of(PAPER, STORE, "cifar10", "l2", "erm", 1, model="resnet18", train_size=50_000)
     assert again == common
-    assert run_of(PAPER, SITE, "cifar10", "l2", "erm", 1, model="resnet50").key != common.key
+    assert run_of(PAPER, STORE, "cifar10", "l2", "erm", 1, model="resnet50").key != common.key
 
 
-def test_runs_beside_the_curves_are_judged_at_the_end_only() -> None:
-    run = run_of(PAPER, SITE, "cifar10", "l2", "fast", train_size=10_000)
+def test_runs_beside_the_curves_are_evaluated_at_the_end_only() -> None:
+    run = run_of(PAPER, STORE, "cifar10", "l2", "fast", train_size=10_000)
     assert run.evaluation.eval_every == run.spec.updates
     assert run.name == "cifar10 l2 fast n=10000 seed 0"
 
 
-def test_a_miniature_scale_reads_its_data_by_path() -> None:
-    assert source(SMOKE, SITE, "cifar10") == str(Path("data/cifar-10-batches-py"))
-    assert source(PAPER, SITE, "cifar10") == "cifar10"
+def test_a_synthetic_scale_reads_its_data_by_path() -> None:
+    assert source(SMOKE, STORE, "cifar10") == str(Path("data/cifar-10-batches-py"))
+    assert source(PAPER, STORE, "cifar10") == "cifar10"
 
 
 def test_unknown_names_are_refused() -> None:
@@ -93,3 +104,32 @@ def test_unknown_names_are_refused() -> None:
         find_scale("hours")
     with pytest.raises(InputError, match="did you mean 'svhn'"):
         train_size(PAPER, "svnh")
+
+
+@pytest.mark.parametrize("name", SCALES)
+@pytest.mark.parametrize("norm", NORMS)
+def test_square_is_run_at_the_training_radii(name: str, norm: str) -> None:
+    """The claim that no gradients are masked compares it with PGD there."""
+    scale = find_scale(name)
+    radii = scale.square_grid.radii(norm)
+    assert all(radius(data, norm) in radii for data in ("cifar10", "cifar100", "tiny-imagenet"))
+
+
+@pytest.mark.parametrize("name", SCALES)
+def test_a_quarter_of_the_training_is_on_the_curve(name: str) -> None:
+    assert find_scale(name).curve_points % 4 == 0
+
+
+def test_the_paper_scale_has_the_papers_rate_batch_and_no_warmup() -> None:
+    setups = find_scale("paper").setups.values()
+    assert {(setup.lr, setup.b, setup.n, setup.warmup) for setup in setups} == {(0.1, 128, None, 0.0)}
+
+
+def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValueError, match="hour"):
+        find_scale("houre")
+
+
+def test_a_night_trains_on_a_thousand_images_or_more() -> None:
+    assert min(NIGHT.sizes) >= 1000
+    assert all((setup.n or 0) >= 1000 for setup in NIGHT.setups.values())

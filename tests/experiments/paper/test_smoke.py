@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from freeat.experiments.paper.catalogue import EXPERIMENTS
-from freeat.experiments.paper.claims import CLAIMS
-from freeat.experiments.paper.experiment import Entry, Experiment
-from freeat.experiments.paper.ledger import judge_claims
-from freeat.experiments.paper.scales import SMOKE
-from freeat.experiments.tasks import Site, Transferring
+from freeat.experiments.paper.catalogue import EXPERIMENTS, Entry, Experiment
+from freeat.experiments.paper.claims import CLAIMS, decide_claims
+from freeat.experiments.paper.documents import Figure, Table
+from freeat.experiments.paper.settings import SMOKE
+from freeat.experiments.tasks import Store, TransferTask
+from freeat.files.documents import decoded, plain, to_json
 from killing import Process, cut_off, strike, training_past, working_in
 from small_runs import outcome
 
@@ -73,7 +73,9 @@ class Whole:
         }
         assert document["experiments"] == list(names)
         assert {kind: document[kind] for kind in own} == own
-        assert document["claims"] == judge_claims(own)
+        tables = decoded(own["tables"], tuple[Table, ...], "the test")
+        figures = decoded(own["figures"], tuple[Figure, ...], "the test")
+        assert document["claims"] == json.loads(to_json(plain(decide_claims(tables, figures))))
         assert (document["failures"], document["left_out"]) == ([], [])
         for key in document["runs"]:
             assert outcome(self.place / "runs" / key) == outcome(self.store / "runs" / key)
@@ -97,13 +99,13 @@ def place(whole: Whole) -> Iterator[Path]:
 
 def asked(whole: Whole, name: str) -> Experiment:
     """What the catalogue says a table or figure consists of."""
-    site = Site(store=whole.place, data_dir=whole.place / "data", device="cpu", checkpoint_every=0.0)
-    return EXPERIMENTS[name](SMOKE, site)
+    store = Store(path=whole.place, data_dir=whole.place / "data", device="cpu", checkpoint_every=0.0)
+    return EXPERIMENTS[name](SMOKE, store)
 
 
 def panels(entry: Entry) -> set[str]:
     """The panels that a series is drawn in: one for each model that transferred perturbations come from."""
-    sources = {m.source.spec.algorithm for m in entry.measurements if isinstance(m, Transferring)}
+    sources = {m.source.spec.algorithm for m in entry.measurements if isinstance(m, TransferTask)}
     return {f"from {source}" for source in sources} if sources and not entry.targets else {entry.panel}
 
 

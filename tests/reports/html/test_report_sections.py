@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row, write_comparison
+from freeat.experiments.paper.documents import CurveFigure
 from freeat.reports.html.answer import _about, _row
 from freeat.reports.html.blocks import (
     Cell,
@@ -23,6 +24,7 @@ from freeat.reports.html.blocks import (
     Matrix,
     Pictures,
     Section,
+    Series,
     Table,
 )
 from freeat.reports.html.curves import COLUMNS, _merged
@@ -33,6 +35,7 @@ from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
 from freeat.reports.html.robustness import _lines, data_uri, examples_section, largest_samples
 from freeat.theory import Problem, bound
+from invented_claims import typed_figures
 from report_store import reproduction
 from small_runs import carry_out
 from stored_results import stored_evaluation
@@ -353,21 +356,21 @@ def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: P
 
 
 def test_a_last_point_on_more_images_stands_apart() -> None:
-    series = {"label": "free-4", "images": [128, 128, 1024], "epochs": [1, 2, 3], "updates": [10, 20, 30]}
+    series: dict[str, Any] = {"label": "free-4", "epochs": [1, 2, 3], "updates": [10, 20, 30]}
     series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test", "gap", "low", "high")}
-    figure = {
-        "name": "figure-1",
-        "title": "Curves",
-        "kind": "curves",
-        "panels": [{"data": "cifar10", "norm": "l2", "series": [series]}],
-    }
-    (one,) = _curves(figure).series
+
+    def drawn(images: list[int]) -> Series:
+        shown = {"data": "cifar10", "norm": "l2", "panel": "", "series": [series | {"images": images}]}
+        (figure,) = typed_figures([{"name": "figure-1", "panels": [shown]}])
+        assert isinstance(figure, CurveFigure)
+        (one,) = _curves(figure).series
+        return one
+
+    one = drawn([128, 128, 1024])
     assert [(curve.panel, curve.apart, len(curve.y)) for curve in one.curves] == [
         (0, False, 2), (1, False, 2), (2, False, 2), (0, True, 1), (1, True, 1), (2, True, 1),
     ]  # fmt: skip
-    series["images"] = [128, 128, 128]
-    (one,) = _curves(figure).series
-    assert not any(curve.apart for curve in one.curves)
+    assert not any(curve.apart for curve in drawn([128, 128, 128]).curves)
 
 
 def test_a_row_names_the_seed_that_is_finished(store: Path) -> None:

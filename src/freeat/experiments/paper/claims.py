@@ -1,15 +1,28 @@
-"""The paper's empirical claims: the sentence, where it is shown, and the statistic that decides it."""
+"""The paper's empirical claims: the sentence, where it is shown, the statistic that decides it, and the verdicts."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from freeat.experiments.paper import figure_claims, table_claims
-from freeat.experiments.paper.evidence import Evidence
-from freeat.experiments.paper.findings import Finding
+from freeat.experiments.paper import statistics
+from freeat.experiments.paper.documents import (
+    AtChance,
+    ClaimReport,
+    Decision,
+    Figure,
+    Finding,
+    Fit,
+    Row,
+    Sufficiency,
+    Table,
+    Unit,
+    Verdict,
+)
+from freeat.experiments.paper.evidence import Evidence, measured_evidence, published_evidence
+from freeat.experiments.paper.settings import VANILLA
 
-Unit = Literal["points", "decades"]
-"""What a statistic counts; points are hundredths, kept as fractions."""
+ENOUGH_SEEDS = 3
+LEAST = {"l2": 0.8, "linf": 0.5}
+"""The robust training accuracy that Vanilla-10 must reach: one that does not fit shows no overfitting."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +48,7 @@ CLAIMS: tuple[Claim, ...] = (
         "generalization gap than the vanilla AT.",
         where=("table-1", "table-4"),
         statistic="robust gap of Vanilla-10 minus that of Free-m, m ≥ 4",
-        findings=table_claims.free_gap_below_vanilla,
+        findings=statistics.free_gap_below_vanilla,
     ),
     Claim(
         id="fast-gap-below-vanilla",
@@ -43,7 +56,7 @@ CLAIMS: tuple[Claim, ...] = (
         "fast algorithms can considerably reduce the generalization gap.",
         where=("table-1", "table-4"),
         statistic="robust gap of Vanilla-10 minus that of Fast",
-        findings=table_claims.fast_gap_below_vanilla,
+        findings=statistics.fast_gap_below_vanilla,
     ),
     Claim(
         id="vanilla-gap-above-erm",
@@ -52,7 +65,7 @@ CLAIMS: tuple[Claim, ...] = (
         "greater than that of DNNs trained by standard empirical risk minimization (ERM)",
         where=("introduction", "table-5"),
         statistic="robust gap of Vanilla-10 minus the clean gap of ERM",
-        findings=table_claims.vanilla_gap_above_erm,
+        findings=statistics.vanilla_gap_above_erm,
     ),
     Claim(
         id="free-gap-smaller-throughout",
@@ -60,7 +73,7 @@ CLAIMS: tuple[Claim, ...] = (
         "better than vanilla AT",
         where=("figure-1", "figure-5"),
         statistic="robust gap of Vanilla-10 minus that of Free-m after as many updates: the smallest on the curve",
-        findings=figure_claims.free_gap_smaller_throughout,
+        findings=statistics.free_gap_smaller_throughout,
     ),
     Claim(
         id="free-test-comparable",
@@ -68,21 +81,21 @@ CLAIMS: tuple[Claim, ...] = (
         "samples to the vanilla AT algorithm against the PGD attacks by lowering the generalization gap.",
         where=("table-1", "table-4"),
         statistic="robust test accuracy of Free-m, m ≥ 4, minus that of Vanilla-10, plus 2 points",
-        findings=table_claims.free_test_comparable,
+        findings=statistics.free_test_comparable,
     ),
     Claim(
         id="free-trades-gap-below-trades",
         sentence="Free–TRADES could considerably improve the generalization gap",
         where=("table-3",),
         statistic="robust gap of TRADES minus that of Free-TRADES",
-        findings=table_claims.free_trades_gap_below_trades,
+        findings=statistics.free_trades_gap_below_trades,
     ),
     Claim(
         id="free-trades-test-comparable",
         sentence="while attaining a comparable (sometimes better) test performance to TRADES",
         where=("table-3",),
         statistic="robust test accuracy of Free-TRADES minus that of TRADES, plus 2 points",
-        findings=table_claims.free_trades_test_comparable,
+        findings=statistics.free_trades_test_comparable,
     ),
     Claim(
         id="clean-gaps-below",
@@ -90,14 +103,14 @@ CLAIMS: tuple[Claim, ...] = (
         "Vanilla-AT and TRADES.",
         where=("table-5",),
         statistic="clean gap of Vanilla-10 (TRADES) minus that of Free-4 (Free-TRADES)",
-        findings=table_claims.clean_gaps_below,
+        findings=statistics.clean_gaps_below,
     ),
     Claim(
         id="friendly-like-vanilla",
         sentence="a smaller ε_train results in PGD AT-like numerical results",
         where=("table-2",),
         statistic="2 points minus the distance of the robust gaps of Friendly (trained at ε) and Vanilla-10",
-        findings=table_claims.friendly_like_vanilla,
+        findings=statistics.friendly_like_vanilla,
     ),
     Claim(
         id="friendly-twice-like-fast",
@@ -105,7 +118,7 @@ CLAIMS: tuple[Claim, ...] = (
         "to that of Fast-AT.",
         where=("table-2", "table-1"),
         statistic="2 points minus the distance of the robust gaps of Friendly (trained at 2ε) and Fast",
-        findings=table_claims.friendly_twice_like_fast,
+        findings=statistics.friendly_twice_like_fast,
     ),
     Claim(
         id="free-withstands-square",
@@ -113,7 +126,7 @@ CLAIMS: tuple[Claim, ...] = (
         "against different black-box attacks",
         where=("figure-2", "figure-6"),
         statistic="accuracy of Free-4 minus that of Vanilla-10 under Square: the smallest over the radii",
-        findings=figure_claims.free_withstands_square,
+        findings=statistics.free_withstands_square,
     ),
     Claim(
         id="free-withstands-transfer",
@@ -121,7 +134,7 @@ CLAIMS: tuple[Claim, ...] = (
         "score-based or transferred black-box attacks.",
         where=("figure-3", "figure-7"),
         statistic="accuracy of Free-4 minus that of Vanilla-10 under transferred attacks: the smallest over the radii",
-        findings=figure_claims.free_withstands_transfer,
+        findings=statistics.free_withstands_transfer,
     ),
     Claim(
         id="not-gradient-masking",
@@ -130,7 +143,7 @@ CLAIMS: tuple[Claim, ...] = (
         where=("figure-2", "figure-6", "table-1"),
         statistic="accuracy of Free-4 under Square at the training radius minus that under PGD-10, and minus that of "
         "Vanilla-10 under Square: the smaller",
-        findings=figure_claims.not_gradient_masking,
+        findings=statistics.not_gradient_masking,
     ),
     Claim(
         id="free-transfers-better",
@@ -139,7 +152,7 @@ CLAIMS: tuple[Claim, ...] = (
         where=("figure-8", "figure-9"),
         statistic="accuracy of a standard model under perturbations made on Vanilla-10 (Fast) minus that under those "
         "made on Free-4: the smallest over the radii",
-        findings=figure_claims.free_transfers_better,
+        findings=statistics.free_transfers_better,
     ),
     Claim(
         id="gap-falls-faster-in-n",
@@ -147,7 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         where=("figure-4", "figure-10"),
         statistic="what Free-m's robust gap would be at the largest n had it fallen from the smallest n by the factor "
         "of Vanilla-10's, minus what it is",
-        findings=figure_claims.gap_falls_faster_in_n,
+        findings=statistics.gap_falls_faster_in_n,
     ),
     Claim(
         id="fast-collapses",
@@ -156,7 +169,7 @@ CLAIMS: tuple[Claim, ...] = (
         where=("figure-11",),
         statistic="one half minus (at 7/255: the other way round) the part of the best robust training accuracy that "
         "is left at the end",
-        findings=figure_claims.fast_collapses,
+        findings=statistics.fast_collapses,
     ),
     Claim(
         id="early-stopping-order",
@@ -164,7 +177,7 @@ CLAIMS: tuple[Claim, ...] = (
         "and free AT algorithms if the training process is stopped at the 50th epoch.",
         where=("table-6",),
         statistic="robust gap of Vanilla-10 minus Fast's, and Fast's minus Free-4's: the smaller",
-        findings=table_claims.early_stopping_order,
+        findings=statistics.early_stopping_order,
     ),
     Claim(
         id="gradient-norm-bounded-below",
@@ -173,14 +186,119 @@ CLAIMS: tuple[Claim, ...] = (
         where=("figure-12",),
         statistic="log10 of the smallest gradient norm of a run, plus 3.5",
         unit="decades",
-        findings=figure_claims.gradient_norm_bounded_below,
+        findings=statistics.gradient_norm_bounded_below,
     ),
     Claim(
         id="gap-falls-with-m",
         sentence="The gap of Free-m falls as m grows.",
         where=("table-1", "table-4"),
         statistic="robust gap of Free-m minus that of the next m: the smallest",
-        findings=table_claims.gap_falls_with_m,
+        findings=statistics.gap_falls_with_m,
         ours=True,
     ),
 )
+
+
+def decide_claims(tables: Sequence[Table], figures: Sequence[Figure]) -> tuple[ClaimReport, ...]:
+    """Every claim with its verdict in each panel, on the published tables and on what was measured."""
+    published, measured = published_evidence(), measured_evidence(tables, figures)
+    return tuple(
+        ClaimReport(
+            id=claim.id,
+            sentence=claim.sentence,
+            ours=claim.ours,
+            where=claim.where,
+            statistic=claim.statistic,
+            unit=claim.unit,
+            published=tuple(_on_published(claim, published)),
+            measured=tuple(_on_measured(finding) for finding in claim.findings(measured)),
+        )
+        for claim in CLAIMS
+    )
+
+
+def side(finding: Finding) -> Verdict:
+    """On which side of zero the 95 % interval lies."""
+    if finding.low is not None and finding.low > 0:
+        return "confirmed"
+    if finding.high is not None and finding.high < 0:
+        return "refuted"
+    return "undecided"
+
+
+def _on_measured(finding: Finding) -> Decision:
+    """Decided only by an interval on one side of zero with at least three seeds."""
+    verdict, reason = side(finding), finding.detail
+    if finding.statistic is not None:
+        if finding.seeds < ENOUGH_SEEDS:
+            verdict = "undecided"
+            reason = f"{_seeds(finding.seeds)}; {reason}"
+        elif verdict == "undecided":
+            reason = f"the interval contains 0; {reason}"
+    return _decision(finding, verdict, reason)
+
+
+def _on_published(claim: Claim, evidence: Evidence) -> list[Decision]:
+    """Whether the printed numbers bear the sentence out, beyond what the choice of test images can do.
+
+    Most tables print a single trial: what other seeds would have given is not in the interval.
+    """
+    decisions = []
+    for finding in claim.findings(evidence):
+        if finding.statistic is None:
+            decisions.append(_decision(finding, "not published", finding.detail))
+            continue
+        verdict, reason = side(finding), finding.detail
+        if verdict == "undecided":
+            reason = f"the test images' interval contains 0; {reason}"
+        trials = "one trial" if finding.seeds == 1 else f"{finding.seeds} trials"
+        decisions.append(_decision(finding, verdict, f"{reason} ({trials})"))
+    none = Decision(panel="", detail="the paper shows no numbers for it", verdict="not published")
+    return decisions or [none]
+
+
+def _decision(finding: Finding, verdict: Verdict, detail: str) -> Decision:
+    return Decision(**{**vars(finding), "detail": detail}, verdict=verdict)
+
+
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"{count} seeds, {ENOUGH_SEEDS} are needed"
+
+
+def sufficiency_of(tables: Sequence[Table]) -> tuple[Sufficiency, ...]:
+    """For each data set: how well Vanilla-10 fits, which rows are not above chance, and whether it counts.
+
+    Rows that are read before the end of the training say nothing here.
+    """
+    rows = [row for table in tables for row in table.rows if row.at >= 1]
+    datas = dict.fromkeys(row.data for row in rows)
+    return tuple(_sufficiency(data, [row for row in rows if row.data == data]) for data in datas)
+
+
+def _sufficiency(data: str, rows: Sequence[Row]) -> Sufficiency:
+    fits = tuple(_fit(norm, least, rows) for norm, least in LEAST.items())
+    at_chance = dict.fromkeys((row.norm, row.label) for row in rows if row.above_chance is False)
+    return Sufficiency(
+        data=data,
+        counts=False if at_chance else _all(one.fits for one in fits),
+        vanilla=fits,
+        at_chance=tuple(AtChance(norm=norm, label=label) for norm, label in at_chance),
+    )
+
+
+def _fit(norm: str, least: float, rows: Sequence[Row]) -> Fit:
+    """Vanilla-10 in one norm, on the augmented images as everywhere in the comparison."""
+    found = (row.measured for row in rows if (row.norm, row.label) == (norm, VANILLA) and row.measured)
+    measured = next(found, None)
+    reached = measured["robust_train"].mean if measured else None
+    return Fit(
+        norm=norm, robust_train=reached, least=least, fits=None if reached is None else reached >= least
+    )
+
+
+def _all(known: Iterable[bool | None]) -> bool | None:
+    """Whether all hold: false as soon as one does not, else unknown as soon as one is."""
+    found = list(known)
+    if False in found:
+        return False
+    return None if None in found else True

@@ -16,8 +16,7 @@ from freeat.compute.precision import Precision
 from freeat.data import load
 from freeat.data.catalogue import available
 from freeat.data.sources import find_source
-from freeat.experiments.paper.experiment import Piece
-from freeat.experiments.tasks import Attacking, Measurement, Training, Transferring
+from freeat.experiments.tasks import AttackTask, Measurement, PaperTask, TrainTask, TransferTask
 from freeat.learner import Learner
 from freeat.runs.build import build_algorithm, build_ball, build_batches, build_network
 from freeat.runs.spec import TrainSpec
@@ -72,7 +71,7 @@ def dataset_info(data: str, data_dir: Path | None) -> DatasetInfo:
 class Passes:
     """Images sent through the network of a run: forward and backward, and forward only."""
 
-    run: Training
+    run: TrainTask
     gradient: float = 0.0
     forward: float = 0.0
 
@@ -82,22 +81,22 @@ class Passes:
         return self.gradient + FORWARD * self.forward
 
 
-def passes_of(task: Piece, info: DatasetInfo) -> Iterator[Passes]:
+def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[Passes]:
     """The passes of a task, by the runs on whose networks they are made."""
     match task:
-        case Training():
+        case TrainTask():
             yield training_passes(task, info)
             yield evaluation_passes(task, info)
-        case Attacking():
+        case AttackTask():
             yield _attack_passes(task, task.target, info)
             yield Passes(run=task.target, gradient=SANITY, forward=SANITY)
-        case Transferring():
+        case TransferTask():
             yield _attack_passes(task, task.source, info)
             images = _images(task, info)
             yield from (Passes(run=target, forward=2 * images) for target in task.targets)
 
 
-def training_passes(run: Training, info: DatasetInfo) -> Passes:
+def training_passes(run: TrainTask, info: DatasetInfo) -> Passes:
     """Of all weight updates of a run, as its algorithm declares them."""
     spec = run.spec
     assert spec.updates is not None
@@ -106,7 +105,7 @@ def training_passes(run: Training, info: DatasetInfo) -> Passes:
     return Passes(run=run, gradient=cost.gradient * images, forward=cost.forward * images)
 
 
-def evaluation_passes(run: Training, info: DatasetInfo) -> Passes:
+def evaluation_passes(run: TrainTask, info: DatasetInfo) -> Passes:
     """Of a run's evaluations: at the points of its curve, and at the end."""
     spec, evaluation = run.spec, run.evaluation
     assert spec.updates is not None
@@ -126,7 +125,7 @@ def evaluation_passes(run: Training, info: DatasetInfo) -> Passes:
     )
 
 
-def _attack_passes(task: Measurement, run: Training, info: DatasetInfo) -> Passes:
+def _attack_passes(task: Measurement, run: TrainTask, info: DatasetInfo) -> Passes:
     images = _images(task, info)
     match parse_attack(task.attack):
         case Pgd(steps=steps, restarts=restarts):
@@ -159,14 +158,14 @@ class Estimator:
         self._infos: dict[str, DatasetInfo] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def passes(self, task: Piece) -> Sequence[Passes]:
+    def passes(self, task: PaperTask) -> Sequence[Passes]:
         return list(passes_of(task, self._info(_data_of(task))))
 
-    def total(self, task: Piece) -> float:
+    def total(self, task: PaperTask) -> float:
         """Forward–backward passes of a task."""
         return sum(part.total for part in self.passes(task))
 
-    def cost(self, task: Piece, *, finished: bool = False, absent: bool = False) -> TaskCost:
+    def cost(self, task: PaperTask, *, finished: bool = False, absent: bool = False) -> TaskCost:
         parts = self.passes(task)
         seconds = sum(part.total * self._per_pass(part.run.spec) for part in parts)
         passes = sum(part.total for part in parts)
@@ -184,8 +183,8 @@ class Estimator:
         return self._seconds[network]
 
 
-def _data_of(task: Piece) -> str:
-    return (task if isinstance(task, Training) else task.target).spec.data
+def _data_of(task: PaperTask) -> str:
+    return (task if isinstance(task, TrainTask) else task.target).spec.data
 
 
 def seconds_per_pass(spec: TrainSpec, info: DatasetInfo, device: str) -> float:

@@ -1,28 +1,26 @@
-"""Estimates over seeds and images, with both in their error: what tables show and claims are judged by.
+"""Estimates over seeds and images, with both in their error: what tables show and claims are decided by.
 
 The error of a mean over seeds has two sources. Between seeds, the sample variance over their number, with one
-degree of freedom less than there are seeds. Within the images: every seed is judged on the same test images, so
+degree of freedom less than there are seeds. Within the images: every seed is evaluated on the same test images, so
 more seeds do not average their choice away, and the mean keeps the whole binomial variance p(1 − p)/n. Both are
-added, and the interval is Student's with Welch's and Satterthwaite's degrees of freedom. Seeds judged on the same
+added, and the interval is Student's with Welch's and Satterthwaite's degrees of freedom. Seeds evaluated on the same
 images are in part counted twice, and estimates that share their test images are subtracted as if they did not:
 both make the intervals wider, never narrower.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
 
 from scipy.special import stdtrit
 
 from freeat.evaluation.statistics import Interval, mean_std
+from freeat.experiments.paper.documents import SeedMean
 
 LEVEL = 0.95
 PROPORTION, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 """Where accuracies lie, and where their differences do."""
-
-Cell = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,13 +41,13 @@ class Estimate:
 
     @classmethod
     def of(cls, *, mean: float, std: float | None, seeds: int, image_error: float) -> "Estimate":
-        """From what a cell of a document keeps; one seed shows no spread, so its error is that of the images."""
+        """From what a document keeps; one seed shows no spread, so its error is that of the images."""
         between = () if std is None else (Error(variance=std**2 / seeds, freedom=seeds - 1),)
         return cls(value=mean, seeds=seeds, errors=(*between, Error(variance=image_error**2)))
 
     @classmethod
-    def of_cell(cls, cell: Mapping[str, Any]) -> "Estimate":
-        return cls.of(**{name: cell[name] for name in ("mean", "std", "seeds", "image_error")})
+    def of_mean(cls, mean: SeedMean) -> "Estimate":
+        return cls.of(mean=mean.mean, std=mean.std, seeds=mean.seeds, image_error=mean.image_error)
 
     def __add__(self, other: "Estimate") -> "Estimate":
         return Estimate(
@@ -87,24 +85,24 @@ def _quantile(p: float, freedom: float) -> float:
     return NormalDist().inv_cdf(p) if math.isinf(freedom) else float(stdtrit(freedom, p))
 
 
-def seed_cell(
+def seed_mean(
     values: Sequence[float], image_errors: Sequence[float], within: Interval = (-math.inf, math.inf)
-) -> Cell:
-    """One value per seed and the error that the images leave in each, as a cell of a document.
+) -> SeedMean:
+    """The mean of one value per seed, with the error that the images leave in each.
 
     What is known to lie ``within`` two ends has an interval that does.
     """
     mean, std = mean_std(list(values))
     image_error = math.fsum(image_errors) / len(image_errors)
     low, high = Estimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
-    return {
-        "mean": mean,
-        "std": std,
-        "low": max(low, within[0]),
-        "high": min(high, within[1]),
-        "seeds": len(values),
-        "image_error": image_error,
-    }
+    return SeedMean(
+        mean=mean,
+        std=std,
+        low=max(low, within[0]),
+        high=min(high, within[1]),
+        seeds=len(values),
+        image_error=image_error,
+    )
 
 
 def proportion_error(p: float, n: int, population: int | None = None) -> float:

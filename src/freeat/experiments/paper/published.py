@@ -1,29 +1,16 @@
 """The numbers printed in Tables 1 to 6, read from ``published.json``."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
-from freeat.files.documents import read_json
+from freeat.experiments.paper.documents import Printed
+from freeat.files.documents import read_document
 
-FORMAT = 1
 PATH = Path(__file__).with_name("published.json")
 COLUMNS = ("clean_train", "clean_test", "clean_gap", "robust_train", "robust_test", "robust_gap")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Printed:
-    """A number as it is printed, in percent; ``recomputed`` where the columns it stands on say otherwise."""
-
-    value: float
-    std: float | None = None
-    recomputed: float | None = None
-
-    def words(self) -> dict[str, float | None]:
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,9 +22,6 @@ class PublishedRow:
     norm: str
     label: str
     cells: Mapping[str, Printed]
-
-    def words(self) -> dict[str, dict[str, float | None]]:
-        return {column: cell.words() for column, cell in self.cells.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,29 +46,55 @@ class PublishedTable:
 @cache
 def published_tables() -> Mapping[str, PublishedTable]:
     """Every table of the paper by name."""
-    tables = read_json(PATH, format=FORMAT)["tables"]
-    return MappingProxyType({table["name"]: _table(table) for table in tables})
+    tables = read_document(PATH, "published tables", _File).tables
+    return MappingProxyType({table.name: table.published() for table in tables})
 
 
-def _table(words: Mapping[str, Any]) -> PublishedTable:
-    return PublishedTable(
-        name=words["name"],
-        title=words["title"],
-        trials=words.get("trials", 1),
-        at=words.get("at", 1.0),
-        rows=tuple(row for block in words["blocks"] for row in _rows(words["name"], block)),
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Block:
+    """The columns of a table on one data set under one norm, as the file has them, in percent by label."""
+
+    data: str
+    norm: str
+    labels: tuple[str, ...]
+    robust_train: tuple[float, ...]
+    robust_test: tuple[float, ...]
+    robust_gap: tuple[float, ...]
+    clean_train: tuple[float, ...] | None = None
+    clean_test: tuple[float, ...] | None = None
+    clean_gap: tuple[float, ...] | None = None
+    std: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    recomputed: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
+
+    def row(self, table: str, place: int) -> PublishedRow:
+        columns = {column: getattr(self, column) for column in COLUMNS}
+        cells = {
+            column: Printed(
+                value=values[place],
+                std=self.std[column][place] if column in self.std else None,
+                recomputed=self.recomputed[column][place] if column in self.recomputed else None,
+            )
+            for column, values in columns.items()
+            if values is not None
+        }
+        return PublishedRow(
+            table=table, data=self.data, norm=self.norm, label=self.labels[place], cells=cells
+        )
 
 
-def _rows(table: str, block: Mapping[str, Any]) -> Iterator[PublishedRow]:
-    columns = [column for column in COLUMNS if column in block]
-    for place, label in enumerate(block["labels"]):
-        cells = {column: _printed(block, column, place) for column in columns}
-        yield PublishedRow(table=table, data=block["data"], norm=block["norm"], label=label, cells=cells)
+@dataclass(frozen=True, kw_only=True)
+class _Table:
+    name: str
+    title: str
+    blocks: tuple[_Block, ...]
+    trials: int = 1
+    at: float = 1.0
+
+    def published(self) -> PublishedTable:
+        rows = tuple(block.row(self.name, k) for block in self.blocks for k in range(len(block.labels)))
+        return PublishedTable(name=self.name, title=self.title, trials=self.trials, at=self.at, rows=rows)
 
 
-def _printed(block: Mapping[str, Any], column: str, place: int) -> Printed:
-    extras = {
-        name: block[name][column][place] for name in ("std", "recomputed") if column in block.get(name, {})
-    }
-    return Printed(value=block[column][place], **extras)
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    tables: tuple[_Table, ...]

@@ -1,18 +1,19 @@
-"""What a finished run says at a point of its training: accuracies, gaps, and the error the images leave in them."""
+"""What a store says of single runs: accuracies with the error the images leave in them, and what made them."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.statistics import chance, wilson
-from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, Cell, proportion_error, seed_cell
+from freeat.experiments.paper.catalogue import Experiment
+from freeat.experiments.paper.documents import DataOrigin, Facts, MeasurementOrigin, RunOrigin, SeedMean
+from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
 from freeat.experiments.paper.settings import NEAR
-from freeat.experiments.tasks import Training
-from freeat.runs.reading import found_result
+from freeat.experiments.tasks import AttackTask, PaperTask, TrainTask, TransferTask
+from freeat.training.records import Record
 
-Record = Mapping[str, Any]
 View = Literal["augmented", "plain"]
 """How the training images are seen: augmented as in the paper's tables, or plain as R_S is defined."""
 
@@ -25,23 +26,23 @@ class Reading:
     image_error: float
 
 
-def finished(runs: Sequence[Training]) -> list[Training]:
+def finished(runs: Sequence[TrainTask]) -> list[TrainTask]:
     """The runs that have a result which can be read."""
-    return [run for run in runs if found_result(run) is not None]
+    return [run for run in runs if run.found() is not None]
 
 
-def evaluations(run: Training) -> list[Record]:
+def evaluations(run: TrainTask) -> list[Record]:
     """The evaluations of a run in the order of its updates, the final one last."""
     return [record for record in run.folder.history() if record.get("kind") in ("evaluation", "final")]
 
 
-def record_at(run: Training, at: float) -> Record | None:
+def record_at(run: TrainTask, at: float) -> Record | None:
     """The evaluation after this part of the training; None where none was made close to it.
 
     Evaluations fall on the end of a batch, which Free holds for m updates.
     """
     if at >= 1:
-        return found_result(run)
+        return run.found()
     records = evaluations(run)
     total = records[-1]["update"] if records else 0
     best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
@@ -61,7 +62,8 @@ def reading(record: Record, column: str, view: View) -> Reading:
     if split == "test":
         part = record["test"]
         return _proportion(part, kind, population=None)
-    part = record.get("train_augmented", record["train"]) if view == "augmented" else record["train"]
+    augmented = record.get("train_augmented") if view == "augmented" else None
+    part = augmented or record["train"]
     return _proportion(part, kind, population=part["population"])
 
 
@@ -71,19 +73,19 @@ def _proportion(part: Mapping[str, Any], kind: str, population: int | None) -> R
     return Reading(value=p, image_error=proportion_error(p, part["n"], population))
 
 
-def over_seeds(records: Sequence[Record], column: str, view: View) -> Cell:
+def over_seeds(records: Sequence[Record], column: str, view: View) -> SeedMean:
     """A column over the seeds' records."""
     readings = [reading(record, column, view) for record in records]
     within = DIFFERENCE if column.endswith("_gap") else PROPORTION
-    return seed_cell([r.value for r in readings], [r.image_error for r in readings], within)
+    return seed_mean([r.value for r in readings], [r.image_error for r in readings], within)
 
 
-def cells(records: Sequence[Record], columns: Sequence[str], view: View) -> dict[str, Cell]:
+def means(records: Sequence[Record], columns: Sequence[str], view: View) -> dict[str, SeedMean]:
     """Every column over the seeds' records."""
     return {column: over_seeds(records, column, view) for column in columns}
 
 
-def above_chance(run: Training, record: Record) -> bool:
+def above_chance(run: TrainTask, record: Record) -> bool:
     """Whether the run had learnt by then: the training accuracy it strives for and clean test accuracy above chance.
 
     Both by their intervals. A model trained without an adversary strives for clean accuracy.
@@ -96,6 +98,58 @@ def above_chance(run: Training, record: Record) -> bool:
     return True
 
 
-def all_above_chance(runs: Iterable[Training]) -> bool:
+def all_above_chance(runs: Iterable[TrainTask]) -> bool:
     """Whether all of these that are finished had learnt at their end."""
-    return all(above_chance(run, result) for run in runs if (result := found_result(run)) is not None)
+    return all(above_chance(run, result) for run in runs if (result := run.found()) is not None)
+
+
+def describe_runs(experiments: Iterable[Experiment]) -> dict[str, RunOrigin]:
+    """Of each run its settings, what was chosen for it, data, making, notes and time."""
+    return {task.key: _run(task) for task in _tasks(experiments) if isinstance(task, TrainTask)}
+
+
+def _run(run: TrainTask) -> RunOrigin:
+    result = run.found()
+    about = run.folder.description if result is not None and run.folder.exists else {}
+    data = about.get("data")
+    return RunOrigin(
+        name=run.name,
+        spec=run.spec.words(),
+        seconds=result["seconds"] if result else None,
+        chosen=about.get("chosen"),
+        data=DataOrigin(name=data.get("name"), digest=data.get("digest")) if data else None,
+        notes=tuple(notes_of([run])),
+        commit=about.get("commit"),
+        versions=about.get("versions"),
+        machine=about.get("machine"),
+    )
+
+
+def describe_measurements(experiments: Iterable[Experiment]) -> dict[str, MeasurementOrigin]:
+    """The finished measurements by key: what they are called, and what made them."""
+    found = {
+        task.key: (task.name, task.found())
+        for task in _tasks(experiments)
+        if isinstance(task, AttackTask | TransferTask)
+    }
+    return {
+        key: MeasurementOrigin(
+            name=name, commit=result.commit, versions=_facts(result.versions), machine=_facts(result.machine)
+        )
+        for key, (name, result) in found.items()
+        if result is not None
+    }
+
+
+def _facts(facts: Mapping[str, str | int | None] | None) -> Facts | None:
+    return None if facts is None else dict(facts)
+
+
+def _tasks(experiments: Iterable[Experiment]) -> Iterator[PaperTask]:
+    """Every task once."""
+    yield from {task.key: task for e in experiments for task in e.tasks()}.values()
+
+
+def notes_of(runs: Iterable[TrainTask]) -> list[str]:
+    """What finished runs want to be known, each note once: data that stand in for others, settings to be wary of."""
+    return list(dict.fromkeys(note for run in runs for note in (run.found() or {}).get("notes", ())))

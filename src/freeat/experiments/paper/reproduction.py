@@ -1,9 +1,8 @@
 """A reproduction from beginning to end: what was asked for, planned, carried out, and gathered."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from freeat.compute.machine import provenance, resolve_device
 from freeat.data import data_folder, load
@@ -11,26 +10,16 @@ from freeat.data.catalogue import available
 from freeat.data.sources import SOURCES, find_source
 from freeat.data.synthetic import write_miniatures
 from freeat.errors import InputError, unknown_name
-from freeat.experiments.paper.catalogue import experiments, names_of
+from freeat.experiments.paper.catalogue import HEADLINE, Entry, Experiment, experiments, names_of
 from freeat.experiments.paper.costs import Estimator, TaskCost
-from freeat.experiments.paper.experiment import Entry, Experiment, Piece
+from freeat.experiments.paper.documents import Failure, LeftOut, ReproductionDocument
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.paper.scales import Scale
-from freeat.experiments.paper.tables import HEADLINE
-from freeat.experiments.tasks import Site, Training
-from freeat.runs.reading import damage, found_result
+from freeat.experiments.paper.settings import Scale
+from freeat.experiments.tasks import PaperTask, Store, TrainTask
 from freeat.tasks import Backend, Done, Progress, run_tasks
 
-MINIATURE_IMAGES = 32
-"""In each split of the miniature data sets: more than any run at that scale asks for."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
-    """What a reproduction does without, and why."""
-
-    what: str
-    reason: str
+SYNTHETIC_IMAGES = 32
+"""In each split of the synthetic data sets: more than any run at that scale asks for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +39,13 @@ class Reproduction:
     """Tables and figures at a scale, from the data sets that are here; ``missing`` are those on the others."""
 
     scale: Scale
-    site: Site
+    store: Store
     experiments: tuple[Experiment, ...]
     absent: tuple[LeftOut, ...]
     missing: tuple[Experiment, ...] = ()
 
     @cached_property
-    def tasks(self) -> tuple[Piece, ...]:
+    def tasks(self) -> tuple[PaperTask, ...]:
         """Every task once: by importance, one seed after the other, and of a seed the costly ones first.
 
         So what there is when it is stopped can be compared, and no worker is left with a long task at the end.
@@ -65,14 +54,14 @@ class Reproduction:
 
     @cached_property
     def estimator(self) -> Estimator:
-        return Estimator(data_dir=self.site.data_dir, device=self.site.device)
+        return Estimator(data_dir=self.store.data_dir, device=self.store.device)
 
     def check_data(self) -> None:
         """Refuse other data than the runs in the store were begun with: nothing there could be reused or continued."""
-        runs = [task for task in self.tasks if isinstance(task, Training)]
+        runs = [task for task in self.tasks if isinstance(task, TrainTask)]
         begun = [(run, digest) for run in runs if (digest := run.data_digest) is not None]
         for name in dict.fromkeys(run.spec.data for run, _ in begun):
-            now = load(name, data_dir=self.site.data_dir).digest
+            now = load(name, data_dir=self.store.data_dir).digest
             for run, before in begun:
                 if run.spec.data == name and before != now:
                     raise InputError(
@@ -84,7 +73,7 @@ class Reproduction:
         """What would be run, priced, with what absent data sets would add. Writes nothing."""
         absent = _in_order(self.missing, self.estimator)
         costs = [
-            *(self.estimator.cost(task, finished=found_result(task) is not None) for task in self.tasks),
+            *(self.estimator.cost(task, finished=task.found() is not None) for task in self.tasks),
             *(self.estimator.cost(task, absent=True) for task in absent),
         ]
         here = [cost for cost in costs if not cost.absent]
@@ -103,42 +92,43 @@ class Reproduction:
 
     def run(
         self, backend: Backend, progress: Progress, should_stop: Callable[[], bool] = lambda: False
-    ) -> "list[Done[Piece]]":
+    ) -> "list[Done[PaperTask]]":
         """Run the tasks that are not finished; returns all of them as they ended."""
         return run_tasks(self.tasks, backend, progress, should_stop=should_stop)
 
     def check_begun(self) -> None:
         """Refuse a store in which nothing of this was begun."""
-        if not any(isinstance(task, Training) and task.folder.exists for task in self.tasks):
+        if not any(isinstance(task, TrainTask) and task.folder.exists for task in self.tasks):
             raise InputError(
-                f"nothing of this was begun in {self.site.store}: give the names, --scale, --data and --store "
+                f"nothing of this was begun in {self.store.path}: give the names, --scale, --data and --store "
                 "of the command that runs it"
             )
 
-    def document(self, done: "Sequence[Done[Piece]]" = ()) -> dict[str, Any]:
+    def document(self, done: "Sequence[Done[PaperTask]]" = ()) -> ReproductionDocument:
         """All that came out, with the published numbers and where everything comes from.
 
         What has neither a result nor a failure is left out so far.
         """
-        failed = {one.task.key: one.failure for one in done if one.failure is not None}
-        damaged = {task.key: why for task in self.tasks if (why := damage(task)) is not None}
-        reasons = damaged | failed
-        waiting = [task for task in self.tasks if task.key not in reasons and found_result(task) is None]
+        damaged = {task.key: why for task in self.tasks if (why := task.damage()) is not None}
+        reasons = damaged | {one.task.key: one.failure for one in done if one.failure is not None}
+        waiting = [task for task in self.tasks if task.key not in reasons and task.found() is None]
         unfinished = [LeftOut(what=task.name, reason="not finished yet") for task in waiting]
-        return {
-            "scale": self.scale.name,
-            **gather(self.experiments),
-            "left_out": [asdict(one) for one in (*self.absent, *unfinished)],
-            "failures": [
-                {"task": task.name, "reason": reasons[task.key]} for task in self.tasks if task.key in reasons
-            ],
-            **provenance(resolve_device(self.site.device)),
-        }
+        return ReproductionDocument(
+            **vars(gather(self.experiments)),
+            scale=self.scale.name,
+            left_out=(*self.absent, *unfinished),
+            failures=tuple(
+                Failure(task=task.name, reason=reasons[task.key])
+                for task in self.tasks
+                if task.key in reasons
+            ),
+            **provenance(resolve_device(self.store.device)),
+        )
 
 
-def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[Piece, ...]:
+def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[PaperTask, ...]:
     ranks: dict[str, int] = {}
-    tasks: dict[str, Piece] = {}
+    tasks: dict[str, PaperTask] = {}
     for experiment in experiments:
         for entry in experiment.entries:
             for task in entry.tasks:
@@ -146,19 +136,19 @@ def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[
                 tasks[task.key] = task
                 ranks[task.key] = min(rank, ranks.get(task.key, rank))
 
-    def turn(task: Piece) -> tuple[int, int, float]:
-        seed = (task if isinstance(task, Training) else task.target).spec.seed
+    def turn(task: PaperTask) -> tuple[int, int, float]:
+        seed = (task if isinstance(task, TrainTask) else task.target).spec.seed
         return ranks[task.key], seed, -estimator.total(task)
 
     return tuple(sorted(tasks.values(), key=turn))
 
 
-def _rank(experiment: Experiment, entry: Entry, task: Piece) -> int:
+def _rank(experiment: Experiment, entry: Entry, task: PaperTask) -> int:
     """First the rows that decide the first claims, then the other rows, then figures, then further seeds."""
     headline = entry.label.startswith(HEADLINE)
     if experiment.kind == "table" and headline:
         return 0
-    if isinstance(task, Training) and task.spec.seed > 0 and not headline:
+    if isinstance(task, TrainTask) and task.spec.seed > 0 and not headline:
         return 3
     return 1 if experiment.kind == "table" else 2
 
@@ -166,7 +156,7 @@ def _rank(experiment: Experiment, entry: Entry, task: Piece) -> int:
 def prepare(
     names: Iterable[str],
     scale: Scale,
-    site: Site,
+    store: Store,
     *,
     data: Iterable[str] | None = None,
     dry: bool = False,
@@ -175,20 +165,20 @@ def prepare(
 
     ``dry``: it is only looked at, so that no data set need be here.
     """
-    if scale.miniature:
-        write_miniatures(data_folder(site.data_dir), MINIATURE_IMAGES)
+    if scale.synthetic:
+        write_miniatures(data_folder(store.data_dir), SYNTHETIC_IMAGES)
     asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
-    absent = [] if scale.miniature else [one for name in asked for one in _absent(name, scale, site)]
+    absent = [] if scale.synthetic else [one for name in asked for one in _absent(name, scale, store)]
     elsewhere = {one.what for one in absent}
     wanted = names_of(names)
-    made = experiments(wanted, scale, site, [name for name in asked if name not in elsewhere])
-    missing = experiments(wanted, scale, site, elsewhere)
+    made = experiments(wanted, scale, store, [name for name in asked if name not in elsewhere])
+    missing = experiments(wanted, scale, store, elsewhere)
     if not made and not (dry and missing):
         reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
         raise InputError(f"nothing of what was asked for can be reproduced here ({reasons})")
     return Reproduction(
         scale=scale,
-        site=site,
+        store=store,
         experiments=tuple(made),
         absent=tuple(absent),
         missing=tuple(missing),
@@ -202,9 +192,9 @@ def _data_name(name: str, scale: Scale) -> str:
     return source.name
 
 
-def _absent(name: str, scale: Scale, site: Site) -> Iterator[LeftOut]:
+def _absent(name: str, scale: Scale, store: Store) -> Iterator[LeftOut]:
     """Why a data set cannot be used."""
-    entry = next(entry for entry in available(site.data_dir) if entry.name == name)
+    entry = next(entry for entry in available(store.data_dir) if entry.name == name)
     fetch = f"run `freeat data fetch {name}`, or name the folder that has it with --data-dir"
     needed = scale.setups[name].n or SOURCES[name].n_train
     if not entry.present:

@@ -1,15 +1,209 @@
-"""What the paper's experiments have in common: radii, budgets, starts, and how a run of each is judged."""
+"""How the paper's runs are made: labels, scales (networks, images, seeds and radii, as data), and their settings.
 
+Every scale keeps the paper's 200 epochs (``smoke`` has eight): overfitting needs them more than it needs many
+images. What shrinks is the network, the number of images, and how finely the figures are drawn.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.data.sources import SOURCES, data_folder
+from freeat.data import data_folder
+from freeat.data.sources import SOURCES
 from freeat.errors import unknown_name
-from freeat.experiments.paper.labels import ERM, FAST, FREE, VANILLA
-from freeat.experiments.paper.scales import Scale
-from freeat.experiments.tasks import Site, Training
+from freeat.experiments.tasks import Store, TrainTask
 from freeat.runs.spec import split_words
 from freeat.units import radius_text
+
+ERM = "erm"
+VANILLA = "vanilla-10"
+FAST = "fast"
+FAST_SHORT_STEP = "fast-7/255"
+"""Fast as everywhere else, where it is drawn beside the longer step."""
+
+FAST_LONG_STEP = "fast-10/255"
+"""Fast with the attack step 10/255 in Linf, which overfits catastrophically (Figure 11, Table 6)."""
+
+FREE = "free-4"
+FREE_STEPS = (2, 4, 6, 8, 10)
+TRADES = "trades-10"
+FREE_TRADES = "free-trades-4"
+FRIENDLY = "friendly-10"
+FRIENDLY_TWICE = "friendly-10-2eps"
+"""Friendly trained at 2ε and evaluated at ε (Table 2)."""
+
+
+def free(m: int) -> str:
+    """The label of Free-m."""
+    return f"free-{m}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What a data set is trained with: its network, the number of training images (None: all), batch and rate.
+
+    ``warmup`` is the part of the training over which ε grows; the paper has none.
+    """
+
+    network: str
+    n: int | None = None
+    b: int = 128
+    lr: float = 0.1
+    warmup: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """The radii of a figure in each norm, in 255ths."""
+
+    l2: tuple[int, ...]
+    linf: tuple[int, ...]
+
+    def radii(self, norm: str) -> tuple[float, ...]:
+        levels: tuple[int, ...] = {"l2": self.l2, "linf": self.linf}[norm]
+        return tuple(level / 255 for level in levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scale:
+    """One size of the whole reproduction.
+
+    ``targets`` are the standard networks of Figure 9 by the paper's name. ``seeds`` is for the rows that decide
+    the first claims, ``other_seeds`` for the rest, ``trials`` for Table 3. A curve has ``curve_points`` points
+    (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split,
+    ``early_size`` for the runs that Table 6 reads. With ``published_only`` a file that stands in for a data set
+    will not do; with ``synthetic`` all data are made up.
+    """
+
+    name: str
+    setups: Mapping[str, Setup]
+    targets: Mapping[str, str]
+    epochs: int = 200
+    seeds: int = 3
+    other_seeds: int = 1
+    trials: int = 3
+    curve_points: int = 8
+    curve_size: int
+    early_size: int
+    final_size: int | None = None
+    sizes: tuple[int, ...]
+    square: str
+    square_grid: Grid
+    square_images: int
+    transfer_grid: Grid
+    standard_grid: Grid
+    transfer_images: int
+    threads: int = 1
+    precision: str = "auto"
+    published_only: bool = False
+    synthetic: bool = False
+
+
+PAPER = Scale(
+    name="paper",
+    setups={
+        "cifar10": Setup(network="resnet18"),
+        "cifar100": Setup(network="resnet18"),
+        "tiny-imagenet": Setup(network="resnet50"),
+        "svhn": Setup(network="vgg19"),
+    },
+    targets={"resnet18": "resnet18", "resnet50": "resnet50", "wrn34": "wrn34-10"},
+    other_seeds=3,
+    trials=5,
+    curve_points=40,
+    curve_size=10_000,
+    early_size=10_000,
+    sizes=(10_000, 20_000, 30_000, 40_000, 50_000),
+    square="square-5000",
+    square_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
+    square_images=10_000,
+    transfer_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
+    standard_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(4, 13))),
+    transfer_images=10_000,
+    threads=4,
+    precision="fp32",
+    published_only=True,
+)
+
+NIGHT = Scale(
+    name="night",
+    setups={
+        "cifar10": Setup(network="resnet18-w16-s2", n=1024),
+        "cifar100": Setup(network="resnet18-w16-s2", n=1024),
+        "tiny-imagenet": Setup(network="resnet50-w8-s4", n=1024),
+        "svhn": Setup(network="vgg11-w16", n=1024, lr=0.02, warmup=0.5),
+    },
+    targets={"resnet18": "resnet18-w16-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
+    other_seeds=3,
+    curve_size=256,
+    early_size=1024,
+    final_size=2048,
+    sizes=(1024, 2048, 4096),
+    square="square-1000",
+    square_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 2, 4, 6, 8, 9)),
+    square_images=500,
+    transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
+    standard_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
+    transfer_images=1000,
+)
+
+HOUR = Scale(
+    name="hour",
+    setups={
+        "cifar10": Setup(network="resnet18-w8-s2", n=256),
+        "cifar100": Setup(network="resnet18-w8-s2", n=256),
+        "tiny-imagenet": Setup(network="resnet50-w8-s4", n=256),
+        "svhn": Setup(network="vgg11-w16", n=256, lr=0.02, warmup=0.5),
+    },
+    targets={"resnet18": "resnet18-w8-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
+    curve_size=128,
+    early_size=512,
+    final_size=1024,
+    sizes=(256, 512, 1024),
+    square="square-300",
+    square_grid=Grid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
+    square_images=200,
+    transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 3, 5, 7, 9)),
+    standard_grid=Grid(l2=(64, 128, 192), linf=(4, 8, 12)),
+    transfer_images=500,
+)
+
+SMOKE = Scale(
+    name="smoke",
+    setups={
+        "cifar10": Setup(network="resnet18-w4-s2", n=16, b=8),
+        "cifar100": Setup(network="resnet18-w4-s2", n=16, b=8),
+        "tiny-imagenet": Setup(network="resnet50-w4-s2", n=8, b=4),
+        "svhn": Setup(network="vgg19-w4", n=16, b=8),
+    },
+    targets={"resnet18": "resnet18-w4-s2", "resnet50": "resnet50-w4-s2", "wrn34": "wrn10-1-s2"},
+    epochs=8,
+    seeds=2,
+    trials=2,
+    curve_points=4,
+    curve_size=8,
+    early_size=8,
+    final_size=16,
+    sizes=(8, 16),
+    square="square-20",
+    square_grid=Grid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
+    square_images=8,
+    transfer_grid=Grid(l2=(64, 192), linf=(1, 9)),
+    standard_grid=Grid(l2=(64, 192), linf=(4, 12)),
+    transfer_images=8,
+    synthetic=True,
+)
+
+SCALES: dict[str, Scale] = {scale.name: scale for scale in (PAPER, NIGHT, HOUR, SMOKE)}
+
+
+def find_scale(name: str) -> Scale:
+    """The scale of that name."""
+    if name not in SCALES:
+        raise unknown_name("scale", name, SCALES)
+    return SCALES[name]
+
 
 NORMS = ("l2", "linf")
 FAST_TO_COLLAPSE = 10 / 255
@@ -38,7 +232,7 @@ def train_size(scale: Scale, data: str) -> int:
 
 def updates(scale: Scale, data: str) -> int:
     """T = 200·⌈n/b⌉, the same for every algorithm and, in the n-study, for every n."""
-    return scale.passes * -(-train_size(scale, data) // scale.setups[data].b)
+    return scale.epochs * -(-train_size(scale, data) // scale.setups[data].b)
 
 
 def start_of(norm: str, algorithm: str) -> str | None:
@@ -52,25 +246,25 @@ def start_of(norm: str, algorithm: str) -> str | None:
 
 
 def run_of(
-    scale: Scale, site: Site, data: str, norm: str, algorithm: str, seed: int = 0, **changes: Any
-) -> Training:
+    scale: Scale, store: Store, data: str, norm: str, algorithm: str, seed: int = 0, **changes: Any
+) -> TrainTask:
     """The run of an algorithm at a scale; ``changes`` are settings in which it departs from the common ones.
 
-    Runs with other images or another network are no part of a figure of curves, and are judged at the end only.
+    Runs with other images or another network are no part of a figure of curves, and are evaluated at the end only.
     """
-    common = _common(scale, data, norm, algorithm) | {"data": source(scale, site, data), "seed": seed}
+    common = _common(scale, data, norm, algorithm) | {"data": source(scale, store, data), "seed": seed}
     if changes.get("train_size") == train_size(scale, data):
         del changes["train_size"]
     changes = {name: value for name, value in changes.items() if value != common.get(name)}
     if changes.keys() & {"train_size", "model"}:
         common["eval_every"] = common["updates"]
     spec, evaluation = split_words(common | changes)
-    name = " ".join([data, norm, algorithm, *_said(changes), f"seed {seed}"])
-    return Training(name=name, spec=spec, evaluation=evaluation, site=site)
+    name = " ".join([data, norm, algorithm, *_changes_in_words(changes), f"seed {seed}"])
+    return TrainTask(name=name, spec=spec, evaluation=evaluation, store=store)
 
 
 def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any]:
-    """The settings of an algorithm on a data set, as words."""
+    """The settings of an algorithm on a data set."""
     setup, total = scale.setups[data], updates(scale, data)
     early = (data, norm, algorithm) in READ_EARLY
     return {
@@ -93,14 +287,14 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
     }
 
 
-def source(scale: Scale, site: Site, data: str) -> str:
-    """The data set by its name; at a miniature scale the path of the files that were made in its form."""
-    if not scale.miniature:
+def source(scale: Scale, store: Store, data: str) -> str:
+    """The data set by its name; at a synthetic scale the path of the files that were made in its form."""
+    if not scale.synthetic:
         return data
-    return str(data_folder(site.data_dir) / SOURCES[data].forms[0].path)
+    return str(data_folder(store.data_dir) / SOURCES[data].forms[0].path)
 
 
-def _said(changes: dict[str, Any]) -> list[str]:
+def _changes_in_words(changes: dict[str, Any]) -> list[str]:
     """What tells a run apart from the common one, for people."""
     words = []
     for name, value in changes.items():

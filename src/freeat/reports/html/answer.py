@@ -73,11 +73,11 @@ def _alternative(calm: Group, best: Group) -> str:
 def _of_reproductions(found: Gathered) -> list[str]:
     sentences = []
     for name, document in found.reproductions:
-        verdicts = [one["verdict"] for claim in document["claims"] for one in claim["measured"]]
+        verdicts = [one.verdict for claim in document.claims for one in claim.measured]
         decided = [verdict for verdict in verdicts if verdict in ("confirmed", "refuted")]
         which = f"{name}: of" if len(found.reproductions) > 1 else "Of"
         sentences.append(
-            f"{which} {len(verdicts)} comparisons of the paper measured here at scale “{document['scale']}”, "
+            f"{which} {len(verdicts)} comparisons of the paper measured here at scale “{document.scale}”, "
             f"{verdicts.count('confirmed')} are confirmed, {verdicts.count('refuted')} refuted and "
             f"{len(verdicts) - len(decided)} left undecided."
         )

@@ -10,6 +10,7 @@ from typing import Any
 from freeat.errors import InputError
 from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
+from freeat.experiments.paper.documents import ReproductionDocument, read_reproduction
 from freeat.files.documents import check_has, read_document, read_json
 from freeat.reports.robustness import attack_text
 from freeat.runs.folder import RunFolder
@@ -96,7 +97,7 @@ class Gathered:
     evaluations: list[StoredEvaluation] = field(default_factory=list)
     checks: list[ModelChecks] = field(default_factory=list)
     examples: list[Examples] = field(default_factory=list)
-    reproductions: list[tuple[str, Json]] = field(default_factory=list)
+    reproductions: list[tuple[str, ReproductionDocument]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
     @property
@@ -149,7 +150,7 @@ class _Walk:
         self.seen.add(folder)
         found = self.found
         if (folder / "reproduction.json").is_file():  # it speaks for the runs below it
-            self._take(found.reproductions, lambda: (self.name(folder), _reproduction(folder)))
+            self._take(found.reproductions, lambda: (self.name(folder), read_reproduction(folder)))
             return
         if (folder / "run.json").is_file():
             self._take(found.runs, lambda: self._run(folder))
@@ -263,10 +264,6 @@ def _read(path: Path, *keys: str) -> Json:
 def _has(document: Json, path: Path, *keys: str) -> Json:
     check_has(document, keys, path)
     return document
-
-
-def _reproduction(folder: Path) -> Json:
-    return _read(folder / "reproduction.json", "claims", "figures", "tables", "runs", "left_out", "failures")
 
 
 def _which(called: str) -> str:

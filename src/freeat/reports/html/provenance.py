@@ -21,10 +21,11 @@ def provenance_section(found: Gathered) -> Section:
         settings = {"settings": plain(study.settings)} if study.settings else {}
         origin = _origin(plain(study.summary)) if study.summary else {}
         blocks.append(Facts(title=study.name, facts=_facts({**settings, **origin})))
-    for name, document in found.reproductions:
-        blocks.append(Facts(title=name, facts=_facts({"scale": document.get("scale"), **_origin(document)})))
-        if runs := document["runs"].values():
-            specs = {run["name"]: json.dumps(run["spec"], ensure_ascii=False) for run in runs}
+    for name, reproduction in found.reproductions:
+        made_by = _origin(vars(reproduction))
+        blocks.append(Facts(title=name, facts=_facts({"scale": reproduction.scale, **made_by})))
+        if runs := reproduction.runs.values():
+            specs = {run.name: json.dumps(run.spec, ensure_ascii=False) for run in runs}
             blocks.append(Facts(title=f"{name}: its {len(specs)} runs", facts=_facts(specs)))
     if found.evaluations:
         facts = {_evaluated(one): one.identity for one in found.evaluations}

@@ -1,10 +1,23 @@
 """A reproduction of the paper: the ledger of its claims, its tables with ours beside them, and its figures."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from freeat.reports.claims import VERDICTS, statistic_text
+from freeat.experiments.paper import documents
+from freeat.experiments.paper.documents import (
+    ClaimReport,
+    CurveFigure,
+    CurveSeries,
+    Decision,
+    Figure,
+    NormFigure,
+    Printed,
+    RadiusFigure,
+    ReproductionDocument,
+    SizeFigure,
+)
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -22,20 +35,19 @@ from freeat.reports.html.blocks import (
     Tally,
 )
 from freeat.reports.html.curves import N_AXIS, PANELS
-from freeat.reports.html.gather import Json
 from freeat.reports.html.numbers import norm_text, optional, positive, with_interval
-from freeat.reports.paper_figures import judged_alike
 from freeat.reports.plots import AXES
+from freeat.reports.reproduction import VERDICTS, statistic_text
 from freeat.reports.text import NOTHING, spread
 from freeat.stability.estimates import Estimate
 
-Documents = Sequence[tuple[str, Json]]
+Documents = Sequence[tuple[str, ReproductionDocument]]
 PASSED = {"confirmed": True, "refuted": False}
 
 
 def claims_section(documents: Documents) -> Section:
     """Every claim of the paper with what the published and the measured numbers say about it."""
-    claims = [claim for _, document in documents for claim in document["claims"]]
+    claims = [claim for _, document in documents for claim in document.claims]
     return Section(
         key="claims",
         title="Claims ledger",
@@ -46,26 +58,26 @@ def claims_section(documents: Documents) -> Section:
     )
 
 
-def _claim(claim: Json) -> Claim:
-    where = ", ".join(title_of(place) for place in claim["where"])
+def _claim(claim: ClaimReport) -> Claim:
+    where = ", ".join(title_of(place) for place in claim.where)
     return Claim(
         sentence=_said(claim),
-        source=f"our observation, not the paper's; {where}" if claim["ours"] else where,
-        tallies=[_tally("measured here", claim["measured"]), _tally("published", claim["published"])],
+        source=f"our observation, not the paper's; {where}" if claim.ours else where,
+        tallies=[_tally("measured here", claim.measured), _tally("published", claim.published)],
         checks=_comparisons(claim),
     )
 
 
-def _said(claim: Json) -> str:
+def _said(claim: ClaimReport) -> str:
     """The paper's words in quotation marks, with dots where they begin in mid-sentence."""
-    sentence = str(claim["sentence"])
-    if claim["ours"]:
+    sentence = claim.sentence
+    if claim.ours:
         return sentence
     return f"“{'… ' if sentence[:1].islower() else ''}{sentence}”"
 
 
-def _tally(label: str, rows: Sequence[Json]) -> Tally:
-    counts = Counter(row["verdict"] for row in rows)
+def _tally(label: str, rows: Sequence[Decision]) -> Tally:
+    counts = Counter(row.verdict for row in rows)
     if len(counts) <= 1 and not counts["confirmed"] + counts["refuted"] + counts["undecided"]:
         return Tally(label=label, counts=[(None, "not published" if counts else "not measured")])
     shown = [verdict for verdict in VERDICTS if counts[verdict]]
@@ -79,36 +91,30 @@ def title_of(name: str) -> str:
     return name.replace("-", " ").capitalize()
 
 
-def _comparisons(claim: Json) -> list[Check]:
+def _comparisons(claim: ClaimReport) -> list[Check]:
     return [
         Check(
-            passed=PASSED.get(one["verdict"]),
-            sentence=", ".join(filter(None, (source, one["panel"]))) + f": {one['verdict']}",
+            passed=PASSED.get(one.verdict),
+            sentence=", ".join(filter(None, (source, one.panel))) + f": {one.verdict}",
             detail=_found(claim, one),
         )
-        for source in ("measured", "published")
-        for one in claim[source]
+        for source, found in (("measured", claim.measured), ("published", claim.published))
+        for one in found
     ]
 
 
-def _found(claim: Json, one: Json) -> str:
+def _found(claim: ClaimReport, one: Decision) -> str:
     """The statistic that the claim says is positive, with its interval, and the reason of the verdict."""
-    if one["statistic"] is None:
-        return str(one["detail"])
-    return f"{claim['statistic']}: {statistic_text(one, claim['unit'])}; {one['detail']}"
+    if one.statistic is None:
+        return one.detail
+    return f"{claim.statistic}: {statistic_text(one, claim.unit)}; {one.detail}"
 
 
 def published_section(documents: Documents) -> Section:
     """The paper's tables, each number beside ours."""
-    blocks: list[Block] = [_table(table) for _, document in documents for table in document["tables"]]
-    notes = [
-        f"left out: {one['what']} ({one['reason']})"
-        for _, document in documents
-        for one in document["left_out"]
-    ]
-    notes += [
-        f"{one['task']} failed: {one['reason']}" for _, document in documents for one in document["failures"]
-    ]
+    blocks: list[Block] = [_table(table) for _, document in documents for table in document.tables]
+    notes = [f"left out: {one.what} ({one.reason})" for _, document in documents for one in document.left_out]
+    notes += [f"{one.task} failed: {one.reason}" for _, document in documents for one in document.failures]
     first = ["In %: measured here, and beneath it as the paper prints it", *_scales(documents)]
     return Section(
         key="published",
@@ -122,57 +128,66 @@ def _scales(documents: Documents) -> list[str]:
     """How large the trained models and their data are, without which no two numbers can be compared."""
     said = []
     for _, document in documents:
-        specs = [run["spec"] for run in document["runs"].values()]
+        specs = [run.spec for run in document.runs.values()]
         if specs:
             networks = ", ".join(sorted({spec["model"] for spec in specs}))
             sizes = sorted({spec["train_size"] for spec in specs if spec.get("train_size")})
             images = (
                 f"on {' or '.join(map(str, sizes))} training images" if sizes else "on all training images"
             )
-            said.append(f"scale “{document['scale']}” trains {networks} {images}")
+            said.append(f"scale “{document.scale}” trains {networks} {images}")
     return said
 
 
-def _table(table: Json) -> Table:
-    heads = [column.replace("_", " ") for column in table["columns"]]
-    rows = []
-    for row in table["rows"]:
-        cells = [_cell(row, column) for column in table["columns"]]
-        rows.append([row["data"], norm_text(row["norm"]), row["label"], *cells])
+def _table(table: documents.Table) -> Table:
+    heads = [column.replace("_", " ") for column in table.columns]
+    rows: list[list[str | Cell]] = []
+    for row in table.rows:
+        cells = [_cell(row, column) for column in table.columns]
+        rows.append([row.data, norm_text(row.norm), row.label, *cells])
     return Table(
-        caption=f"{title_of(table['name'])}: {table['title']}",
+        caption=f"{title_of(table.name)}: {table.title}",
         columns=("data", "norm", "algorithm", *heads),
         rows=rows,
         words=3,
     )
 
 
-def _cell(row: Json, column: str) -> Cell:
-    measured, published = ((row[side] or {}).get(column) for side in ("measured", "published"))
-    text = NOTHING if measured is None else spread(measured["mean"], measured["std"])
+def _cell(row: documents.Row, column: str) -> Cell:
+    measured, published = (row.measured or {}).get(column), (row.published or {}).get(column)
+    text = NOTHING if measured is None else spread(measured.mean, measured.std)
     return Cell(text=text, detail="not published" if published is None else f"paper {_printed(published)}")
 
 
-def _printed(number: Json) -> str:
-    std, recomputed = number.get("std"), number.get("recomputed")
-    text = f"{number['value']:.1f}" if std is None else f"{number['value']:.1f} ± {std:.1f}"
-    return text if recomputed is None else f"{text} (its columns give {recomputed:.1f})"
+def _printed(number: Printed) -> str:
+    text = f"{number.value:.1f}" if number.std is None else f"{number.value:.1f} ± {number.std:.1f}"
+    return text if number.recomputed is None else f"{text} (its columns give {number.recomputed:.1f})"
 
 
 def figures_section(documents: Documents) -> Section:
     """The paper's figures, as far as they were measured."""
     blocks: list[Block] = []
-    for figure in (figure for _, document in documents for figure in document["figures"]):
-        if figure["kind"] in _CHARTS and any(panel["series"] for panel in figure["panels"]):
-            blocks.append(_CHARTS[figure["kind"]](figure))
-            if figure["kind"] == "size":
-                blocks.append(_exponents(figure))
+    for figure in (figure for _, document in documents for figure in document.figures):
+        if any(panel.series for panel in figure.panels):
+            blocks += _charts(figure)
     lead = "The paper's figures with the numbers measured here, means over the seeds."
     return Section(key="figures", title="Figures of the paper", lead=lead, blocks=blocks)
 
 
+def _charts(figure: Figure) -> list[Block]:
+    match figure:
+        case CurveFigure():
+            return [_curves(figure)]
+        case RadiusFigure():
+            return [_radius(figure)]
+        case SizeFigure():
+            return [_size(figure), _exponents(figure)]
+        case NormFigure():
+            return [_norms(figure)]
+
+
 def _lines(
-    figure: Json, axes: Sequence[Axis], panels: Sequence[Panel], curves: dict[str, list[Curve]]
+    figure: Figure, axes: Sequence[Axis], panels: Sequence[Panel], curves: dict[str, list[Curve]]
 ) -> Lines:
     series = [Series(name=name, curves=own) for name, own in curves.items()]
     rows = [
@@ -183,12 +198,12 @@ def _lines(
     ]
     return Lines(
         title=_title(figure),
-        description=f"{figure['title']}: {', '.join(curves)}",
+        description=f"{figure.title}: {', '.join(curves)}",
         axes=axes,
         panels=panels,
         series=series,
         numbers=Table(
-            caption=f"{title_of(figure['name'])} as numbers",
+            caption=f"{title_of(figure.name)} as numbers",
             columns=("series", "panel", axes[0].label, "value"),
             rows=rows,
             words=2,
@@ -196,78 +211,76 @@ def _lines(
     )
 
 
-def _title(figure: Json) -> str:
-    return f"{title_of(figure['name'])}: {figure['title']}"
+def _title(figure: Figure) -> str:
+    return f"{title_of(figure.name)}: {figure.title}"
 
 
-def _place(panel: Json) -> str:
-    words = (panel["data"], norm_text(panel["norm"]), panel.get("panel"))
-    return ", ".join(str(word) for word in words if word)
+def _place(panel: documents.Panel[Any]) -> str:
+    return ", ".join(word for word in (panel.data, norm_text(panel.norm), panel.panel) if word)
 
 
-def _curves(figure: Json) -> Lines:
+def _curves(figure: CurveFigure) -> Lines:
     panels: list[Panel] = []
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
+    for place, panel in enumerate(figure.panels):
         panels += [replace(one, title=f"{_place(panel)}: {one.title}") for one in PANELS]
-        for one in panel["series"]:
-            whole = judged_alike(one)
-            own = curves.setdefault(one["label"], [])
+        for one in panel.series:
+            whole = one.evaluated_alike
+            own = curves.setdefault(one.label, [])
             own += _learning(one, slice(whole), 3 * place)
-            if whole < len(one["epochs"]):
+            if whole < len(one.epochs):
                 own += _learning(one, slice(whole, None), 3 * place, apart=True)
     axes = [Axis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
     return _lines(figure, axes, panels, curves)
 
 
-def _learning(one: Json, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
+def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
     """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
-    x = {key: one[key][part] for key in ("epochs", "updates")}
-    train, test, gap, low, high = (
-        [100 * v for v in one[key][part]] for key in ("train", "test", "gap", "low", "high")
-    )
+    x: dict[str, Sequence[float]] = {"epochs": one.epochs[part], "updates": one.updates[part]}
+    columns = (one.train, one.test, one.gap, one.low, one.high)
+    train, test, gap, low, high = ([100 * v for v in column[part]] for column in columns)
     errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
     if apart:
         return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
     return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
 
 
-def _radius(figure: Json) -> Lines:
+def _radius(figure: RadiusFigure) -> Lines:
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
-        for one in panel["series"]:
-            x = {"levels": [255 * eps for eps in one["eps"]], "eps": one["eps"]}
-            y, low, high = ([100 * v for v in one[key]] for key in ("accuracy", "low", "high"))
-            curves.setdefault(one["label"], []).append(Curve(panel=place, x=x, y=y, low=low, high=high))
+    for place, panel in enumerate(figure.panels):
+        for one in panel.series:
+            x = {"levels": [255 * eps for eps in one.eps], "eps": one.eps}
+            y, low, high = ([100 * v for v in column] for column in (one.accuracy, one.low, one.high))
+            curves.setdefault(one.label, []).append(Curve(panel=place, x=x, y=y, low=low, high=high))
     axes = [Axis(key="levels", label="radius ε in 255ths"), Axis(key="eps", label="radius ε")]
-    panels = [Panel(title=_place(panel), unit="% right") for panel in figure["panels"]]
+    panels = [Panel(title=_place(panel), unit="% right") for panel in figure.panels]
     return _lines(figure, axes, panels, curves)
 
 
-def _size(figure: Json) -> Lines:
+def _size(figure: SizeFigure) -> Lines:
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure["panels"]):
-        for one in panel["series"]:
-            y, low, high = (positive([100 * v for v in one[key]]) for key in ("gap", "low", "high"))
-            curve = Curve(panel=place, x={"n": one["n"]}, y=y, low=low, high=high)
-            curves.setdefault(one["label"], []).append(curve)
-    panels = [Panel(title=_place(panel), unit="points", log=True) for panel in figure["panels"]]
+    for place, panel in enumerate(figure.panels):
+        for one in panel.series:
+            y, low, high = (positive([100 * v for v in column]) for column in (one.gap, one.low, one.high))
+            curve = Curve(panel=place, x={"n": one.n}, y=y, low=low, high=high)
+            curves.setdefault(one.label, []).append(curve)
+    panels = [Panel(title=_place(panel), unit="points", log=True) for panel in figure.panels]
     return _lines(figure, [N_AXIS], panels, curves)
 
 
-def _exponents(figure: Json) -> Table:
+def _exponents(figure: SizeFigure) -> Table:
     """How fast each gap falls, panel by panel."""
-    labels = dict.fromkeys(one["label"] for panel in figure["panels"] for one in panel["series"])
+    labels = dict.fromkeys(one.label for panel in figure.panels for one in panel.series)
     fits = {
-        (_place(panel), one["label"]): Estimate(**one["exponent"])
-        for panel in figure["panels"]
-        for one in panel["series"]
-        if one["exponent"]
+        (_place(panel), one.label): Estimate(**vars(one.exponent))
+        for panel in figure.panels
+        for one in panel.series
+        if one.exponent
     }
-    places = [_place(panel) for panel in figure["panels"]]
+    places = [_place(panel) for panel in figure.panels]
     missing = len(fits) < len(labels) * len(places)
     return Table(
-        caption=f"{title_of(figure['name'])}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
+        caption=f"{title_of(figure.name)}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
         columns=("algorithm", *places),
         rows=[[label, *(with_interval(fits.get((place, label))) for place in places)] for label in labels],
         notes=["–: a single n, or a gap of zero or less, to which no power can be fitted."]
@@ -276,40 +289,32 @@ def _exponents(figure: Json) -> Table:
     )
 
 
-def _norms(figure: Json) -> Density:
+def _norms(figure: NormFigure) -> Density:
     panels, rows = [], []
-    for panel in figure["panels"]:
-        for one in panel["series"]:
-            name = f"{_place(panel)}: {one['label']}"
+    for panel in figure.panels:
+        for one in panel.series:
+            name = f"{_place(panel)}: {one.label}"
             panels.append(
                 Heat(
                     title=name,
-                    updates=[0, *one["updates"]],
+                    updates=[0, *one.updates],
                     counts=[
                         (column, round(10 * edge), images)
-                        for column, counts in enumerate(one["counts"])
-                        for edge, images in zip(one["bins"], counts, strict=False)  # one edge more than bins
+                        for column, counts in enumerate(one.counts)
+                        for edge, images in zip(one.bins, counts, strict=False)  # one edge more than bins
                         if images
                     ],
-                    smallest=one["smallest"],
+                    smallest=one.smallest,
                 )
             )
-            pairs = zip(one["updates"], one["smallest"], strict=True)
+            pairs = zip(one.updates, one.smallest, strict=True)
             rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
     columns = ("algorithm", "update", "smallest so far")
     return Density(
         title=_title(figure),
-        description=f"{figure['title']}, with the running minimum",
+        description=f"{figure.title}, with the running minimum",
         x_label="weight updates",
         y_label="‖∂h/∂δ‖",
         panels=panels,
-        numbers=Table(caption=f"{title_of(figure['name'])} as numbers", columns=columns, rows=rows),
+        numbers=Table(caption=f"{title_of(figure.name)} as numbers", columns=columns, rows=rows),
     )
-
-
-_CHARTS: dict[str, Callable[[Json], Lines | Density]] = {
-    "curves": _curves,
-    "radius": _radius,
-    "size": _size,
-    "norms": _norms,
-}

@@ -1,13 +1,16 @@
-"""The claims: what the published tables say of them, and that verdicts follow the rules."""
+"""The claims: what the published tables say of them, that verdicts follow the rules, and what makes data count."""
 
 from typing import Any
 
 import pytest
 
-from freeat.experiments.paper.claims import CLAIMS
-from freeat.experiments.paper.ledger import judge_claims
+from freeat.experiments.paper.claims import CLAIMS, sufficiency_of
+from freeat.experiments.paper.documents import AtChance, Sufficiency
+from freeat.experiments.paper.estimate import seed_mean
+from freeat.files.documents import plain
 from invented_claims import (
     by_id,
+    claims_of,
     curve,
     figure,
     panel,
@@ -15,6 +18,7 @@ from invented_claims import (
     row,
     size_series,
     tables,
+    typed_tables,
     verdicts,
 )
 
@@ -334,8 +338,8 @@ def test_a_panel_that_two_figures_share_is_judged_once() -> None:
         "tables": [],
         "figures": [{"name": name, "panels": [one]} for name in ("figure-1", "figure-5")],
     }
-    claim = next(c for c in judge_claims(document) if c["id"] == "free-gap-smaller-throughout")
-    assert len(claim["measured"]) == 1
+    claim = next(c for c in claims_of(document) if c.id == "free-gap-smaller-throughout")
+    assert len(claim.measured) == 1
 
 
 @pytest.mark.parametrize("order", [("figure-1", "figure-5"), ("figure-5", "figure-1")])
@@ -355,3 +359,54 @@ def test_every_claim_says_who_where_and_what() -> None:
         assert claim.sentence
         assert claim.where
         assert claim.statistic
+
+
+def fitted(label: str, norm: str, train: float | None, **more: Any) -> dict[str, Any]:
+    measured = None if train is None else {"robust_train": plain(seed_mean([train], [0.0]))}
+    learnt = None if train is None else True
+    about = {"data": "cifar10", "norm": norm, "label": label, "at": 1.0}
+    return about | {"measured": measured, "above_chance": learnt} | more
+
+
+def sufficient(*rows: dict[str, Any]) -> Sufficiency:
+    (one,) = sufficiency_of(typed_tables([{"name": "table-1", "rows": list(rows)}]))
+    return one
+
+
+@pytest.mark.parametrize(
+    ("l2", "linf", "counts"),
+    [
+        (0.80, 0.50, True),
+        (0.79, 0.50, False),
+        (0.80, 0.49, False),
+        (0.80, None, None),
+        (0.79, None, False),
+    ],
+)
+def test_vanilla_must_fit_in_both_norms(l2: float, linf: float | None, counts: bool | None) -> None:
+    one = sufficient(
+        fitted("vanilla-10", "l2", l2), fitted("vanilla-10", "linf", linf), fitted("free-4", "l2", 0.3)
+    )
+    assert one.counts is counts
+    assert [fit.robust_train for fit in one.vanilla] == [l2, linf]
+
+
+def test_every_algorithm_must_have_learnt() -> None:
+    fitting = fitted("vanilla-10", "l2", 0.9), fitted("vanilla-10", "linf", 0.6)
+    guessing = fitted("free-8", "linf", 0.1, above_chance=False)
+    assert sufficient(*fitting).counts
+    found = sufficient(*fitting, guessing, guessing)
+    assert found.counts is False
+    assert found.at_chance == (AtChance(norm="linf", label="free-8"),)
+    assert sufficient(*fitting, fitted("free-10", "l2", None)).counts, (
+        "what was not measured is named elsewhere"
+    )
+
+
+def test_each_data_set_is_decided_by_its_end() -> None:
+    early = fitted("vanilla-10", "linf", 0.3, at=0.25, above_chance=False)
+    other = [fitted("vanilla-10", norm, 0.9, data="svhn") for norm in ("l2", "linf")]
+    found = sufficiency_of(
+        typed_tables([{"name": "table-6", "rows": [early]}, {"name": "table-4", "rows": other}])
+    )
+    assert [(one.data, one.counts) for one in found] == [("svhn", True)]

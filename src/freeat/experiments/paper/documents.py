@@ -1,0 +1,372 @@
+"""The document of a reproduction, ``reproduction.json``: tables, figures, claims, and where their numbers come from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from freeat.files.documents import read_document, write_document
+
+Facts = dict[str, str | int | None]
+Verdict = Literal["confirmed", "refuted", "undecided", "not published"]
+Unit = Literal["points", "decades"]
+"""What a statistic counts; points are hundredths, kept as fractions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedMean:
+    """A mean over seeds with its 95 % interval; ``image_error`` is the standard error that the images leave."""
+
+    mean: float
+    std: float | None
+    low: float
+    high: float
+    seeds: int
+    image_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """A number as it is printed, in percent; ``recomputed`` where the columns it stands on say otherwise."""
+
+    value: float
+    std: float | None = None
+    recomputed: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One algorithm in a table: measured on augmented and on plain training images, beside what was published.
+
+    What has no finished run is None. ``runs`` are the keys of all runs asked for, ``seeds`` counts the finished ones.
+    """
+
+    data: str
+    norm: str
+    label: str
+    at: float
+    measured: Mapping[str, SeedMean] | None
+    plain: Mapping[str, SeedMean] | None
+    published: Mapping[str, Printed] | None
+    above_chance: bool | None
+    collapsed: int
+    seeds: int
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of the paper."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """What all series have: a label, and whether all models behind it are above chance."""
+
+    label: str
+    above_chance: bool
+    seeds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointSeries(Series):
+    """A series of means: at each point its interval, spread over seeds, error from the images, and seeds."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    std: tuple[float | None, ...]
+    image_error: tuple[float, ...]
+    seeds_at: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Collapse:
+    """How much of its best robust training accuracy a run has at the end, and whether it was seen to collapse.
+
+    ``learnt``: it was above chance at some point; a run that never was has nothing to lose.
+    """
+
+    left: float
+    seen: bool
+    learnt: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveSeries(PointSeries):
+    """A learning curve: robust errors, and their gap with its interval, on ``images`` of each split."""
+
+    epochs: tuple[float, ...]
+    updates: tuple[int, ...]
+    train: tuple[float, ...]
+    test: tuple[float, ...]
+    gap: tuple[float, ...]
+    images: tuple[int, ...]
+    collapse: tuple[Collapse, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return self.gap
+
+    @property
+    def evaluated_alike(self) -> int:
+        """How many points were evaluated on equal samples: the last evaluation may have more images."""
+        return len(self.epochs) - (len(self.images) > 1 and self.images[-1] != self.images[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RadiusSeries(PointSeries):
+    """Accuracy under an attack against the radius."""
+
+    eps: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    n: int
+    attack: str
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return self.accuracy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exponent:
+    """The a of gap ∝ n^(−a), with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizeSeries(PointSeries):
+    """The robust gap against the number of training images."""
+
+    n: tuple[int, ...]
+    gap: tuple[float, ...]
+    exponent: Exponent | None
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        return self.gap
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormSeries(Series):
+    """How many images had which ‖∇_δ h‖ when; ``bins`` are the edges as powers of ten."""
+
+    updates: tuple[int, ...]
+    bins: tuple[float, ...]
+    counts: tuple[tuple[int, ...], ...]
+    smallest: tuple[float, ...]
+    smallest_of_seeds: tuple[float, ...]
+
+
+S = TypeVar("S", bound=Series)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel(Generic[S]):
+    """A panel of a figure; ``panel`` tells apart those that share data set and norm."""
+
+    data: str
+    norm: str
+    panel: str
+    series: tuple[S, ...]
+
+
+class CurveFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="curves"):
+    """Figures 1, 5 and 11. A structure of msgspec, as only those tell the kinds of a union apart by a field."""
+
+    name: str
+    title: str
+    panels: tuple[Panel[CurveSeries], ...]
+
+
+class RadiusFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="radius"):
+    """Figures 2, 3 and 6 to 9."""
+
+    name: str
+    title: str
+    panels: tuple[Panel[RadiusSeries], ...]
+
+
+class SizeFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="size"):
+    """Figures 4 and 10."""
+
+    name: str
+    title: str
+    panels: tuple[Panel[SizeSeries], ...]
+
+
+class NormFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="norms"):
+    """Figure 12."""
+
+    name: str
+    title: str
+    panels: tuple[Panel[NormSeries], ...]
+
+
+Figure = CurveFigure | RadiusFigure | SizeFigure | NormFigure
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The statistic of a claim in one panel, signed so that the claim says it is positive; or why there is none."""
+
+    panel: str
+    detail: str
+    statistic: float | None = None
+    low: float | None = None
+    high: float | None = None
+    seeds: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision(Finding):
+    """A finding with its verdict."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimReport:
+    """A claim with its verdicts, on the published tables and on what was measured.
+
+    ``ours`` marks an observation that the paper does not make.
+    """
+
+    id: str
+    sentence: str
+    ours: bool
+    where: tuple[str, ...]
+    statistic: str
+    unit: Unit
+    published: tuple[Decision, ...]
+    measured: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """Whether Vanilla-10 fits its training images in one norm; None where it was not measured."""
+
+    norm: str
+    robust_train: float | None
+    least: float
+    fits: bool | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtChance:
+    """An algorithm that is not above chance."""
+
+    norm: str
+    label: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sufficiency:
+    """Whether the comparisons on a data set count; None where nothing decides yet."""
+
+    data: str
+    counts: bool | None
+    vanilla: tuple[Fit, ...]
+    at_chance: tuple[AtChance, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataOrigin:
+    """The data of a run."""
+
+    name: str | None
+    digest: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasurementOrigin:
+    """What made a measurement: program and machine."""
+
+    name: str
+    commit: str | None = None
+    versions: Facts | None = None
+    machine: Facts | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOrigin(MeasurementOrigin):
+    """A run: its settings, what was chosen for it, its data, its notes and its time."""
+
+    spec: dict[str, Any]
+    seconds: float | None
+    chosen: Facts | None
+    data: DataOrigin | None
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOut:
+    """What a reproduction does without, and why."""
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A task that failed, and why."""
+
+    task: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What a store says of experiments.
+
+    ``commits`` and ``machines`` are those that made the results, which need not be those that gather them.
+    """
+
+    experiments: tuple[str, ...]
+    commits: tuple[str, ...]
+    machines: tuple[Facts, ...]
+    training_seconds: float
+    notes: tuple[str, ...]
+    sufficiency: tuple[Sufficiency, ...]
+    tables: tuple[Table, ...]
+    figures: tuple[Figure, ...]
+    claims: tuple[ClaimReport, ...]
+    runs: dict[str, RunOrigin]
+    measurements: dict[str, MeasurementOrigin]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproductionDocument(Gathered):
+    """A reproduction: what was gathered, what is missing, and which program gathered it."""
+
+    scale: str
+    left_out: tuple[LeftOut, ...]
+    failures: tuple[Failure, ...]
+    versions: Facts
+    commit: str | None
+    machine: Facts
+    command: str
+
+
+NAME = "reproduction.json"
+
+
+def write_reproduction(folder: Path, document: ReproductionDocument) -> Path:
+    """Write the document into a folder; returns its path."""
+    write_document(folder / NAME, "reproduction", document)
+    return folder / NAME
+
+
+def read_reproduction(folder: Path) -> ReproductionDocument:
+    """The document in a folder."""
+    return read_document(folder / NAME, "reproduction", ReproductionDocument)
