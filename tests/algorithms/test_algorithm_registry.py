@@ -1,5 +1,8 @@
 """Algorithms by the names people write."""
 
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from freeat.algorithms import (
     make_algorithm,
     parse_algorithm,
 )
+from freeat.algorithms.registry import settings_of
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
 from freeat.runs.build import build_algorithm
@@ -142,3 +146,117 @@ def test_records_and_algorithms_are_values() -> None:
     with pytest.raises(AttributeError):
         Free(ball=BALL).m = 3  # type: ignore[misc]
     assert StepRecord.__dataclass_params__.frozen  # type: ignore[attr-defined]
+
+
+def test_options_have_the_types_that_the_class_declares() -> None:
+    assert make_algorithm("friendly", BALL, tau=2, omega=1) == Friendly(ball=BALL, tau=2, omega=1.0)
+    for wrong in ({"tau": "two"}, {"tau": True}, {"dynamic": 1}, {"attack_mode": "evl"}):
+        with pytest.raises(InputError, match=f"{next(iter(wrong))} = .* of algorithm 'friendly-10'"):
+            make_algorithm("friendly", BALL, **wrong)
+    with pytest.raises(InputError, match=r"maximizer = 3: .* does not take it"):
+        make_algorithm("vanilla", BALL, maximizer=3)
+
+
+def test_what_an_algorithm_takes_is_what_its_class_declares() -> None:
+    takes = {name: settings_of(parse_algorithm(name)) for name in ("erm", "free", "friendly", "free-trades")}
+    assert takes["erm"] == frozenset()
+    assert takes["free"] == {"alpha", "start", "warmup", "carry"}
+    assert takes["friendly"] == {"alpha", "start", "warmup", "tau", "omega", "dynamic", "attack_mode"}
+    assert takes["free-trades"] == takes["free"] | {"coefficient"}
+
+
+SOURCE = """
+from dataclasses import dataclass
+from freeat.algorithms import Vanilla
+from freeat.compute.passes import Passes
+from freeat.threat import Ball
+
+@dataclass(frozen=True, kw_only=True)
+class Mine:
+    ball: Ball
+    m: int = 2
+    strength: float = 1.0
+    updates_per_batch = 1
+    cost = Passes(gradient=1)
+
+    def step(self, learner, x, y):
+        raise NotImplementedError
+
+@dataclass(frozen=True, kw_only=True)
+class Heir(Vanilla):
+    twist: int = 0
+
+@dataclass(frozen=True, kw_only=True)
+class Plain:
+    updates_per_batch = 1
+    cost = Passes(gradient=1)
+
+    def step(self, learner, x, y):
+        raise NotImplementedError
+
+@dataclass(frozen=True, kw_only=True)
+class Demanding(Plain):
+    needed: int
+
+class NoDataclass:
+    updates_per_batch = 1
+
+@dataclass
+class NoAlgorithm:
+    ball: Ball
+
+def function():
+    pass
+"""
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "myalgorithms.py").write_text(SOURCE)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    sys.modules.pop("myalgorithms", None)
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_class_by_its_import_path_takes_what_it_declares() -> None:
+    made: Any = make_algorithm("myalgorithms:Mine-3", BALL, warmup_updates=4, trust_code=True, strength=2)
+    assert isinstance(made, WarmUp)
+    inner: Any = made.algorithm
+    assert (inner.ball, inner.m, inner.strength) == (BALL, 3, 2.0)
+    heir: Any = make_algorithm("myalgorithms:Heir-trades-5", BALL, alpha=0.1, trust_code=True, twist=1)
+    assert (heir.m, heir.alpha, heir.start, heir.twist) == (5, 0.1, "gaussian", 1)
+    assert heir.objective == Trades()
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
+    [
+        ("myalgorithms:Mine", {"alpha": 0.1}, "alpha = 0.1: .* only strength, warmup"),
+        ("myalgorithms:Mine", {"start": "zero"}, "does not take it"),
+        ("myalgorithms:Mine", {"strength": "much"}, "strength = 'much'"),
+        ("myalgorithms:Mine-trades", {}, "has a loss of its own"),
+        ("myalgorithms:Mine-0", {}, "at least 1"),
+        ("myalgorithms:Mine-x", {}, "unknown algorithm"),
+        ("myalgorithms:Plain-3", {}, "takes no number of steps"),
+        ("myalgorithms:Plain", {"warmup_updates": 3}, "warmup = 3: .*does not take it"),
+        ("myalgorithms:Demanding", {}, "cannot be made: TypeError.*needed"),
+        ("myalgorithms:NoDataclass", {}, "is no dataclass"),
+        ("myalgorithms:NoAlgorithm", {}, "lacks updates_per_batch, cost, step"),
+        ("myalgorithms:function", {}, "is no dataclass"),
+        ("myalgorithms:Mne", {}, "did you mean 'Mine'"),
+        ("nomodule:Mine", {}, "cannot be imported"),
+    ],
+)
+def test_imported_classes_that_do_not_fit_are_refused(name: str, given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make_algorithm(name, BALL, trust_code=True, **given)
+
+
+@pytest.mark.usefixtures("mine")
+def test_nothing_is_imported_without_trust() -> None:
+    with pytest.raises(InputError, match="--trust-code"):
+        make_algorithm("myalgorithms:Mine", BALL)
+    assert "myalgorithms" not in sys.modules
+    assert str(parse_algorithm("myalgorithms:Mine-TRADES-3")) == "myalgorithms:Mine-trades-3"
