@@ -72,12 +72,12 @@ def train(
     It trains for so many ``epochs`` (30) or weight ``updates``. The model takes images (b, C, H, W) with pixels in
     [0, 1] and returns logits (b, classes). Without an ``optimizer`` it is trained by SGD as in the paper, with the
     learning rate divided by 10 at a half and at three quarters of the updates; with one, the learning rate follows
-    ``schedule`` or is left alone. It is judged by ``attack`` (PGD-10) in ``ball``, by default the one it is trained
+    ``schedule`` or is left alone. It is evaluated by ``attack`` (PGD-10) in ``ball``, by default the one it is trained
     against.
     """
     check_model(model)
     if attack is not None and not isinstance(attack, Pgd):
-        raise wrong_type("attack", attack, "training is judged by PGD; pass freeat.Pgd(steps=10), say")
+        raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
     data = data if isinstance(data, DataSet) else load(data)
     spec = TrainSpec(
@@ -119,7 +119,7 @@ def train(
 
 
 def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:
-    """The algorithm, also where it is named, and the ball in which its model is judged."""
+    """The algorithm, also where it is named, and the ball in which its model is evaluated."""
     if ball is not None:
         check_ball(ball)
     if isinstance(algorithm, str):
@@ -134,7 +134,7 @@ def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algori
     evaluated_in = ball or threat_of(algorithm)
     if evaluated_in is None:
         raise InputError(
-            "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is judged"
+            "the algorithm has no ball of its own: say with ball=L2(0.5) in which one it is evaluated"
         )
     return algorithm, evaluated_in
 

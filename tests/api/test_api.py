@@ -78,7 +78,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "bare radius": ({"ball": 0.5}, "ball is 0.5, a float: pass a ball with its radius"),
     "algorithm by class": ({"algorithm": freeat.Free}, "pass a name such as 'free-4'"),
     "no algorithm": ({"algorithm": 4}, "algorithm is 4, a int"),
-    "attack by name": ({"attack": "pgd-20"}, "attack is 'pgd-20', a str: training is judged by PGD"),
+    "attack by name": ({"attack": "pgd-20"}, "attack is 'pgd-20', a str: training is evaluated by PGD"),
     "optimizer by class": ({"optimizer": torch.optim.SGD}, "pass a torch optimizer, such as"),
     "both lengths": ({"epochs": 2, "updates": 3}, "both --epochs 2 and --updates 3 given"),
     "no update": ({"epochs": None, "updates": 0}, "--updates 0 must be at least 1"),

@@ -1,17 +1,32 @@
 """Evaluation: right numbers, the same in any batch size, and nothing disturbed."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from scipy.stats import binomtest
+from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
+from freeat.attacks.result import Attack, AttackResult
+from freeat.attacks.square import Square
 from freeat.compute.passes import Passes
 from freeat.data import CropFlip, Images, load
-from freeat.evaluation.evaluate import ClassSummary, Evaluation, evaluate
+from freeat.errors import InputError
+from freeat.evaluation.evaluate import (
+    ClassSummary,
+    Columns,
+    Evaluation,
+    device_and_dtype,
+    evaluate,
+    image_batches,
+)
 from freeat.evaluation.statistics import wilson
-from freeat.threat import L2
+from freeat.experiments.examples import save_examples
+from freeat.objectives import Model
+from freeat.rng import ImageRng
+from freeat.threat import L2, Ball, Linf
 from problems import same_bits, weights
 
 BALL = L2(0.4)
@@ -159,3 +174,158 @@ def test_a_summary_by_class() -> None:
     assert (summary.n, summary.population) == (6, 50)
     assert summary.robust_loss == 3.5
     assert replace(outcome, population=6).summary().population == 6
+
+
+@dataclass(frozen=True)
+class Boaster:
+    """An attack that perturbs nothing and claims to fool every image."""
+
+    name: str = "boaster"
+    black_box: bool = False
+
+    def __call__(
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
+    ) -> AttackResult:
+        fooled = torch.ones_like(y, dtype=torch.bool)
+        return AttackResult(
+            delta=torch.zeros_like(x), fooled=fooled, loss=None, passes=Passes(), notes=("trust me",)
+        )
+
+
+@dataclass(frozen=True)
+class Modest(Pgd):
+    """An attack that fools images and claims none of them."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> AttackResult:
+        attacked = super().__call__(*args, **kwargs)
+        return replace(attacked, fooled=torch.zeros_like(attacked.fooled))
+
+
+def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, judged: Images) -> None:
+    modest, plain = (evaluate(robust_net, judged, a, Linf(0.12), classes=10) for a in (Modest(), Pgd()))
+    assert torch.equal(modest.robust_correct, plain.robust_correct)
+    assert not plain.robust_correct.all()
+
+
+@pytest.mark.parametrize("attack", [Pgd(steps=50, restarts=3), Square()], ids=["pgd", "square"])
+def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
+    attack: Attack, robust_net: nn.Module, judged: Images
+) -> None:
+    zero, usual = (
+        evaluate(robust_net, judged, attack, Linf(eps), classes=10, keep_delta=True) for eps in (0.0, 0.5)
+    )
+    assert torch.equal(zero.robust_correct, zero.clean_correct)
+    assert torch.equal(zero.clean_correct, usual.clean_correct)
+    assert torch.equal(zero.predicted == zero.y, zero.clean_correct)
+    assert zero.delta is not None
+    assert not zero.delta.any()
+    assert zero.passes == Passes(gradient=0, forward=len(judged))
+    assert (zero.queries is None) == (usual.queries is None)
+
+
+def test_a_false_claim_is_not_believed(robust_net: nn.Module, judged: Images) -> None:
+    measured = evaluate(robust_net, judged, Boaster(), Linf(0.1), classes=10, batch_size=64)
+    assert torch.equal(measured.robust_correct, measured.clean_correct)
+    assert measured.clean_correct.any()
+    assert measured.notes == ("trust me",), "said once, whatever the number of batches"
+
+
+def test_summary(robust_net: nn.Module, judged: Images) -> None:
+    measured = evaluate(robust_net, judged, Square(queries=30), Linf(0.12), classes=10, population=597)
+    summary = measured.outcomes()
+    hits = int(measured.robust_correct.sum())
+    ci = binomtest(hits, 200).proportion_ci(0.95, method="wilson")
+    assert summary.robust_interval == pytest.approx((ci.low, ci.high))
+    assert summary.n == 200
+    assert summary.population == 597
+    per_class = summary.per_class
+    assert sum(row.n * row.robust_accuracy for row in per_class) == pytest.approx(hits)
+    assert summary.queries is not None
+    assert summary.queries.most == 30
+    assert summary.queries.total == sum(summary.queries.per_image)
+    assert summary.passes.gradient == 0
+    asked = summary.queries.total + 3 * 200
+    assert summary.passes.forward == asked, "queries, twice the clean images, and every image at the end"
+    assert set(summary.fooled) == set(judged.index[~measured.robust_correct].tolist())
+
+
+def test_perturbations_are_kept_only_on_request(
+    robust_net: nn.Module, judged: Images, tmp_path: object
+) -> None:
+    few = judged.take(torch.arange(5))
+    measured = evaluate(robust_net, few, Pgd(steps=1), Linf(0.1), classes=10)
+    assert measured.delta is None
+    with pytest.raises(InputError, match="keep_delta"):
+        save_examples(tmp_path / "e.npz", few, measured, tuple("0123456789"))  # type: ignore[operator]
+
+
+def test_mode_gradients_and_buffers_are_given_back(judged: Images) -> None:
+    net = nn.Sequential(
+        nn.Conv2d(1, 2, 5, stride=4), nn.BatchNorm2d(2), nn.Flatten(), nn.Dropout(0.5), nn.LazyLinear(10)
+    )
+    few = judged.take(torch.arange(9))
+    net.eval()(few.batch(torch.arange(9))[0])
+    net.train()
+    net[1].eval()
+    net[0].weight.requires_grad_(False)
+    state = {name: value.clone() for name, value in net.state_dict().items()}
+    evaluate(net, few, Pgd(steps=2), Linf(0.1), classes=10)
+    assert [module.training for module in net] == [True, False, True, True, True]
+    assert not net[0].weight.requires_grad
+    assert net[4].weight.requires_grad
+    assert all(p.grad is None for p in net.parameters())
+    assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
+
+
+def test_a_model_without_weights_is_measured_too(judged: Images) -> None:
+    class Brightness(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            bright = x.mean((1, 2, 3))
+            return torch.stack([bright, 0.3 - bright], -1)
+
+    few = judged.take(torch.arange(20))
+    two = Images(x=few.x, y=few.y % 2, index=few.index)
+    measured = evaluate(Brightness(), two, Pgd(steps=20), Linf(0.5), classes=2)
+    assert not measured.robust_correct.any()
+
+
+def few_images(n: int = 7) -> Images:
+    pixels = torch.arange(n * 4, dtype=torch.uint8).view(n, 1, 2, 2)
+    return Images(x=pixels, y=torch.arange(n) % 3, index=10 * torch.arange(n))
+
+
+def test_batches_hold_every_image_once_in_the_model_s_precision() -> None:
+    net = nn.Linear(4, 3).double()
+    batches = list(image_batches(net, few_images(), 3))
+    assert [len(batch.x) for batch in batches] == [3, 3, 1]
+    assert {batch.x.dtype for batch in batches} == {torch.float64}
+    assert torch.cat([batch.y for batch in batches]).tolist() == few_images().y.tolist()
+    assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(7))
+
+
+def test_the_draws_of_an_image_do_not_depend_on_its_batch() -> None:
+    net = nn.Linear(4, 3)
+    whole = torch.cat([b.rng.normal("start", b.x) for b in image_batches(net, few_images(), 7, seed=3)])
+    parts = torch.cat([b.rng.normal("start", b.x) for b in image_batches(net, few_images(), 2, seed=3)])
+    assert torch.equal(whole, parts)
+    (some,) = image_batches(net, few_images(), 7, seed=3, rows=torch.tensor([5, 1]))
+    assert torch.equal(some.rng.normal("start", some.x), whole[[5, 1]])
+
+
+def test_no_rows_are_one_empty_batch() -> None:
+    (batch,) = image_batches(nn.Linear(4, 3), few_images(), 3, rows=torch.arange(0))
+    assert batch.x.shape == (0, 1, 2, 2)
+
+
+def test_columns_join_what_was_found() -> None:
+    found = Columns()
+    found.add(right=torch.tensor([True, False]))
+    found.add(right=torch.tensor([True]), queries=torch.tensor([5]))
+    joined = found.joined()
+    assert joined["right"].tolist() == [True, False, True]
+    assert joined["queries"].tolist() == [5]
+
+
+def test_a_model_without_weights_lives_on_the_cpu() -> None:
+    assert device_and_dtype(nn.Flatten()) == (torch.device("cpu"), torch.float32)
+    assert device_and_dtype(nn.BatchNorm2d(2, affine=False).double())[1] == torch.float64

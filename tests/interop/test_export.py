@@ -81,7 +81,7 @@ def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
     assert best["weights"]["update"] == records[-1]["update"]
 
 
-def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
+def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert (
         run(["evaluate", str(trained), "--attack", "pgd-3", "--eps", "1/4", "-n", "30", "--split", "both"])
         == 0
@@ -96,7 +96,7 @@ def test_later_judgements_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
 
 
-def test_judgements_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -> None:
+def test_evaluations_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((60, 8, 8, 1), np.float32)
     y = np.arange(60) % 10
     np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
@@ -140,7 +140,7 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
     ):
         assert part in card
     assert f"{100 * figures['gap']['value']:.1f} [" in card
-    assert "Judged on 24 of 60 training and 24 of 597 test images." in card
+    assert "Evaluated on 24 of 60 training and 24 of 597 test images." in card
 
 
 def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
@@ -178,7 +178,7 @@ def test_it_is_a_reference_for_attacks(exported: Path, capsys: pytest.CaptureFix
     data = load("digits")
     opened = open_model(str(exported), data)
     assert opened.name == "model"
-    assert opened.home == exported.with_name("model.results")
+    assert opened.results == exported.with_name("model.results")
     assert run(["evaluate", str(exported), "--attack", "pgd-2", "-n", "20", "--device", "cpu", "--json"]) == 0
     (cell,) = json.loads(capsys.readouterr().out)["results"]
     assert (cell["data"], cell["norm"], cell["eps"]) == ("digits", "l2", 0.5)

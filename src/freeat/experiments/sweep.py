@@ -441,7 +441,7 @@ def check_distinct(names: Sequence[str]) -> None:
 
 def results_folder(model: Opened, folder: Path | None) -> Path | None:
     """Where a model's results go: the folder asked for, or the model's own place, or nowhere."""
-    return model.home if folder is None else folder
+    return model.results if folder is None else folder
 
 
 def result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str, ...]:

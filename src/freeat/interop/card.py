@@ -21,11 +21,11 @@ def model_card(manifest: dict[str, Any]) -> str:
 
 def _front_matter(manifest: dict[str, Any]) -> dict[str, Any]:
     figures, threat, data = manifest["figures"], manifest["threat"], manifest["data"]
-    judged = f"{figures['attack']}, {figures['norm']} {radius_text(figures['eps'])}"
+    under = f"{figures['attack']}, {figures['norm']} {radius_text(figures['eps'])}"
     metrics = (
         ("accuracy", "clean accuracy", figures["test"]["clean_accuracy"]),
-        ("accuracy", f"robust accuracy ({judged})", figures["test"]["robust_accuracy"]),
-        ("generalization_gap", f"robust generalization gap ({judged})", figures["gap"]["value"]),
+        ("accuracy", f"robust accuracy ({under})", figures["test"]["robust_accuracy"]),
+        ("generalization_gap", f"robust generalization gap ({under})", figures["gap"]["value"]),
     )
     result = {
         "task": {"type": "image-classification"},
@@ -68,12 +68,12 @@ def _measured(manifest: dict[str, Any]) -> Iterator[str]:
         yield f"| {word} | {' | '.join(cells)} | {percent(between['value'])} {spread} |"
     yield ""
     yield (
-        "Judged on {} of {} training and {} of {} test images. The gap's interval is that of the images; the "
+        "Evaluated on {} of {} training and {} of {} test images. The gap's interval is that of the images; the "
         "spread over seeds is not in it."
     ).format(*(figures[split][key] for split in ("train", "test") for key in ("n", "population")))
     if manifest["further"]:
         yield ""
-        yield "Further judgements on test images:"
+        yield "Further evaluations on test images:"
         yield ""
         yield "| against | images | clean | robust |"
         yield "|---|---:|---:|---:|"
@@ -163,8 +163,8 @@ def _ball(threat: dict[str, Any]) -> str:
 
 
 def _attack(row: dict[str, Any]) -> str:
-    judged = "" if row["iterate"] == "worst" else ", last iterate"
-    return f"{_code(row['attack'])}, {_ball(row)}{judged}"
+    which = "" if row["iterate"] == "worst" else ", last iterate"
+    return f"{_code(row['attack'])}, {_ball(row)}{which}"
 
 
 def _with_interval(split: dict[str, Any], word: str) -> str:

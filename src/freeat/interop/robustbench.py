@@ -15,7 +15,7 @@ from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.files.documents import in_file_name, write_document
 from freeat.models import check_logits
-from freeat.runs.open import file_model, judgeable, open_model, stored_model
+from freeat.runs.open import file_model, laid_out_for_evaluation, open_model, stored_model
 from freeat.threat import make_ball
 from freeat.units import parse_radius
 
@@ -42,7 +42,7 @@ def load_model(
     """
     stored = stored_model(model_name, trust_code=trust_code)
     if stored is not None:
-        return judgeable(stored.model)
+        return laid_out_for_evaluation(stored.model)
     shape, classes = _images_of(dataset)
     model = file_model(
         model_name,

@@ -225,7 +225,7 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     )
     if not isinstance(attack, Pgd):
         raise InputError(
-            f"--attack {evaluation.attack!r}: training is judged by PGD, written pgd-10 or pgd-50-10 "
+            f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "
             "(steps, restarts); other attacks are for `freeat evaluate`"
         )
     return attack

@@ -161,7 +161,7 @@ class Opened:
     """A model to be evaluated, in evaluation mode; ``spec`` where it comes from a run of ours.
 
     ``trained_on`` is the digest of the data set it was trained on, where that is known; ``made_by`` the factory that
-    built it with its arguments, for one that is not of ours; ``home`` the folder for what is measured of it, in the
+    built it with its arguments, for one that is not of ours; ``results`` the folder for what is evaluated of it, in the
     run's folder or beside its file: a live module has none.
     """
 
@@ -171,7 +171,7 @@ class Opened:
     spec: TrainSpec | None = None
     trained_on: str | None = None
     made_by: str = ""
-    home: Path | None = None
+    results: Path | None = None
 
 
 def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
@@ -230,7 +230,7 @@ def open_model(
     if isinstance(reference, nn.Module):
         model = reference
     elif stored := stored_model(reference, trust_code=trust_code):
-        model = judgeable(stored.model)
+        model = laid_out_for_evaluation(stored.model)
     else:
         model = file_model(
             reference,
@@ -250,7 +250,7 @@ def open_model(
         spec=stored.spec if stored else None,
         trained_on=stored.trained_on if stored else None,
         made_by="" if isinstance(reference, nn.Module) else _maker(reference, stored, args),
-        home=None if isinstance(reference, nn.Module) else _home(reference),
+        results=None if isinstance(reference, nn.Module) else _results_folder(reference),
     )
 
 
@@ -264,7 +264,7 @@ def _maker(reference: str | Path, stored: Stored | None, args: Mapping[str, obje
     return f"{named} {json.dumps(dict(given or {}), sort_keys=True, default=repr)} {source_digest(named)}"
 
 
-def _home(reference: str | Path) -> Path | None:
+def _results_folder(reference: str | Path) -> Path | None:
     """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if none can be made.
 
     What was exported stays as it is: it was made to be given away.
@@ -299,10 +299,10 @@ def file_model(
         log.warning("%s brings its own normalization; %s is not put in front of it", asked.weights, normalize)
     elif normalize:
         model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
-    return judgeable(model)
+    return laid_out_for_evaluation(model)
 
 
-def judgeable(model: nn.Module) -> nn.Module:
+def laid_out_for_evaluation(model: nn.Module) -> nn.Module:
     """The model in evaluation mode, its weights laid out as attacks are fastest."""
     laid_out: nn.Module = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return laid_out.eval()

@@ -1,7 +1,7 @@
 """What determines a run, as frozen values with one-word settings: the same in YAML, on the command line, in Python.
 
 ``TrainSpec`` is what determines the weights; its hash is the run's identity. ``EvalSpec`` says how the model is
-judged while it trains and at the end; it changes no weight.
+evaluated while it trains and at the end; it changes no weight.
 """
 
 import dataclasses
@@ -194,11 +194,11 @@ class TrainSpec(_Words):
 
 @dataclass(frozen=True, kw_only=True)
 class EvalSpec(_Words):
-    """How a model is judged: while it trains, and at the end."""
+    """How a model is evaluated: while it trains, and at the end."""
 
     attack: str = _setting("pgd-10", "attack that measures robust accuracy, e.g. pgd-10, pgd-20")
     eval_eps: float | None = _setting(
-        None, "radius it is judged at; default: the training radius", parse_radius
+        None, "radius it is evaluated at; default: the training radius", parse_radius
     )
     eval_alpha: float | None = _setting(
         None, "step of that attack; default a quarter of its radius", parse_radius
