@@ -63,7 +63,10 @@ def algorithms(as_json: bool) -> None:
 @click.command()
 @json_option
 def attacks(as_json: bool) -> None:
-    """List the attacks. Every number of steps, restarts and queries works: pgd-20, pgd-100-5, square-500, …"""
+    """List the attacks. Every number of steps, restarts and queries works: pgd-20, pgd-100-5, square-500, …
+
+    So does your own function, as package.module:name.
+    """
     from freeat.attacks.registry import EXAMPLES, parse_attack
 
     rows = [

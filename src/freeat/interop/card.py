@@ -5,6 +5,7 @@ from typing import Any
 
 import yaml
 
+from freeat.algorithms.registry import parse_algorithm
 from freeat.reports.text import percent
 from freeat.units import radius_text
 
@@ -43,7 +44,8 @@ def _front_matter(manifest: dict[str, Any]) -> dict[str, Any]:
 def _summary(manifest: dict[str, Any]) -> Iterator[str]:
     algorithm, threat = manifest["training"]["algorithm"], manifest["threat"]
     c, h, w = manifest["input"]["shape"]
-    against = "without an adversary" if algorithm == "erm" else f"against {_ball(threat)} perturbations"
+    adversarial = parse_algorithm(algorithm).adversarial
+    against = f"against {_ball(threat)} perturbations" if adversarial else "without an adversary"
     yield f"# {_plain(manifest['name'])}"
     yield ""
     yield (

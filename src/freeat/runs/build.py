@@ -23,7 +23,7 @@ from freeat.learner import Learner
 from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
-from freeat.models.imported import source_digest
+from freeat.models.imported import is_import_path, source_digest
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
@@ -218,11 +218,13 @@ def build_evaluator(
 
 def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     """The PGD attack that evaluates a run."""
-    attack = parse_attack(
-        evaluation.attack,
-        iterate=evaluation.iterate,  # type: ignore[arg-type]
-        alpha=evaluation.eval_alpha,
-    )
+    attack = None
+    if not is_import_path(evaluation.attack):
+        attack = parse_attack(
+            evaluation.attack,
+            iterate=evaluation.iterate,  # type: ignore[arg-type]
+            alpha=evaluation.eval_alpha,
+        )
     if not isinstance(attack, Pgd):
         raise InputError(
             f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "

@@ -237,14 +237,14 @@ def short_name(algorithm: str) -> str:
 
 def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
     """Both specs from one flat set of settings; Friendly's step follows the radius it is evaluated at."""
+    from freeat.algorithms.registry import FAMILIES, parse_algorithm
+
     of_train, of_eval = TrainSpec.settings(), EvalSpec.settings()
     for name in words:
         if name not in of_train and name not in of_eval:
             raise unknown_name("setting", name, [*of_train, *of_eval])
     evaluation = EvalSpec.of({name: value for name, value in words.items() if name in of_eval})
     training = TrainSpec.of({name: value for name, value in words.items() if name in of_train})
-    from freeat.algorithms.registry import FAMILIES, parse_algorithm
-
     follows = getattr(FAMILIES.get(parse_algorithm(training.algorithm).family), "alpha_at", None)
     if follows is not None and training.alpha is None and evaluation.eval_eps is not None:
         training = training.replaced(alpha=follows(evaluation.eval_eps))

@@ -12,6 +12,7 @@ from freeat.experiments.paper.documents import DataOrigin, Facts, MeasurementOri
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import AttackTask, PaperTask, TrainTask, TransferTask
+from freeat.runs.build import build_algorithm
 from freeat.training.records import Record
 
 View = Literal["augmented", "plain"]
@@ -46,8 +47,7 @@ def record_at(run: TrainTask, at: float) -> Record | None:
     records = evaluations(run)
     total = records[-1]["update"] if records else 0
     best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
-    name = parse_algorithm(run.spec.algorithm)
-    held = name.m or 1 if name.family == "free" else 1
+    held = build_algorithm(run.spec, updates=1).updates_per_batch
     return best if best is not None and abs(best["update"] - at * total) <= max(NEAR * total, held) else None
 
 
@@ -90,7 +90,7 @@ def above_chance(run: TrainTask, record: Record) -> bool:
 
     Both by their intervals. A model trained without an adversary strives for clean accuracy.
     """
-    strives_for = "clean" if parse_algorithm(run.spec.algorithm).family == "erm" else "robust"
+    strives_for = "robust" if parse_algorithm(run.spec.algorithm).adversarial else "clean"
     for split, kind in (("train", strives_for), ("test", "clean")):
         n = record[split]["n"]
         if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance(record):

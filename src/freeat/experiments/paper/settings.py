@@ -238,7 +238,7 @@ def updates(scale: Scale, data: str) -> int:
 def start_of(norm: str, algorithm: str) -> str | None:
     """Where the training attack starts, as the code that made the published numbers had it."""
     name = parse_algorithm(algorithm)
-    if name.family == "erm":
+    if not name.adversarial:
         return None
     if name.objective == "trades":
         return "gaussian"
