@@ -36,7 +36,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "start": ({"start": "unifrom"}, "did you mean 'uniform'"),
     "iterate": ({"iterate": "wurst"}, "did you mean 'worst'"),
     "attack": ({"attack": "pgb-10"}, "did you mean 'pgd-10'"),
-    "attack that is not PGD": ({"attack": "square"}, "judged by PGD"),
+    "attack that is not PGD": ({"attack": "square"}, "evaluated by PGD"),
     "attack steps": ({"attack": "pgd-0"}, "must be at least 1"),
     "device": ({"device": "gpu"}, "unknown device 'gpu'"),
     "normalization": ({"normalize": "imagnet"}, "normali"),
