@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from freeat import tasks
 from freeat.cli.stability import stability
 from freeat.errors import InputError
+from freeat.training.trainer import Stopped
 
 SMALL = {
     "--model": "mlp-w8-softplus",
@@ -59,6 +61,28 @@ def test_several_sizes_need_a_sweep(tmp_path: Path) -> None:
     assert not (tmp_path / "study").exists()
 
 
+def test_a_stop_is_told_and_what_failed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [*(word for pair in SMALL.items() for word in pair), "--train-size", "30", "--algorithms", "fast"]
+    words += ["--engine", "separate", "--out", str(tmp_path / "study")]
+
+    def stopped(*tasks: object, **options: object) -> None:
+        raise Stopped("stopped as asked; run the same command again to resume")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "run_tasks", stopped)
+        assert stability.main(words, standalone_mode=False) == 1
+    assert "run the same command again" in capsys.readouterr().err
+    damaged = tmp_path / "study" / "results" / "fast-n30-seed1" / "result.json"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")
+    assert stability.main([*words, "--json"], standalone_mode=False) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert [row["seeds"] for row in document["rows"]] == [1]
+    assert list(document["failures"]) == ["fast n=30 seed 1"]
+
+
 def strictly(text: str) -> Any:
     """JSON as the standard has it, which knows neither NaN nor Infinity."""
 
@@ -86,6 +110,9 @@ def test_runs_that_diverge_are_null_with_a_reason(tmp_path: Path) -> None:
     [
         (("--model", "mlpp"), "unknown"),
         (("--algorithms", "fast,fre-4"), "did you mean 'free-4'"),
+        (("--algorithms", "noise"), "unknown algorithm 'noise'"),
+        (("--algorithms", "no_such_module:Noise"), "no_such_module"),
+        (("--algorithm-args", "tua=2"), "no algorithm of"),
         (("--augment", "crp"), "did you mean 'crop'"),
         (("--norm", "linf", "--eps", "8"), "write 8/255"),
         (("--threads", "0"), "--threads 0 must be at least 1"),

@@ -28,6 +28,36 @@ from freeat.training.trainer import Stopped
 from samples import some_images
 
 CPU = torch.device("cpu")
+MINE = '''
+from dataclasses import dataclass
+
+from freeat.algorithms import Erm
+from freeat.objectives import CrossEntropy, Objective
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mine:
+    """Training at the images themselves."""
+
+    objective: Objective = CrossEntropy()
+    scale: float = 1.0
+    updates_per_batch = 1
+    cost = Erm().cost
+
+    def step(self, learner, x, y):
+        return Erm(objective=self.objective).step(learner, x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLoss:
+    """Training with a loss that nobody can replace."""
+
+    updates_per_batch = 1
+    cost = Erm().cost
+
+    def step(self, learner, x, y):
+        return Erm().step(learner, x, y)
+'''
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +108,7 @@ def carried_out(study: Study, data: DataSet) -> list[TwinResult]:
     _, tasks = study.prepare(data)
     for task in tasks:
         task.run(Callbacks(), lambda: False)
-    return study.results()
+    return [result for task in tasks if (result := task.result()) is not None]
 
 
 def twins_of(
@@ -153,7 +183,7 @@ def test_what_a_task_tells_of_its_result(corners: str, data: DataSet, tmp_path: 
     assert (task.name, task.summary()) == ("fast n=20 seed 0", "not finished")
     task.run(Callbacks(), lambda: False)
     assert task.summary().startswith("distance ")
-    lost = replace(study.results()[0], diverged=4)
+    lost = replace(task.result(), diverged=4)
     write_document(task.folder / "result.json", "twins", lost)
     assert task.summary() == "diverged by update 4 (separate)"
     (task.folder / "result.json").write_text("{")
@@ -335,6 +365,36 @@ def test_bad_settings_are_refused(corners: str, data: DataSet, tmp_path: Path) -
     assert parse_sizes(["250,125", "500"]) == (125, 250, 500)
     with pytest.raises(InputError, match="whole numbers"):
         parse_sizes(["many"])
+
+
+def test_an_algorithm_by_its_import_path_can_be_studied(
+    corners: str, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    code = tmp_path / "twin_algorithms.py"
+    code.write_text(MINE)
+    options = RunOptions(folder=tmp_path / "study", device="cpu", trust_code=True)
+    settings = some_settings(corners, algorithm_args={"scale": 2}, constant_points=2)
+    values = {"algorithms": ("twin_algorithms:Mine", "fast"), "options": options, "settings": settings}
+    study = some_study(tmp_path / "study", corners, **values)
+    results = carried_out(study, data)
+    assert [result.algorithm for result in results[:2]] == ["twin_algorithms:Mine", "fast"]
+    assert all(row.bound is None for row in summarize(settings, results, 3))
+    code.write_text(MINE + "\n# changed\n")
+    with pytest.raises(InputError, match="other code of twin_algorithms:Mine"):
+        study.prepare(data)
+    untrusted = replace(options, folder=tmp_path / "other", trust_code=False)
+    with pytest.raises(InputError, match="trust"):
+        some_study(tmp_path, corners, **{**values, "options": untrusted}).prepare(data)
+    own_loss = {
+        "algorithms": ("twin_algorithms:OwnLoss",),
+        "options": replace(options, folder=tmp_path / "other"),
+    }
+    theorem = some_settings(corners, mode="theorem")
+    with pytest.raises(InputError, match="has a loss of its own"):
+        some_study(tmp_path, corners, **own_loss, settings=theorem).prepare(data)
+    (result, *_) = carried_out(some_study(tmp_path, corners, **own_loss), data)
+    assert result.constants is None
 
 
 def test_options_reach_the_algorithms_that_declare_them(corners: str) -> None:

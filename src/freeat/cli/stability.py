@@ -9,6 +9,7 @@ from freeat.cli.options import json_option
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
+    from freeat.stability.results import TwinResult
     from freeat.stability.study import Study, StudyDocument
     from freeat.stability.summary import StudySummary
 
@@ -102,11 +103,13 @@ def stability(as_json: bool, **given: Any) -> int:
         click.echo(str(stopped), err=True)
         return wish.exit_code
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
-    summary = _summary(study, document, failures, len(data.classes))
+    finished = [task.result() for task in tasks if task.name not in failures]
+    results = [result for result in finished if result is not None]
+    summary = _summary(study, document, results, failures, len(data.classes))
     if as_json:
         click.echo(to_json({"folder": str(study.folder), **plain(summary)}))
     elif summary.rows:
-        click.echo("\n".join(_lines(summary)))
+        click.echo("\n".join(_lines(summary, study.folder)))
     return 1 if failures else 0
 
 
@@ -147,7 +150,11 @@ def _study(given: dict[str, Any]) -> "Study":
 
 
 def _summary(
-    study: "Study", document: "StudyDocument", failures: dict[str, str], classes: int
+    study: "Study",
+    document: "StudyDocument",
+    results: "list[TwinResult]",
+    failures: dict[str, str],
+    classes: int,
 ) -> "StudySummary":
     """What all results say together, drawn and stored."""
     import torch
@@ -159,7 +166,7 @@ def _summary(
     from freeat.stability.study import SUMMARY
     from freeat.stability.summary import StudySummary, constants_of, covered_by, exponents, summarize
 
-    settings, results = study.settings, study.results()
+    settings = study.settings
     rows = summarize(settings, results, classes)
     fits = exponents(results, rows)
     whole, largest = converged(results), max(study.sizes)
@@ -175,7 +182,7 @@ def _summary(
         engines=document.engines,
         rows=rows,
         exponents=fits,
-        figures=tuple(str(path) for path in figures),
+        figures=tuple(path.name for path in figures),
         notes=document.notes,
         failures=failures,
         **provenance(torch.device(study.options.device)),
@@ -184,12 +191,12 @@ def _summary(
     return summary
 
 
-def _lines(summary: "StudySummary") -> list[str]:
+def _lines(summary: "StudySummary", folder: Path) -> list[str]:
     from freeat.reports.stability import exponent_lines, stability_lines
 
     return [
         *stability_lines(summary.rows),
         *exponent_lines(summary.exponents),
         *summary.notes,
-        *(f"figure: {path}" for path in summary.figures),
+        *(f"figure: {folder / name}" for name in summary.figures),
     ]

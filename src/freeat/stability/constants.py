@@ -193,7 +193,7 @@ KINKED = (
 """Operations with a kink or a jump, by the beginning of their names; what a smooth net computes is none of them."""
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Kinks(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Notes the kinked operations that are executed inside it, also those called as plain functions."""
 
     def __init__(self) -> None:
@@ -212,9 +212,9 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 @torch.no_grad()
 def kinks(model: nn.Module, x: Tensor) -> list[str]:
     """The operations without a Lipschitz gradient that the model's forward pass on x executes, each once."""
-    with _Watch() as watch:
+    with _Kinks() as noted:
         model(x)
-    return sorted(set(watch.seen))
+    return sorted(set(noted.seen))
 
 
 def why_no_beta(model: nn.Module, x: Tensor) -> str | None:

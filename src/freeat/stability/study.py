@@ -59,8 +59,12 @@ class TwinTask:
     def folder(self) -> Path:
         return result_folder(self.options.folder, self.algorithm, self.n, self.seed)
 
+    def result(self) -> TwinResult | None:
+        """The stored result; None where the task is not finished."""
+        return read_result(self.folder)
+
     def finished(self) -> bool:
-        return read_result(self.folder) is not None
+        return self.result() is not None
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Train the twins from their beginning, whatever was there before, and store the result."""
@@ -81,7 +85,7 @@ class TwinTask:
             write_document(self.folder / RESULT, "twins", result)
 
     def summary(self) -> str:
-        result = read_result(self.folder)
+        result = self.result()
         if result is None:
             return "not finished"
         if result.diverged is not None:
@@ -236,11 +240,6 @@ class Study:
                     setup.model(), setup.twins.members, setup.learner, setup.algorithm, x, y
                 )
         return chosen
-
-    def results(self) -> list[TwinResult]:
-        """The results of this study that are stored."""
-        found = (read_result(result_folder(self.folder, *place)) for place in self._grid)
-        return [result for result in found if result is not None]
 
 
 def parse_algorithms(text: str) -> tuple[str, ...]:
