@@ -22,7 +22,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import click
@@ -335,7 +335,7 @@ def main(
             race(entered, model, x, y, ball, rounds, clock)
             rows += table(name, opened.name, entered, n)
     if out is not None:
-        facts = provenance(torch.device("cpu")) | {
+        facts = asdict(provenance(torch.device("cpu"))) | {
             "images": n,
             "threads": threads,
             "rounds": rounds,

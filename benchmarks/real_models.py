@@ -9,6 +9,7 @@ ships, which is not robust, in Linf 8/255. Every cell is stored when it is done;
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,11 @@ class Report:
         self.out = out
         self.lines = [HEADER, "|---|---|---|---|---:|---:|---:|---:|---:|"]
         self.checks: dict[str, None] = {}
-        self.document: dict[str, Any] = {"cells": [], **provenance(torch.device("cpu")), "threads": threads}
+        self.document: dict[str, Any] = {
+            "cells": [],
+            **asdict(provenance(torch.device("cpu"))),
+            "threads": threads,
+        }
 
     def add(
         self, opened: Opened, ball: Ball, cells: list[dict[str, Any]], by: str, checks: Sequence[str] = ()

@@ -12,6 +12,7 @@ import json
 import os
 import statistics
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -99,7 +100,7 @@ def main() -> None:
                 flush=True,
             )
     if options.json:
-        facts = provenance(torch.device("cpu"))
+        facts = asdict(provenance(torch.device("cpu")))
         options.json.write_text(json.dumps({"format": 1, "rows": rows, **facts}, indent=2) + "\n")
 
 

@@ -194,7 +194,7 @@ def main(
             },
             "matrix_peak_flops": peaks,
             "rows": [asdict(row) for row in rows],
-            **provenance(CPU),
+            **asdict(provenance(CPU)),
             "command": shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]]),
         }
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -58,4 +58,4 @@ def test_the_commit_of_a_source_tree_is_recorded() -> None:
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         pytest.skip("not a working tree of git")
-    assert provenance(torch.device("cpu"))["commit"]
+    assert provenance(torch.device("cpu")).commit

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from freeat.compute.machine import Machine
 from freeat.compute.passes import Passes
 from freeat.runs.results import StoredEvaluation
 
@@ -27,7 +28,7 @@ def stored_evaluation(model: str, eps: float, **more: Any) -> StoredEvaluation:
         "threads": 1,
         "versions": {},
         "commit": None,
-        "machine": {},
+        "machine": Machine(system="Linux", processor="one", cores=1),
         "command": "freeat",
         "n": 100,
         "population": 100,

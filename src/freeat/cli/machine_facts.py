@@ -23,10 +23,10 @@ def examine(data_dir: Path | None = None) -> dict[str, Any]:
     """Everything as one plain document; takes a second or two, most of it for the precisions."""
     facts = provenance(torch.device("cpu"))
     return {
-        "versions": facts["versions"],
-        "commit": facts["commit"],
-        "system": facts["machine"]["system"],
-        "cores": facts["machine"]["cores"],
+        "versions": facts.versions,
+        "commit": facts.commit,
+        "system": facts.machine.system,
+        "cores": facts.machine.cores,
         "threads": torch.get_num_threads(),
         "devices": [_device(device) for device in _devices()],
         "data": _data(data_dir),
@@ -47,11 +47,11 @@ def _devices() -> Iterator[torch.device]:
 
 def _device(device: torch.device) -> dict[str, Any]:
     total, free = _memory(device)
-    machine = provenance(device)["machine"]
+    machine = provenance(device).machine
     seconds = {name: _seconds(name, device) for name in PRECISIONS if name != "auto"}
     return {
         "device": str(device),
-        "name": machine["accelerator"] or machine["processor"],
+        "name": machine.accelerator or machine.processor,
         "memory": total,
         "free_memory": free,
         "precisions": {

@@ -185,7 +185,7 @@ def _summary(
         figures=tuple(path.name for path in figures),
         notes=document.notes,
         failures=failures,
-        **provenance(torch.device(study.options.device)),
+        **vars(provenance(torch.device(study.options.device))),
     )
     write_document(study.folder / SUMMARY, "study", summary)
     return summary

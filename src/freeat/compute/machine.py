@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -127,25 +129,43 @@ def _glibc() -> ctypes.CDLL | None:
     return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
-def provenance(device: torch.device) -> dict[str, Any]:
-    """Versions, commit, machine and command, as every run records them."""
-    return {
-        "versions": {
-            "freeat": freeat.__version__,
-            "python": platform.python_version(),
-            **{name: metadata.version(name) for name in ("torch", "numpy")},
-        },
-        "commit": _commit(),
-        "machine": {
-            "system": platform.platform(terse=True),
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "accelerator": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        },
-        "command": shlex.join(["freeat", *sys.argv[1:]]),
-    }
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """What computed."""
+
+    system: str
+    processor: str
+    cores: int | None
+    accelerator: str | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Where a stored result comes from: versions by package, the commit of a source tree, machine and command."""
+
+    versions: dict[str, str]
+    commit: str | None
+    machine: Machine
+    command: str
+
+
+def provenance(device: torch.device) -> Provenance:
+    """The provenance of what this process computes on ``device``."""
+    versions = {"freeat": freeat.__version__, "python": platform.python_version()}
+    return Provenance(
+        versions=versions | {name: metadata.version(name) for name in ("torch", "numpy")},
+        commit=_commit(),
+        machine=Machine(
+            system=platform.platform(terse=True),
+            processor=_processor(),
+            cores=os.cpu_count(),
+            accelerator=torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+        ),
+        command=shlex.join(["freeat", *sys.argv[1:]]),
+    )
+
+
+@cache  # a sweep has many results, and git takes its time
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; None where it was installed."""
     root = Path(__file__).resolve().parents[3]

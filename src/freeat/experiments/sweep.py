@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +243,7 @@ class Sweep:
         device, _ = device_and_dtype(model.model)
         return StoredEvaluation(
             **vars(evaluation.outcomes()),
-            **_provenance(device),
+            **vars(provenance(device)),
             identity=identity,
             model=model.name,
             weights=model.digest,
@@ -472,9 +471,3 @@ def _settings(value: object) -> dict[str, Any]:
 def _index_digest(images: Images) -> str:
     """A digest of which images of their split these are."""
     return hashlib.sha256(images.index.cpu().numpy().tobytes()).hexdigest()
-
-
-@cache
-def _provenance(device: torch.device) -> dict[str, Any]:
-    """Asked for once: a sweep has many results, and git takes its time."""
-    return provenance(device)

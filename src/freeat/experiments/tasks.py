@@ -18,7 +18,7 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
-from freeat.files.documents import NewerFormat, check_has, identity_of, read_document, write_document
+from freeat.files.documents import NewerFormat, check_has, identity_of, plain, read_document, write_document
 from freeat.files.locks import leased
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import Opened, open_model
@@ -255,7 +255,7 @@ class Measurement(StoredTask[MeasurementDocument]):
                 name=self.name,
                 weights={model.name: model.digest for model in opened},
                 results=tuple(_accuracy(one) for one in found),
-                **provenance(device),
+                **plain(provenance(device)),
             )
             write_document(self.folder / "result.json", "measurement", document)
 

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from freeat.compute.machine import Provenance
 from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
@@ -45,7 +46,7 @@ class Making:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredEvaluation(Outcomes):
+class StoredEvaluation(Outcomes, Provenance):
     """A model under one attack in one ball on images of one split, with how and where it was evaluated.
 
     ``source`` is the model on which the perturbations were made, where that is another one; ``own`` says that it has
@@ -68,10 +69,6 @@ class StoredEvaluation(Outcomes):
     batch_size: int
     device: str
     threads: int
-    versions: dict[str, str]
-    commit: str | None
-    machine: dict[str, Any]
-    command: str
     source: str | None = None
     own: bool = False
     making: Making | None = None

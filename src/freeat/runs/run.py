@@ -14,6 +14,7 @@ from freeat.compute.machine import arithmetic, provenance, resolve_device, resol
 from freeat.compute.precision import Precision
 from freeat.data import DataSet
 from freeat.errors import InputError
+from freeat.files.documents import plain
 from freeat.files.locks import Lease, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
@@ -221,7 +222,7 @@ def _introduce(
         "torch": torch.__version__,
     }
     if not folder.exists:
-        folder.describe(spec, evaluation, {**facts, "chosen": chosen, **provenance(device)})
+        folder.describe(spec, evaluation, {**facts, "chosen": chosen, **plain(provenance(device))})
         return
     stored = folder.description
     folder.check_data(facts["data"]["digest"])

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from freeat.algorithms import parse_algorithm
+from freeat.compute.machine import Provenance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
     Estimate,
@@ -94,7 +95,7 @@ class ExponentRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudySummary:
+class StudySummary(Provenance):
     """The stored summary of a study, with what made it."""
 
     settings: StudySettings
@@ -104,10 +105,6 @@ class StudySummary:
     figures: tuple[str, ...]
     notes: tuple[str, ...]
     failures: dict[str, str]
-    versions: dict[str, str]
-    commit: str | None
-    machine: dict[str, str | int | None]
-    command: str
 
 
 def summarize(settings: StudySettings, results: Sequence[TwinResult], classes: int) -> tuple[SummaryRow, ...]:
