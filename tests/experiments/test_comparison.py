@@ -9,16 +9,16 @@ import pytest
 from freeat.cli.compare import parse_seeds
 from freeat.errors import InputError
 from freeat.experiments.comparison import (
+    PRESETS,
     Comparison,
     Failure,
-    Job,
     check_folder,
-    check_jobs,
-    comparison_jobs,
+    check_tasks,
+    comparison_tasks,
     summarize,
     write_comparison,
 )
-from freeat.experiments.presets import PRESETS
+from freeat.experiments.tasks import TrainTask
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 from freeat.tasks import Done
@@ -28,7 +28,7 @@ from small_runs import WORDS, noise_file
 
 def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
     training, evaluation = split_words(words)
-    return comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
+    return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
 
 
 def test_a_job_per_algorithm_and_seed_the_costly_first() -> None:
@@ -36,8 +36,8 @@ def test_a_job_per_algorithm_and_seed_the_costly_first() -> None:
     assert [job.spec.algorithm for job in made[::2]] == ["trades-10", "vanilla-10", "fast", "erm"]
     assert [job.spec.seed for job in made[:2]] == [0, 3]
     assert {job.spec.lr for job in made} == {0.5}
-    assert made[0].place.folder == Path("out/runs/trades-10/seed-0")
-    assert len({job.place.folder for job in made}) == 8
+    assert made[0].options.folder == Path("out/runs/trades-10/seed-0")
+    assert len({job.options.folder for job in made}) == 8
 
 
 def test_nothing_is_run_twice() -> None:
@@ -72,8 +72,8 @@ def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(Job):
-    """A job whose result is invented."""
+class Told(TrainTask):
+    """A run whose result is invented."""
 
     told: dict[str, Any]
 
@@ -81,8 +81,8 @@ class Told(Job):
         return self.told
 
 
-def done_with(job: Job, result: dict[str, Any]) -> Done[Job]:
-    return Done(task=Told(**vars(job), told=result))
+def done_with(task: TrainTask, result: dict[str, Any]) -> Done[TrainTask]:
+    return Done(task=Told(**vars(task), told=result))
 
 
 def test_mean_and_standard_deviation_over_the_seeds() -> None:
@@ -145,7 +145,7 @@ def test_presets_are_specs(name: str) -> None:
     words = dict(PRESETS[name])
     algorithms, seeds = words.pop("algorithms").split(","), parse_seeds(words.pop("seeds"))
     training, evaluation = split_words(words)
-    made = comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
+    made = comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
@@ -155,9 +155,9 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
     def small(**changes: Any) -> list[Any]:
         training, evaluation = split_words({**WORDS, **changes})
         place = RunOptions(folder=tmp_path, device="cpu")
-        return comparison_jobs(training, evaluation, ["fast", "free-4"], [0], place)
+        return comparison_tasks(training, evaluation, ["fast", "free-4"], [0], place)
 
-    check_jobs(small())
+    check_tasks(small())
     for changes, message in (
         ({"model": "no-such-net"}, "unknown model"),
         ({"coefficient": 2}, "no algorithm of fast, free-4 takes it"),
@@ -165,9 +165,9 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
         ({"norm": "linf", "eps": 8}, "write 8/255"),
     ):
         with pytest.raises(InputError, match=message):
-            check_jobs(small(**changes))
+            check_tasks(small(**changes))
     with pytest.raises(InputError, match="unknown device"):
-        check_jobs([replace(job, place=replace(job.place, device="abacus")) for job in small()])
+        check_tasks([replace(job, options=replace(job.options, device="abacus")) for job in small()])
     assert not list(tmp_path.iterdir())
 
 
@@ -175,14 +175,14 @@ def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
     noise_file(tmp_path / "mine.npz", 3, seed=0)
     words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
     training, evaluation = split_words({name: value for name, value in words.items() if value is not None})
-    made = comparison_jobs(
+    made = comparison_tasks(
         training, evaluation, ["erm", "fast"], [0], RunOptions(folder=tmp_path / "out", device="cpu")
     )
     made[0].run(Callbacks(), lambda: False)
-    check_jobs(made)
+    check_tasks(made)
     noise_file(tmp_path / "mine.npz", 3, seed=1)
     with pytest.raises(InputError, match=r"the data are not those .* was begun with"):
-        check_jobs(made)
+        check_tasks(made)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:

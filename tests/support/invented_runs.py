@@ -16,9 +16,7 @@ def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> TrainT
     """A task of training; nothing is trained."""
     spec = TrainSpec.of({"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | words)
     spec = spec.replaced(algorithm=algorithm)
-    return TrainTask(
-        name=f"{algorithm} seed {seed}", spec=spec, evaluation=EvalSpec(), store=Store(path=store.resolve())
-    )
+    return Store(path=store.resolve()).task(f"{algorithm} seed {seed}", spec, EvalSpec())
 
 
 def split(robust: float, clean: float = 0.9, n: int = 1000, population: int = 1000) -> dict[str, Any]:

@@ -18,10 +18,14 @@ def grid(store: Path) -> list[PaperTask]:
     runs = []
     for number, algorithm in enumerate(("vanilla-2", "free-4", "fast", "free-trades-4", "erm")):
         training, evaluation = split_words({**LONG, "algorithm": algorithm, "seed": number % 2})
-        runs.append(TrainTask(name=algorithm, spec=training, evaluation=evaluation, store=where))
+        runs.append(where.task(algorithm, training, evaluation))
     measured: dict[str, Any] = {"attack": "pgd-2", "norm": "l2", "radii": (0.2, 0.4), "n": 24}
-    attacks = [AttackTask(name=f"attack on {run.name}", model=run, **measured) for run in runs[:2]]
-    transfer = TransferTask(name="transfer", source=runs[1], targets=(runs[0], runs[2]), **measured)
+    attacks = [
+        AttackTask(name=f"attack on {run.name}", store=where, model=run, **measured) for run in runs[:2]
+    ]
+    transfer = TransferTask(
+        name="transfer", store=where, source=runs[1], targets=(runs[0], runs[2]), **measured
+    )
     return [transfer, *runs, *attacks]
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from freeat.experiments.comparison import Job, comparison_jobs
+from freeat.experiments.comparison import comparison_tasks
+from freeat.experiments.tasks import TrainTask
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import split_words
@@ -28,27 +29,27 @@ from small_runs import carry_out as run_here
 posix = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 
 
-def make_jobs(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[Job]:
+def make_tasks(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[TrainTask]:
     training, evaluation = split_words({**WORDS, **changes})
-    return comparison_jobs(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
+    return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
 
 
 def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path: Path) -> None:
-    jobs = make_jobs(tmp_path / "there", ["fast", "erm"], [0])
-    broken = replace(jobs[0], name="broken", spec=jobs[0].spec.replaced(model="no-such-net"))
-    broken = replace(broken, place=replace(broken.place, folder=tmp_path / "broken"))
-    diverging = replace(jobs[0], name="diverging", spec=jobs[0].spec.replaced(lr=1e38))
-    diverging = replace(diverging, place=replace(diverging.place, folder=tmp_path / "diverging"))
+    made = make_tasks(tmp_path / "there", ["fast", "erm"], [0])
+    broken = replace(made[0], name="broken", key="broken", spec=made[0].spec.replaced(model="no-such-net"))
+    broken = replace(broken, options=replace(broken.options, folder=tmp_path / "broken"))
+    diverging = replace(made[0], name="diverging", key="diverging", spec=made[0].spec.replaced(lr=1e38))
+    diverging = replace(diverging, options=replace(diverging.options, folder=tmp_path / "diverging"))
     seen = Seen()
     with make_backend(jobs=1) as backend:
-        done = {o.task.name: o for o in run_tasks([broken, diverging, *jobs], backend, seen)}
+        done = {o.task.name: o for o in run_tasks([broken, diverging, *made], backend, seen)}
     assert "unknown model" in str(done["broken"].failure)
     assert "Diverged: the training loss" in str(done["diverging"].failure)
     for algorithm in ("fast", "erm"):
         run_here(tmp_path / algorithm, algorithm=algorithm)
         there = done[f"{algorithm}/seed-0"]
         assert there.failure is None
-        assert outcome(there.task.place.folder) == outcome(tmp_path / algorithm)
+        assert outcome(there.task.options.folder) == outcome(tmp_path / algorithm)
         assert [tick for tick in seen.ticks if tick[0] == there.task.name][-1][1:] == (14, 14)
 
 

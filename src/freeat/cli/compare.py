@@ -19,7 +19,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 
 if TYPE_CHECKING:
-    from freeat.experiments.comparison import Job
+    from freeat.experiments.tasks import TrainTask
     from freeat.tasks import Done
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
@@ -66,14 +66,14 @@ def compare(
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     """
     from freeat.experiments.comparison import (
+        PRESETS,
         check_folder,
-        check_jobs,
-        comparison_jobs,
+        check_tasks,
+        comparison_tasks,
         curves_of,
         summarize,
         write_comparison,
     )
-    from freeat.experiments.presets import PRESETS
     from freeat.files.documents import plain, to_json, write_text
     from freeat.reports.plots import draw_curves
     from freeat.reports.text import comparison_markdown, comparison_table, remarks
@@ -93,10 +93,10 @@ def compare(
     training, evaluation = split_words({"threads": 1, **words})
     typed = {"model": settings["model"], "algorithms": algorithms}
     place = make_place(out, place_given, names_code=typed_code(typed, words | {"algorithms": asked}))
-    work = comparison_jobs(training, evaluation, names, numbers, place, options)
+    work = comparison_tasks(training, evaluation, names, numbers, place, options)
     settings_now = training.words() | evaluation.words() | ({"algorithm_args": options} if options else {})
     check_folder(out, settings_now)
-    check_jobs(work)
+    check_tasks(work)
     try:
         with stop_wish() as wish:
             done = _run(work, jobs, wish)
@@ -139,13 +139,13 @@ def parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _run(work: "list[Job]", workers: int | None, wish: StopWish) -> "list[Done[Job]]":
+def _run(work: "list[TrainTask]", workers: int | None, wish: StopWish) -> "list[Done[TrainTask]]":
     from freeat.cli.progress import TaskProgress
     from freeat.tasks import make_backend, run_tasks
 
-    threads = max(job.threads for job in work)
+    threads = max(task.threads for task in work)
     with (
-        TaskProgress("comparing", [job.name for job in work]) as progress,
-        make_backend(threads=threads, device=work[0].place.device, jobs=workers) as backend,
+        TaskProgress("comparing", [task.name for task in work]) as progress,
+        make_backend(threads=threads, device=work[0].options.device, jobs=workers) as backend,
     ):
         return run_tasks(work, backend, progress, should_stop=wish)

@@ -1,6 +1,6 @@
-"""Several algorithms and seeds on one data set: the jobs, and what comes out of them."""
+"""Several algorithms and seeds on one data set: the runs, what comes out of them, and ready-made comparisons."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,33 @@ from freeat.algorithms.registry import parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import above_chance, mean_std
+from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import RunOptions, assemble, check_finished, execute
+from freeat.runs.run import RunOptions, assemble, check_finished
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_words
 from freeat.tasks import Done
-from freeat.training.records import Callback, accuracies
 
 FILE = "comparison.json"
+
+DEMO: dict[str, Any] = {
+    "algorithms": "erm,vanilla-10,fast,free-4,trades-10,free-trades-4",
+    "seeds": "3",
+    "data": "digits",
+    "train_size": 600,
+    "model": "cnn-w16",
+    "norm": "l2",
+    "eps": 0.6,
+    "epochs": 75,
+    "threads": 1,
+    "eval_every": 40,
+    "eval_size": 600,
+}
+"""The paper's effect on scikit-learn's handwritten digits, in minutes on two cores."""
+
+PRESETS = {"demo": DEMO}
 
 OF_ALGORITHMS = ("alpha", "start", "warmup", "coefficient")
 """Settings that a comparison shares among those of its algorithms that take them."""
@@ -78,48 +95,15 @@ class Comparison:
     settings: Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """One run of a comparison."""
-
-    name: str
-    spec: TrainSpec
-    evaluation: EvalSpec
-    place: RunOptions
-    needs: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> str:
-        return str(self.place.folder)
-
-    @property
-    def threads(self) -> int:
-        return self.spec.threads or 1
-
-    def result(self) -> dict[str, Any] | None:
-        return RunFolder(self.place.folder).result
-
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        execute(self.spec, self.evaluation, self.place, callback=callback, should_stop=should_stop)
-
-    def summary(self) -> str:
-        result = self.result()
-        return accuracies(result) if result else "not finished"
-
-
-def comparison_jobs(
+def comparison_tasks(
     spec: TrainSpec,
     evaluation: EvalSpec,
     algorithms: Sequence[str],
     seeds: Sequence[int],
-    place: RunOptions,
+    options: RunOptions,
     algorithm_args: Mapping[str, Any] | None = None,
-) -> list[Job]:
-    """A job per algorithm and seed; the costly algorithms first, so that no core waits at the end.
+) -> list[TrainTask]:
+    """A run per algorithm and seed; the costly algorithms first, so that no core waits at the end.
 
     Each algorithm receives those of the shared settings and ``algorithm_args`` that its class declares, and a note
     names the others. What no class declares is refused.
@@ -127,7 +111,7 @@ def comparison_jobs(
     names = [parse_algorithm(name) for name in algorithms]
     given = {setting: value for setting, value in spec.words().items() if setting in OF_ALGORITHMS}
     given |= algorithm_args or {}
-    takes = {str(name): settings_of(name, trust_code=place.trust_code) for name in names}
+    takes = {str(name): settings_of(name, trust_code=options.trust_code) for name in names}
     if foreign := given.keys() - frozenset().union(*takes.values()):
         shown = ", ".join(f"{setting} = {given[setting]}" for setting in sorted(foreign))
         raise InputError(f"{shown}: no algorithm of {', '.join(takes)} takes it; leave it out")
@@ -135,7 +119,7 @@ def comparison_jobs(
         raise InputError(
             f"algorithms {', '.join(takes)}: two have the same name in tables and figures; rename a class"
         )
-    jobs = []
+    tasks = []
     for algorithm, settings in takes.items():
         words = {s: v for s, v in spec.words().items() if s not in OF_ALGORITHMS or s in settings}
         words["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in settings}
@@ -143,46 +127,48 @@ def comparison_jobs(
             f"{setting} = {value}" for setting, value in given.items() if setting not in settings
         )
         notes = (f"{short_name(algorithm)} does not take {unused}: its runs are without.",) if unused else ()
-        folder = place.folder / "runs" / algorithm.replace(":", ".")
+        folder = options.folder / "runs" / algorithm.replace(":", ".")
         for seed in dict.fromkeys(seeds):
             # Friendly's step follows the radius it is evaluated at
             one, _ = split_words({**words, **evaluation.words(), "algorithm": algorithm, "seed": seed})
-            where = replace(place, folder=folder / f"seed-{seed}")
+            own = replace(options, folder=folder / f"seed-{seed}")
             name = f"{one.label}/seed-{seed}"
-            jobs.append(Job(name=name, spec=one, evaluation=evaluation, place=where, notes=notes))
-    return sorted(jobs, key=lambda job: -_algorithm(job).cost.gradient)
+            tasks.append(
+                TrainTask(name=name, key=name, spec=one, evaluation=evaluation, options=own, notes=notes)
+            )
+    return sorted(tasks, key=lambda task: -_algorithm(task).cost.gradient)
 
 
-def check_jobs(jobs: Sequence[Job]) -> None:
+def check_tasks(tasks: Sequence[TrainTask]) -> None:
     """Refuse bad input before any run begins. Writes nothing.
 
     The runs share their data and model, so one of them is assembled for all; finished runs need neither, but data
     that changed since would make rows that cannot be compared.
     """
-    for job in jobs:
-        RunFolder(job.place.folder).check(job.spec, job.evaluation)
-        _algorithm(job)
-        resolve_device(job.place.device)
-        if job.result() is not None:
-            check_finished(job.spec, job.place)
-    unfinished = [job for job in jobs if job.result() is None]
-    for job in unfinished[:1]:
-        assemble(job.spec, job.evaluation, job.place, torch.device("cpu"), SINGLE_PROCESS)
+    for task in tasks:
+        task.folder.check(task.spec, task.evaluation)
+        _algorithm(task)
+        resolve_device(task.options.device)
+        if task.finished():
+            check_finished(task.spec, task.options)
+    unfinished = [task for task in tasks if not task.finished()]
+    for task in unfinished[:1]:
+        assemble(task.spec, task.evaluation, task.options, torch.device("cpu"), SINGLE_PROCESS)
 
 
-def _algorithm(job: Job) -> Algorithm:
-    return build_algorithm(job.spec, updates=1, trust_code=job.place.trust_code)
+def _algorithm(task: TrainTask) -> Algorithm:
+    return build_algorithm(task.spec, updates=1, trust_code=task.options.trust_code)
 
 
 def summarize(
-    done: Sequence[Done[Job]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
+    done: Sequence[Done[TrainTask]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
 ) -> Comparison:
     """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
     rows = []
     for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(
             (o.task for o in done if o.failure is None and o.task.spec.algorithm == algorithm),
-            key=lambda job: job.spec.seed,
+            key=lambda run: run.spec.seed,
         )
         if runs:
             rows.append(_row(algorithm, runs))
@@ -196,7 +182,7 @@ def summarize(
     )
 
 
-def _row(algorithm: str, runs: Sequence[Job]) -> Row:
+def _row(algorithm: str, runs: Sequence[TrainTask]) -> Row:
     results = [result for run in runs if (result := run.result()) is not None]
 
     def over_seeds(part: str, key: str) -> MeanStd:
@@ -217,7 +203,7 @@ def _row(algorithm: str, runs: Sequence[Job]) -> Row:
         updates=results[0]["update"],
         collapsed=sum(bool(result.get("collapsed")) for result in results),
         above_chance=all(above_chance(result) for result in results),
-        folders=tuple(str(run.place.folder) for run in runs),
+        folders=tuple(str(run.options.folder) for run in runs),
     )
 
 

@@ -41,19 +41,22 @@ class Store:
     data_dir: Path | None = None
     checkpoint_every: float = 60.0
 
-    def run_options(self, key: str) -> RunOptions:
-        """Of the run with this key."""
-        return RunOptions(
+    def task(self, name: str, spec: TrainSpec, evaluation: EvalSpec) -> "TrainTask":
+        """The run of a spec in this store, under its identity, which does not depend on where the store lies."""
+        path = Path(spec.data)
+        data = path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else spec.data
+        facts = {
+            "spec": json.loads(spec.canonical) | {"data": data},
+            "evaluation": evaluation.words(),
+        }
+        key = identity_of(facts)
+        options = RunOptions(
             folder=self.path / "runs" / key,
             device=self.device,
             data_dir=self.data_dir,
             checkpoint_every=self.checkpoint_every,
         )
-
-    def relative(self, data: str) -> str:
-        """A data set as it is named in identities: a path inside the store without that of the store."""
-        path = Path(data)
-        return path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else data
+        return TrainTask(name=name, key=key, spec=spec, evaluation=evaluation, options=options)
 
 
 class StoredTask(ABC, Generic[R]):
@@ -95,22 +98,19 @@ def _read_whole(folder: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainTask(StoredTask[Record]):
-    """One run."""
+    """One run; ``notes`` are what its readers must know before it begins."""
 
     name: str
+    key: str
     spec: TrainSpec
     evaluation: EvalSpec
-    store: Store
+    options: RunOptions
     needs: tuple[str, ...] = ()
-
-    @cached_property
-    def key(self) -> str:
-        spec = json.loads(self.spec.canonical) | {"data": self.store.relative(self.spec.data)}
-        return identity_of({"spec": spec, "evaluation": self.evaluation.words()})
+    notes: tuple[str, ...] = ()
 
     @property
     def folder(self) -> RunFolder:
-        return RunFolder(self.store.run_options(self.key).folder)
+        return RunFolder(self.options.folder)
 
     @property
     def threads(self) -> int:
@@ -134,8 +134,7 @@ class TrainTask(StoredTask[Record]):
             return result
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        options = self.store.run_options(self.key)
-        execute(self.spec, self.evaluation, options, callback=callback, should_stop=should_stop)
+        execute(self.spec, self.evaluation, self.options, callback=callback, should_stop=should_stop)
 
     def summary(self) -> str:
         result = self.result()
@@ -172,6 +171,7 @@ class Measurement(StoredTask[MeasurementDocument]):
     """Trained models under one attack, over radii and splits."""
 
     name: str
+    store: Store
     attack: str
     norm: str
     radii: tuple[float, ...]
@@ -186,7 +186,7 @@ class Measurement(StoredTask[MeasurementDocument]):
     @property
     @abstractmethod
     def target(self) -> TrainTask:
-        """Whose data, seed and store it uses."""
+        """Whose data and seed it uses."""
 
     @property
     @abstractmethod
@@ -214,7 +214,7 @@ class Measurement(StoredTask[MeasurementDocument]):
 
     @property
     def folder(self) -> Path:
-        return self.target.store.path / "measurements" / self.key
+        return self.store.path / "measurements" / self.key
 
     def result(self) -> MeasurementDocument | None:
         """What was measured, if it was on the weights that are there now."""
@@ -235,7 +235,7 @@ class Measurement(StoredTask[MeasurementDocument]):
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Open the models, measure, publish; finished results are found again after an interruption."""
-        store, spec = self.target.store, self.target.spec
+        store, spec = self.store, self.target.spec
         self.folder.mkdir(parents=True, exist_ok=True)
         with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=spec.deterministic):
             if self.finished():

@@ -9,9 +9,13 @@ import pytest
 
 from freeat.experiments.paper.catalogue import Entry, Experiment
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.tasks import AttackTask, TrainTask, TransferTask
+from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.files.documents import plain, to_json
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
+
+
+def store_of(run: TrainTask) -> Store:
+    return Store(path=run.options.folder.parents[1])
 
 
 def entry(label: str, runs: list[TrainTask], **more: Any) -> Entry:
@@ -132,10 +136,7 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
 
 def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in range(3)]
-    attacks = [
-        AttackTask(name="a", model=run, attack="square-20", norm="l2", radii=(0.5, 0.25), n=500)
-        for run in runs
-    ]
+    attacks = [attacking(run, (0.5, 0.25), n=500) for run in runs]
     for run in runs:
         finish(run, record(0.5, 0.3))
     for attack, accuracy in zip(attacks[:2], (0.3, 0.4), strict=True):
@@ -148,9 +149,22 @@ def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
     assert (series["n"], series["seeds"], series["attack"]) == (500, 2, "square-20")
 
 
+def attacking(run: TrainTask, radii: tuple[float, ...], n: int) -> AttackTask:
+    return AttackTask(
+        name="a", store=store_of(run), model=run, attack="square-20", norm="l2", radii=radii, n=n
+    )
+
+
 def transferring(source: TrainTask, *targets: TrainTask) -> TransferTask:
     return TransferTask(
-        name="t", source=source, targets=targets, attack="pgd-10", norm="l2", radii=(0.5,), n=500
+        name="t",
+        store=store_of(source),
+        source=source,
+        targets=targets,
+        attack="pgd-10",
+        norm="l2",
+        radii=(0.5,),
+        n=500,
     )
 
 
@@ -192,7 +206,7 @@ def test_standard_targets_have_a_panel_for_each_network(tmp_path: Path) -> None:
 
 def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
     run = training(tmp_path, "free-4")
-    attack = AttackTask(name="a", model=run, attack="square-20", norm="l2", radii=(0.5,), n=5)
+    attack = attacking(run, (0.5,), n=5)
     for kind, where in (
         ("radius", "figure-2"),
         ("curves", "figure-1"),
@@ -273,7 +287,7 @@ def test_every_run_says_what_made_it(tmp_path: Path) -> None:
     for run, commit in zip(runs[:2], ("abc", "def"), strict=True):
         finish(run, record(0.5, 0.3))
         describe(run, commit=commit)
-    attack = AttackTask(name="a", model=runs[0], attack="square-20", norm="l2", radii=(0.5,), n=500)
+    attack = attacking(runs[0], (0.5,), n=500)
     finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, commit="ghi", machine={"processor": "two"})
     made = document("radius", "figure-2", entry("free-4", runs, measurements=(attack,)))
     first, second, missing = (made["runs"][run.key] for run in runs)
@@ -324,7 +338,7 @@ def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
 
 def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path) -> None:
     run = training(tmp_path, "free-4")
-    attack = AttackTask(name="a", model=run, attack="square-20", norm="l2", radii=(0.5,), n=5)
+    attack = attacking(run, (0.5,), n=5)
     finish(run, record(0.5, 0.3, weights="old"))
     finish_measurement(attack, {(run.key, 0.5): 0.3}, weights={run.key: "old"})
     assert attack.result() is not None
@@ -339,9 +353,7 @@ def test_identities_do_not_depend_on_where_the_store_lies(tmp_path: Path) -> Non
     stores = [(tmp_path / name).resolve() for name in ("here", "there")]
     runs = [training(store, "free-4", data=str(store / "data" / "cifar10.npz")) for store in stores]
     assert runs[0].key == runs[1].key != training(stores[0], "free-4").key
-    attacks = [
-        AttackTask(name="a", model=run, attack="square-20", norm="l2", radii=(0.5,), n=5) for run in runs
-    ]
+    attacks = [attacking(run, (0.5,), n=5) for run in runs]
     assert attacks[0].key == attacks[1].key
 
 
@@ -376,9 +388,7 @@ def test_damaged_files_take_nothing_else_along(tmp_path: Path, name: str, text: 
 
 def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
-    attacks = [
-        AttackTask(name="a", model=run, attack="square-20", norm="l2", radii=(0.5,), n=500) for run in runs
-    ]
+    attacks = [attacking(run, (0.5,), n=500) for run in runs]
     for run, attack in zip(runs, attacks, strict=True):
         finish(run, record(0.5, 0.3))
         finish_measurement(attack, {(run.key, 0.5): 0.3})

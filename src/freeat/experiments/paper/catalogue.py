@@ -300,6 +300,7 @@ def _under_square(scale: Scale, store: Store, datas: Iterable[str]) -> Iterator[
         attacks = tuple(
             AttackTask(
                 name=f"{scale.square} on {run.name}",
+                store=store,
                 model=run,
                 attack=scale.square,
                 norm=base.norm,
@@ -328,6 +329,7 @@ def _from_robust(scale: Scale, store: Store, data: str, norm: str, source: str, 
     maker = run_of(scale, store, data, norm, source, another(scale, seed))
     return TransferTask(
         name=f"transfer from {maker.name} to seed {seed}",
+        store=store,
         source=maker,
         targets=tuple(run_of(scale, store, data, norm, target, seed) for target in COMPARED),
         attack=TRANSFER_ATTACK,
@@ -358,6 +360,7 @@ def _to_standard(
     """A robust model's perturbations on the standard models of all panels: made once for all of them."""
     return TransferTask(
         name=f"transfer from {source.name} to standard models",
+        store=store,
         source=source,
         targets=tuple(_standard(scale, store, base.data, panel, source.spec.seed) for panel in panels),
         attack=TRANSFER_ATTACK,

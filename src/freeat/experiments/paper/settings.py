@@ -260,7 +260,7 @@ def run_of(
         common["eval_every"] = common["updates"]
     spec, evaluation = split_words(common | changes)
     name = " ".join([data, norm, algorithm, *_changes_in_words(changes), f"seed {seed}"])
-    return TrainTask(name=name, spec=spec, evaluation=evaluation, store=store)
+    return store.task(name, spec, evaluation)
 
 
 def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any]:
