@@ -3,7 +3,6 @@
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -14,11 +13,12 @@ from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import Augmentation, DataSet, load
 from freeat.errors import InputError, wrong_type
+from freeat.evaluation.evaluate import Gap
 from freeat.learner.learner import check_model, check_optimizer
 from freeat.learner.schedules import Schedule
 from freeat.models import check_logits
 from freeat.runs.build import build_evaluator, build_trainer
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, check_ball
 from freeat.training.checks import cautions
@@ -38,10 +38,9 @@ class Trained:
     history: list[Record]
 
     @property
-    def gap(self) -> dict[str, float]:
+    def gap(self) -> Gap:
         """Robust training minus robust test accuracy, with its 95 % interval."""
-        gap: dict[str, float] = self.result["gap"]
-        return gap
+        return self.result.gap
 
 
 def train(
@@ -139,7 +138,7 @@ def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algori
     return algorithm, evaluated_in
 
 
-def load_result(run: str | Path) -> dict[str, Any]:
+def load_result(run: str | Path) -> RunResult:
     """What was measured of the finished run in a folder: the last record of its history, with its identity."""
     folder = RunFolder(Path(run))
     result = folder.result

@@ -33,7 +33,7 @@ def test_an_algorithm_by_name_is_the_algorithm() -> None:
     two = freeat.train(made, "digits", algorithm=freeat.Free(m=2, ball=ball), **settings)
     assert all(torch.equal(p, q) for p, q in zip(named.parameters(), made.parameters(), strict=True))
     assert one.gap == two.gap
-    assert one.result["update"] == 8
+    assert one.result.update == 8
 
 
 def test_a_name_needs_a_ball() -> None:
@@ -68,7 +68,7 @@ def test_a_run_is_loaded_with_its_result(tmp_path_factory: pytest.TempPathFactor
     x, y = freeat.load_data("digits").test.batch(torch.arange(5))
     assert model(x).shape == (len(y), 10)
     assert not model.training
-    assert result["update"] == 4
+    assert result.update == 4
 
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {

@@ -17,6 +17,7 @@ from freeat.attacks.registry import EXAMPLES
 from freeat.cli.main import COMMANDS, run
 from freeat.compute.machine import usable_cores
 from freeat.runs.folder import RunFolder
+from freeat.training.trainer import CheckpointFacts
 from small_runs import WORDS, arguments, carry_out
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -305,9 +306,9 @@ def test_a_run_that_diverges_ends_with_1(tmp_path: Path, capsys: pytest.CaptureF
     told = capsys.readouterr()
     assert told.out == ""
     assert "error: the training loss became nan: lower --lr" in told.err
-    found = RunFolder(tmp_path / "run").checkpoints.newest()
+    found = RunFolder(tmp_path / "run").checkpoints.newest(CheckpointFacts)
     assert found is not None
-    assert found[1]["updates"] == 4
+    assert found[1].learner.updates == 4
 
 
 def test_out_of_memory_names_a_micro_batch_that_fits(
@@ -357,8 +358,8 @@ def test_a_comparison_leaves_out_settings_that_an_algorithm_does_not_take_and_sa
     plain = carry_out(tmp_path / "plain", algorithm="erm", updates=2)
     shared = RunFolder(tmp_path / "runs" / "erm" / "seed-0").result
     assert shared is not None
-    assert not any("α = 3" in note for note in shared["notes"]), "there is no step that could cross the ball"
-    assert shared["train"] == plain["train"]
+    assert not any("α = 3" in note for note in shared.notes), "there is no step that could cross the ball"
+    assert shared.train == plain.train
 
 
 def test_a_model_too_large_for_one_image_is_told_so(
@@ -467,7 +468,7 @@ def test_a_run_of_ones_own_data(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **good_arrays())
     args = arguments(data=tmp_path / "mine.npz", train_size=None, out=tmp_path / "run")
     assert run(["train", *args]) == 0
-    assert RunFolder(tmp_path / "run").description["data"]["name"] == "mine"
+    assert RunFolder(tmp_path / "run").description.data.name == "mine"
 
 
 def test_without_a_folder_the_run_names_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import freeat
-from freeat.cli import machine_facts as examination
+from freeat.cli import doctor as examination
 from freeat.cli.main import run
+from freeat.compute.precision import Precision
 from freeat.errors import InputError, need, packages
 
 
@@ -63,7 +64,7 @@ def test_a_precision_that_does_not_work_is_said_so(monkeypatch: pytest.MonkeyPat
     def refuse(self: object, model: object, x: object) -> object:
         raise RuntimeError("not implemented for 'Half'")
 
-    monkeypatch.setattr(examination.Precision, "run", refuse)
+    monkeypatch.setattr(Precision, "run", refuse)
     (cpu,) = (entry for entry in examination.examine()["devices"] if entry["device"] == "cpu")
     assert cpu["precisions"]["fp16"] == {"usable": False, "speed": None}
 

@@ -1,11 +1,10 @@
 """Progress: throughput without the time of judging, the time that remains, plain lines without a terminal."""
 
-from typing import Any
-
 import pytest
 
 from freeat.cli import progress
 from freeat.cli.progress import RunProgress, Speed
+from made_records import make_record, make_summary
 
 
 class Clock:
@@ -25,12 +24,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-RECORD: dict[str, Any] = {
-    "update": 20,
-    "train": {"robust_accuracy": 0.75, "n": 100},
-    "test": {"robust_accuracy": 0.5, "clean_accuracy": 0.9, "n": 80},
-    "gap": {"value": 0.25},
-}
+RECORD = make_record(make_summary(0.75, n=100), make_summary(0.5, 0.9, n=80), update=20)
 
 
 def test_speed_leaves_pauses_out_and_forgets() -> None:

@@ -52,7 +52,7 @@ def test_show_gives_settings_and_result(store: Path, capsys: pytest.CaptureFixtu
     assert run(["runs", "--store", str(store), "show", "fast", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["result"]["update"] == 14
-    assert document["spec"]["algorithm"] == "fast"
+    assert document["description"]["spec"]["algorithm"] == "fast"
     assert run(["runs", "show", "torn", "--store", str(store)]) == 0
     assert "carries no format number" in capsys.readouterr().out
 

@@ -19,10 +19,12 @@ from freeat.experiments.comparison import (
     write_comparison,
 )
 from freeat.experiments.tasks import TrainTask
+from freeat.runs.folder import RunResult
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 from freeat.tasks import Done
 from freeat.training.records import Callbacks
+from made_records import make_record, make_result, make_summary
 from small_runs import WORDS, noise_file
 
 
@@ -50,38 +52,22 @@ def test_friendly_steps_follow_the_radius_it_is_judged_at() -> None:
     assert fast.spec.alpha is None
 
 
-def result(train: float, test: float, **changes: Any) -> dict[str, Any]:
-    def split(accuracy: float) -> dict[str, Any]:
-        return {
-            "robust_accuracy": accuracy,
-            "clean_accuracy": accuracy + 0.1,
-            "robust_interval": [accuracy - 0.05, accuracy + 0.05],
-            "classes": 10,
-        }
-
-    return {
-        "train": split(train),
-        "test": split(test),
-        "gap": {"value": train - test},
-        "clean_gap": {"value": train - test},
-        "seconds": 2.0,
-        "gradient_passes": 100,
-        "update": 10,
-        "notes": ["from digits"],
-    } | changes
+def result(train: float, test: float, **changes: Any) -> RunResult:
+    parts = [make_summary(robust, robust + 0.1, n=200) for robust in (train, test)]
+    return make_result(make_record(*parts, update=10, **changes), notes=("from digits",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Told(TrainTask):
     """A run whose result is invented."""
 
-    told: dict[str, Any]
+    told: RunResult
 
-    def result(self) -> dict[str, Any]:
+    def result(self) -> RunResult:
         return self.told
 
 
-def done_with(task: TrainTask, result: dict[str, Any]) -> Done[TrainTask]:
+def done_with(task: TrainTask, result: RunResult) -> Done[TrainTask]:
     return Done(task=Told(**vars(task), told=result))
 
 
@@ -121,8 +107,7 @@ def test_chance_is_that_of_all_classes_also_of_those_a_few_images_lack(
 ) -> None:
     (job,) = jobs(["fast"], [0])
     few = result(0.14, 0.1)
-    for split in ("train", "test"):
-        few[split] |= classes
+    few = replace(few, train=replace(few.train, **classes), test=replace(few.test, **classes))
     (row,) = summarize([done_with(job, few)], ["fast"]).algorithms
     assert row.above_chance is learnt
 

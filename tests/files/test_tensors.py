@@ -21,7 +21,7 @@ def filled(folder: Path, *updates: int) -> Checkpoints:
 
 
 def newest_update(checkpoints: Checkpoints) -> int:
-    found = checkpoints.newest()
+    found = checkpoints.newest(dict)
     assert found is not None
     tensors, facts = found
     assert torch.equal(tensors["w"], torch.full((3,), float(facts["update"])))
@@ -50,12 +50,12 @@ def test_the_newest_few_are_kept(tmp_path: Path) -> None:
     assert newest_update(checkpoints) == 1000
     assert len(list((tmp_path / "c").glob("*.safetensors"))) == KEPT
     checkpoints.clear()
-    assert checkpoints.newest() is None
+    assert checkpoints.newest(dict) is None
     assert list((tmp_path / "c").iterdir()) == []
 
 
 def test_no_folder_holds_no_checkpoint(tmp_path: Path) -> None:
-    assert Checkpoints(tmp_path / "none").newest() is None
+    assert Checkpoints(tmp_path / "none").newest(dict) is None
     Checkpoints(tmp_path / "none").clear()
 
 
@@ -87,7 +87,7 @@ def test_a_damaged_newest_is_named_and_the_previous_used(
     assert "damaged checkpoint skipped" in caplog.text
     assert "update-000000008" in caplog.text
     damage(tmp_path / "update-000000004.safetensors")
-    assert checkpoints.newest() is None
+    assert checkpoints.newest(dict) is None
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused_not_skipped(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused_not_skipped(tmp_path: Path) 
     path = tmp_path / "update-000000008.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": 99}))
     with pytest.raises(NewerFormat, match="upgrade freeat"):
-        checkpoints.newest()
+        checkpoints.newest(dict)
 
 
 def test_what_a_killed_writer_left_is_ignored_and_removed(tmp_path: Path) -> None:

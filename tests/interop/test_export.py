@@ -13,6 +13,7 @@ from torch import Tensor
 import freeat
 from freeat.cli.main import run
 from freeat.data import load
+from freeat.files.documents import plain
 from freeat.interop import export as exporting
 from freeat.interop.card import model_card
 from freeat.runs.folder import RunFolder
@@ -62,9 +63,9 @@ def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
     assert manifest["input"] == {"shape": [1, 8, 8], "layout": "NCHW", "range": [0.0, 1.0]}
     assert manifest["classes"] == list("0123456789")
     assert manifest["threat"] == {"norm": "l2", "eps": 0.5}
-    assert manifest["figures"]["test"]["robust_accuracy"] == result["test"]["robust_accuracy"]
-    assert manifest["figures"]["gap"] == result["gap"]
-    assert manifest["training"]["command"] == run_facts["command"]
+    assert manifest["figures"]["test"]["robust_accuracy"] == result.test.robust_accuracy
+    assert manifest["figures"]["gap"] == plain(result.gap)
+    assert manifest["training"]["command"] == run_facts.provenance.command
     assert manifest["weights"]["which"] == "model"
     assert manifest["weights"]["update"] == 14
     assert ExportedFolder(exported).spec == RunFolder(trained).spec
@@ -74,11 +75,11 @@ def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
     result = RunFolder(trained).result
     assert result is not None
     averaged = ExportedFolder(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest["figures"]
-    assert averaged["test"]["robust_accuracy"] == result["ema"]["test"]["robust_accuracy"]
+    assert averaged["test"]["robust_accuracy"] == result.ema.test.robust_accuracy
     best = ExportedFolder(freeat.export(trained, tmp_path / "best", weights="best")).manifest
-    records = [record for record in RunFolder(trained).history() if record.get("best")]
-    assert best["figures"]["validation"]["robust_accuracy"] == records[-1]["validation"]["robust_accuracy"]
-    assert best["weights"]["update"] == records[-1]["update"]
+    records = [record for record in RunFolder(trained).history() if record.best]
+    assert best["figures"]["validation"]["robust_accuracy"] == records[-1].validation.robust_accuracy
+    assert best["weights"]["update"] == records[-1].update
 
 
 def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:

@@ -75,9 +75,9 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_end_where_one_does(tmp_path: Path, two: Path) -> None:
     carry_out(tmp_path, **WORDS)
     alone, together = RunFolder(tmp_path), RunFolder(two)
-    assert together.description["chosen"]["world_size"] == 2
+    assert together.description.chosen.processes == 2
     histories = [list(run.history()) for run in (alone, together)]
-    assert [record["kind"] for record in histories[0]] == ["evaluation", "final"]
+    assert [record.kind for record in histories[0]] == ["evaluation", "final"]
     assert_alike(*histories)
     for name in ("model", "ema"):
         ours, theirs = alone.weights(name), together.weights(name)

@@ -1,7 +1,6 @@
 """Plots: a look for every series; learning curves with the right numbers in the right panels."""
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -11,6 +10,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.reports.plots import AXES, LINES, OKABE_ITO, comparable, draw_curves, errors, look
+from freeat.training.records import Record
+from made_records import make_record, make_summary
 
 
 def test_no_two_series_look_the_same() -> None:
@@ -18,16 +19,16 @@ def test_no_two_series_look_the_same() -> None:
     assert len(set(looks)) == len(looks)
 
 
-def history(shift: float, points: int = 4) -> list[dict[str, Any]]:
+def history(shift: float, points: int = 4, sizes: tuple[int, ...] = (200,) * 4) -> list[Record]:
     return [
-        {
-            "update": 10 * k,
-            "equivalent_epoch": float(k),
-            "gradient_passes": 100 * k,
-            "seconds": k + shift,
-            "train": {"robust_accuracy": 0.5 + 0.1 * k + shift},
-            "test": {"robust_accuracy": 0.4 + 0.05 * k + shift},
-        }
+        make_record(
+            make_summary(0.5 + 0.1 * k + shift, n=sizes[k - 1]),
+            make_summary(0.4 + 0.05 * k + shift, n=sizes[k - 1]),
+            update=10 * k,
+            equivalent_epoch=float(k),
+            gradient_passes=100 * k,
+            seconds=k + shift,
+        )
         for k in range(1, points + 1)
     ]
 
@@ -39,13 +40,12 @@ def test_seeds_are_aligned_at_the_points_all_have() -> None:
     np.testing.assert_allclose(train[0], [40, 30, 20])
     np.testing.assert_allclose(test[1], [54, 49, 44])
     np.testing.assert_allclose(gap, test - train)
-    assert errors([history(0.0), history(1.0)], "seconds")[0].tolist() == [1.5, 2.5, 3.5, 4.5]
+    seconds, _ = errors([history(0.0), history(0.02)], "seconds")
+    np.testing.assert_allclose(seconds, [1.01, 2.01, 3.01, 4.01])
 
 
 def test_a_last_record_on_more_images_is_no_point_of_the_curve() -> None:
-    records = history(0.0)
-    for record, n in zip(records, (200, 200, 200, 600), strict=True):
-        record["train"]["n"] = record["test"]["n"] = n
+    records = history(0.0, sizes=(200, 200, 200, 600))
     assert comparable(records) == records[:3]
     assert comparable(records[3:]) == records[3:]
 
@@ -69,9 +69,7 @@ def test_a_picture_is_drawn_and_settings_given_back(tmp_path: Path, axis: str) -
 def test_hollow_marks_are_explained_where_there_are_any(
     tmp_path: Path, drawn: list[Figure], more: bool
 ) -> None:
-    records = history(0.0)
-    for record, n in zip(records, (200, 200, 200, 600 if more else 200), strict=True):
-        record["train"]["n"] = record["test"]["n"] = n
+    records = history(0.0, sizes=(200, 200, 200, 600 if more else 200))
     draw_curves(tmp_path / "curves.png", [("fast", [records])], title="digits")
     words = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert words == ["fast", *(["hollow: the last evaluation, on more images"] if more else [])]

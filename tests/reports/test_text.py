@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from freeat.evaluation.evaluate import Gap
 from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row
 from freeat.reports.text import accuracy_lines, aligned, comparison_markdown, comparison_table, remarks
+from made_records import make_record, make_summary
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
@@ -36,10 +38,8 @@ def summary(*rows: Row, **changes: Any) -> Comparison:
 
 
 def test_a_run_in_lines() -> None:
-    split = {"robust_accuracy": 0.75, "clean_accuracy": 0.9, "n": 40, "population": 600}
-    gap = {"value": 0.125, "low": -0.01, "high": 0.26}
-    result = {"update": 40, "attack": "pgd-10", "eps": 8 / 255, "train": split, "test": split}
-    lines = accuracy_lines("free-4", result | {"gap": gap, "clean_gap": gap})
+    split, gap = make_summary(0.75, 0.9, n=40, population=600), Gap(value=0.125, low=-0.01, high=0.26)
+    lines = accuracy_lines("free-4", 40, make_record(split, split, eps=8 / 255, gap=gap, clean_gap=gap))
     assert lines[0] == "free-4 after 40 updates, evaluated by pgd-10 at ε = 0.03137:"
     assert " ".join(lines[1].split()) == "robust train 75.0 % test 75.0 % gap 12.5 [-1.0, 26.0]"
     assert "clean" in lines[2]

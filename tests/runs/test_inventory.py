@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from freeat.errors import InputError
+from freeat.files.documents import plain
 from freeat.files.locks import Busy, leased
+from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import delete_run, find_run, matching, runs_in
 from freeat.training.trainer import Stopped
 from small_runs import carry_out
@@ -62,17 +64,16 @@ def test_runs_are_filtered_by_what_they_are(store: Path) -> None:
 def test_a_row_says_how_far_a_run_is_and_what_came_out(store: Path) -> None:
     rows = {run.key: run.row() for run in runs_in(store)}
     done, stopped, torn = rows["runs/fast-1"], rows["runs/stopped"], rows["runs/torn"]
-    result = json.loads((store / "runs" / "fast-1" / "result.json").read_text())
-    assert (done["status"], done["update"], done["updates"], done["seed"]) == ("finished", 14, 14, 1)
-    assert done["robust_gap"] == result["gap"]["value"]
-    assert done["bytes"] == sum(
-        p.stat().st_size for p in (store / "runs" / "fast-1").rglob("*") if p.is_file()
-    )
-    assert (stopped["status"], stopped["update"], stopped["updates"]) == ("stopped", 8, 14)
-    assert "robust_gap" not in stopped
-    assert torn["status"] == "damaged"
-    assert "damaged" in torn["trouble"]
-    json.dumps(list(rows.values()))
+    result = RunFolder(store / "runs" / "fast-1").result
+    assert result is not None
+    assert (done.status, done.update, done.updates, done.seed) == ("finished", 14, 14, 1)
+    assert done.robust_gap == result.gap.value
+    assert done.bytes == sum(p.stat().st_size for p in (store / "runs" / "fast-1").rglob("*") if p.is_file())
+    assert (stopped.status, stopped.update, stopped.updates) == ("stopped", 8, 14)
+    assert stopped.robust_gap is None
+    assert torn.status == "damaged"
+    assert "damaged" in str(torn.trouble)
+    json.dumps(plain(list(rows.values())))
 
 
 def test_a_run_that_somebody_is_at_is_running(store: Path) -> None:

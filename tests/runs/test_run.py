@@ -15,7 +15,7 @@ from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
 from freeat.training.trainer import Stopped
 from small_runs import carry_out, noise_file, outcome, timeless
@@ -44,7 +44,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 
 def test_a_result_names_the_weights_that_are_opened(tmp_path: Path) -> None:
     result = carry_out(tmp_path / "run", model="cnn-w4", ema=0.9)
-    assert result["weights"] == open_model(tmp_path / "run", load("digits")).digest
+    assert result.weights == open_model(tmp_path / "run", load("digits")).digest
 
 
 def every(n: int) -> Callable[[], bool]:
@@ -114,17 +114,13 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_the_folder_says_what_the_run_was(tmp_path: Path) -> None:
     result = carry_out(tmp_path)
     about = RunFolder(tmp_path).description
-    assert result["identity"] == about["identity"] == RunFolder(tmp_path).spec.identity
-    assert about["chosen"] == {
-        "threads": 1,
-        "precision": "fp32",
-        "device": "cpu",
-        "world_size": 1,
-        "torch": torch.__version__,
-    }
-    assert about["versions"]["torch"] == torch.__version__
-    assert about["data"]["train"] == 60
-    assert about["machine"]["cores"] >= 1
+    assert result.identity == about.identity == RunFolder(tmp_path).spec.identity
+    assert about.chosen == MachineSettings(
+        threads=1, precision="fp32", device="cpu", processes=1, torch=torch.__version__
+    )
+    assert about.provenance.versions["torch"] == torch.__version__
+    assert about.data.train == 60
+    assert (about.provenance.machine.cores or 0) >= 1
     assert timeless(list(RunFolder(tmp_path).history())[-1]).items() <= timeless(result).items()
 
 
@@ -142,7 +138,7 @@ def stopped(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize(("what", "before"), [("torch", "1.0"), ("device", "cuda"), ("world_size", 2)])
+@pytest.mark.parametrize(("what", "before"), [("torch", "1.0"), ("device", "cuda"), ("processes", 2)])
 def test_going_on_elsewhere_warns(
     stopped: Path, what: str, before: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -222,7 +218,7 @@ def test_a_run_that_lost_its_folder_stops_before_it_writes(stopped: Path) -> Non
 
     with pytest.raises(LeaseLost):
         carry_out(stopped, should_stop=lose)
-    assert {record["kind"] for record in RunFolder(stopped).history()} == {"evaluation"}
+    assert {record.kind for record in RunFolder(stopped).history()} == {"evaluation"}
     assert not (stopped / "model.safetensors").exists()
     assert json.loads((stopped / "lease.json").read_text()) == {"token": "of another process"}
 
@@ -268,8 +264,7 @@ def test_devices_are_named_or_refused() -> None:
 def test_precisions_train(tmp_path: Path) -> None:
     words: dict[str, Any] = {"algorithm": "fast", "eps": 0.1, "updates": 60, "eval_every": 1000}
     results = {
-        p: carry_out(tmp_path / p, precision=p, **words)["train"]["clean_loss"]
-        for p in ("fp32", "bf16", "fp16")
+        p: carry_out(tmp_path / p, precision=p, **words).train.clean_loss for p in ("fp32", "bf16", "fp16")
     }
     assert results["fp32"] < 2.2
     assert results["bf16"] == pytest.approx(results["fp32"], rel=0.1)
@@ -284,11 +279,11 @@ def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None
     one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-6)
-    assert RunFolder(tmp_path / "second").description["new_head"] == []
+    assert RunFolder(tmp_path / "second").description.new_head == ()
     file = str(tmp_path / "first" / "model.safetensors")
     assert (
-        carry_out(tmp_path / "third", **words | {"init_from": file})["test"]
-        == carry_out(tmp_path / "second", **words)["test"]
+        carry_out(tmp_path / "third", **words | {"init_from": file}).test
+        == carry_out(tmp_path / "second", **words).test
     )
 
 
@@ -298,7 +293,7 @@ def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
     carry_out(tmp_path / "second", **words, lr=1e-30, weight_decay=0)
     one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     head = ["head.weight", "head.bias"]
-    assert RunFolder(tmp_path / "second").description["new_head"] == head
+    assert RunFolder(tmp_path / "second").description.new_head == tuple(head)
     assert all(torch.equal(one[name], two[name]) for name in one if name not in head)
     assert [two[name].shape[0] for name in head] == [4, 4]
 

@@ -9,6 +9,7 @@ import pytest
 
 from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, leased
 from freeat.runs import run
+from freeat.training.records import Record
 from small_runs import carry_out, outcome
 
 
@@ -50,7 +51,7 @@ def test_the_loser_of_a_lease_leaves_the_winner_its_bits(tmp_path: Path) -> None
                 (tmp_path / "run" / LEASE).unlink()
                 carry_out(tmp_path / "run")
 
-        def record(self, record: dict[str, Any]) -> None: ...
+        def record(self, record: Record) -> None: ...
 
     with pytest.raises(LeaseLost, match="taken over by another process"):
         carry_out(tmp_path / "run", callback=Thief())

@@ -15,8 +15,9 @@ from freeat.errors import InputError
 from freeat.runs.folder import RunFolder
 from freeat.runs.tracking import LOGS, Tracking, scalars
 from freeat.training.loop import Diverged
-from freeat.training.records import Callbacks
+from freeat.training.records import Callbacks, Record
 from freeat.training.trainer import Stopped
+from made_records import make_record
 from small_runs import arguments, carry_out
 
 Points = dict[str, list[tuple[int, float]]]
@@ -52,11 +53,11 @@ def test_records_have_their_usual_names(tmp_path: Path) -> None:
         "clean/test",
     ):
         assert name in values
-    assert values["robust/test"] == second["test"]["robust_accuracy"]
-    assert values["ema/robust/test"] == second["ema"]["test"]["robust_accuracy"]
-    seconds = second["seconds"] - first["seconds"]
-    assert values["throughput"] == pytest.approx((second["update"] - first["update"]) * 16 / seconds)
-    assert scalars(first, None, 16)["throughput"] == pytest.approx(first["update"] * 16 / first["seconds"])
+    assert values["robust/test"] == second.test.robust_accuracy
+    assert values["ema/robust/test"] == second.ema.test.robust_accuracy
+    seconds = second.seconds - first.seconds
+    assert values["throughput"] == pytest.approx((second.update - first.update) * 16 / seconds)
+    assert scalars(first, None, 16)["throughput"] == pytest.approx(first.update * 16 / first.seconds)
 
 
 def stop_after(updates: int) -> Callable[[], bool]:
@@ -87,7 +88,7 @@ def test_a_log_that_cannot_forget_gets_every_record_once(
     monkeypatch.setitem(LOGS, "wandb", ("json", lambda folder: log))
     resumed(tmp_path / "run", "wandb")
     updates = [update for update, _ in log.points if update >= 0]
-    assert updates == [record["update"] for record in RunFolder(tmp_path / "run").history()]
+    assert updates == [record.update for record in RunFolder(tmp_path / "run").history()]
     assert len(log.points) - len(updates) == 3  # closed once in each session
 
 
@@ -112,7 +113,7 @@ def as_logged(folder: Path) -> Points:
     before = None
     for record in RunFolder(folder).history():
         for name, value in scalars(record, before, batch_size=16).items():
-            expected[name].append((record["update"], pytest.approx(value, rel=1e-5)))
+            expected[name].append((record.update, pytest.approx(value, rel=1e-5)))
         before = record
     return expected
 
@@ -166,7 +167,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         wandb.Run, "log", lambda self, values, step: (sent.append(step), log(self, values, step=step))
     )
     resumed(tmp_path / "run", "wandb")
-    assert sent == [record["update"] for record in RunFolder(tmp_path / "run").history()]
+    assert sent == [record.update for record in RunFolder(tmp_path / "run").history()]
     folders = list((tmp_path / "run" / "wandb").glob("offline-run-*"))
     assert len(folders) == 3
     files = {path.name for folder in folders for path in folder.glob("run-*.wandb")}
@@ -222,10 +223,10 @@ def test_several_callbacks_receive_every_step_and_record() -> None:
         def step(self, update: int, total: int, loss: float | None) -> None:
             seen.append((update, total, loss))
 
-        def record(self, record: dict[str, Any]) -> None:
+        def record(self, record: Record) -> None:
             seen.append(record)
 
     both = Callbacks(Witness(), Witness())
     both.step(1, 2, 0.5)
-    both.record({"update": 1})
-    assert seen == [(1, 2, 0.5), (1, 2, 0.5), {"update": 1}, {"update": 1}]
+    both.record(one := make_record())
+    assert seen == [(1, 2, 0.5), (1, 2, 0.5), one, one]

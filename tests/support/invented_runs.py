@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from freeat.evaluation.evaluate import Summary
 from freeat.experiments.tasks import Accuracy, AttackTask, MeasurementDocument, Store, TrainTask, TransferTask
 from freeat.files.documents import write_document
 from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.training.records import Record
+from made_records import WEIGHTS, make_description, make_record, make_result, make_summary
 
 TOTAL = 400
 CLASSES = 10
@@ -19,54 +22,36 @@ def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> TrainT
     return Store(path=store.resolve()).task(f"{algorithm} seed {seed}", spec, EvalSpec())
 
 
-def split(robust: float, clean: float = 0.9, n: int = 1000, population: int = 1000) -> dict[str, Any]:
-    return {
-        "n": n,
-        "population": population,
-        "robust_accuracy": robust,
-        "clean_accuracy": clean,
-        "classes": CLASSES,
-        "clean_interval": [clean, clean],
-        "robust_interval": [robust, robust],
-        "per_class": [],
-    }
+def split(robust: float, clean: float = 0.9, n: int = 1000, population: int = 1000) -> Summary:
+    return make_summary(robust, clean, n, population, CLASSES)
 
 
 def record(
     train: float, test: float, *, plain: float | None = None, update: int = TOTAL, **more: Any
-) -> dict[str, Any]:
+) -> Record:
     """An evaluation; ``train`` is on augmented images, ``plain`` on the images as they are."""
-    return {
-        "kind": "evaluation",
-        "update": update,
-        "equivalent_epoch": update / 2,
-        "train": split(train if plain is None else plain, 0.95),
-        "train_augmented": split(train, 0.93),
-        "test": split(test, 0.8),
-        "seconds": 12.0,
+    return make_record(
+        split(train if plain is None else plain, 0.95),
+        split(test, 0.8),
+        train_augmented=split(train, 0.93),
+        update=update,
+        equivalent_epoch=update / 2,
         **more,
-    }
+    )
 
 
-def finish(run: TrainTask, final: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]] = ()) -> None:
+def finish(run: TrainTask, final: Record, earlier: Sequence[Record] = (), **facts: Any) -> None:
     """Write the files of a finished run."""
     run.folder.path.mkdir(parents=True)
     for one in (*earlier, final):
-        run.folder.append(dict(one))
-    run.folder.publish_result(final)
+        run.folder.append(one)
+    run.folder.describe(make_description(run.spec, run.evaluation, updates=TOTAL))
+    run.folder.publish_result(make_result(final, **facts))
 
 
 def describe(run: TrainTask, **facts: Any) -> None:
     """Write what a run is and what made it."""
-    about = {
-        "data": {"name": "cifar10", "digest": "d" * 64, "shape": [3, 32, 32], "classes": []},
-        "updates": TOTAL,
-        "chosen": {"precision": "bf16", "device": "cpu", "threads": 1},
-        "versions": {"freeat": "0.1.0"},
-        "commit": "abc",
-        "machine": {"processor": "one"},
-    }
-    run.folder.describe(run.spec, run.evaluation, about | facts)
+    run.folder.describe(make_description(run.spec, run.evaluation, updates=TOTAL, **facts))
 
 
 def finish_measurement(
@@ -86,5 +71,6 @@ def finish_measurement(
         for (model, eps), accuracy in accuracies.items()
         for split in ("train", "test")
     )
-    document = MeasurementDocument(**{"name": task.name, "weights": {}, "results": results} | facts)
+    weights = {run.key: WEIGHTS for run in task.runs}
+    document = MeasurementDocument(**{"name": task.name, "weights": weights, "results": results} | facts)
     write_document(task.folder / "result.json", "measurement", document)

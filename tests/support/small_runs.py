@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_words
-from freeat.training.records import Callback
+from freeat.training.records import Callback, Record
 
 WORDS: dict[str, Any] = {
     "data": "digits",
@@ -53,7 +53,7 @@ def carry_out(
     on_collapse: Any = "warn",
     trust_code: bool = True,
     **changes: Any,
-) -> dict[str, Any]:
+) -> RunResult:
     """Run the small run, with some settings changed, in a folder."""
     words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
     place = RunOptions(
@@ -63,11 +63,13 @@ def carry_out(
         on_collapse=on_collapse,
         trust_code=trust_code,
     )
-    return execute(*split_words(words), place, callback=callback, should_stop=should_stop)
+    result = execute(*split_words(words), place, callback=callback, should_stop=should_stop)
+    assert result is not None
+    return result
 
 
-def timeless(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "seconds"}
+def timeless(record: Record) -> dict[str, Any]:
+    return {name: value for name, value in vars(record).items() if name != "seconds"}
 
 
 def outcome(folder: Path) -> dict[str, Any]:

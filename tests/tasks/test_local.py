@@ -22,6 +22,7 @@ from freeat.runs.spec import split_words
 from freeat.tasks import local, make_backend, run_tasks
 from freeat.tasks.local import LocalBackend, visible_gpus
 from freeat.training.records import Callback
+from freeat.training.trainer import CheckpointFacts
 from seen import Seen
 from small_runs import WORDS, arguments, outcome
 from small_runs import carry_out as run_here
@@ -184,7 +185,7 @@ def test_the_workers_of_a_killed_comparison_save_and_end(tmp_path: Path) -> None
     process.send_signal(signal.SIGKILL)
     process.wait()
     _until(lambda: not (folder / "lease.json").exists())
-    assert RunFolder(folder).checkpoints.newest() is not None
+    assert RunFolder(folder).checkpoints.newest(CheckpointFacts) is not None
     _until(lambda: _ended(worker))
 
 
@@ -195,7 +196,7 @@ def test_a_signal_to_all_processes_of_a_job_lets_its_workers_save(tmp_path: Path
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(timeout=120) == 143
     assert not (folder / "lease.json").exists()
-    assert RunFolder(folder).checkpoints.newest() is not None
+    assert RunFolder(folder).checkpoints.newest(CheckpointFacts) is not None
 
 
 def _until(holds: Any) -> None:

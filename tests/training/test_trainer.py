@@ -1,6 +1,6 @@
 """Training with judgement: evaluations that cost what they say and disturb nothing, and the guards."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.evaluation.evaluator import Evaluator, spent
+from freeat.evaluation.evaluator import Evaluator, OneStep, Scores, spent
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_words
 from freeat.training.loop import Diverged, check_weights
-from freeat.training.trainer import Stopped, Trainer
+from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
 from small_runs import WORDS, carry_out, outcome
 from troubled_models import FailingNet
 
@@ -56,20 +56,17 @@ def test_evaluation_costs_at_most_15_percent_and_says_what_it_cost(tmp_path: Pat
     for model in models:
         model.register_forward_hook(count)
     final = fit.run()
-    told = [record for record in fit.history if record["kind"] == "evaluation"]
+    told = [record for record in fit.history if record.kind == "evaluation"]
     assert told, "the budget should allow for a curve"
-    assert 0.03 < final["evaluation_share"] <= 0.15
-    on_evaluation = sum(spent(record) + spent(record.get("ema", {})) for record in told)
-    on_training = final["gradient_passes"] + final["forward_passes"] / 3
-    assert final["evaluation_share"] == pytest.approx(on_evaluation / on_training)
-    parts = [part for record in fit.history for part in (record, record.get("ema", {}))]
-    judged = sum(
-        split["passes"]["gradient"] + split["passes"]["forward"]
-        for part in parts
-        for split in part.values()
-        if isinstance(split, dict) and "passes" in split
-    )
-    assert seen == final["gradient_passes"] + final["forward_passes"] + judged
+    assert 0.03 < final.evaluation_share <= 0.15
+    on_evaluation = sum(spent(record, record.one_step, record.ema) for record in told)
+    on_training = final.gradient_passes + final.forward_passes / 3
+    assert final.evaluation_share == pytest.approx(on_evaluation / on_training)
+    scores = [part for record in fit.history for part in (record, record.ema) if part is not None]
+    parts = [split for part in scores for split in part.splits.values()]
+    parts += [record.one_step for record in fit.history if record.one_step is not None]
+    evaluated = sum(part.passes.gradient + part.passes.forward for part in parts)
+    assert seen == final.gradient_passes + final.forward_passes + evaluated
 
 
 @pytest.mark.parametrize("algorithm", ["free-4", "vanilla-2", "free-trades-4"])
@@ -82,26 +79,26 @@ def test_evaluation_does_not_disturb_training(tmp_path: Path, algorithm: str) ->
     histories = [list(RunFolder(tmp_path / name).history()) for name in ("often", "never")]
     assert len(histories[0]) > 3
     assert len(histories[1]) == 1
-    assert often["test"] == histories[1][0]["test"]
+    assert often.test == histories[1][0].test
 
 
 def test_evaluations_fall_on_the_first_batch_boundary(tmp_path: Path) -> None:
     carry_out(tmp_path / "free", algorithm="free-4", updates=30, eval_every=5)
     records = list(RunFolder(tmp_path / "free").history())
-    assert [r["update"] for r in records] == [8, 12, 16, 20, 28, 30]
-    assert [r["batch"] for r in records] == [2, 3, 4, 5, 7, 8]
-    assert [r["kind"] for r in records] == ["evaluation"] * 5 + ["final"]
+    assert [r.update for r in records] == [8, 12, 16, 20, 28, 30]
+    assert [r.batch for r in records] == [2, 3, 4, 5, 7, 8]
+    assert [r.kind for r in records] == ["evaluation"] * 5 + ["final"]
 
 
 def test_records_can_be_drawn_against_epochs_updates_passes_and_time(tmp_path: Path) -> None:
     final = carry_out(tmp_path, algorithm="free-2", updates=16)
-    assert (final["update"], final["batch"]) == (16, 8)
-    assert (final["epoch"], final["equivalent_epoch"]) == (2.0, 4.0)
-    assert final["gradient_passes"] == 2 * 2 * 60
-    assert final["seconds"] > 0
-    assert final["training_loss"] > 0
+    assert (final.update, final.batch) == (16, 8)
+    assert (final.epoch, final.equivalent_epoch) == (2.0, 4.0)
+    assert final.gradient_passes == 2 * 2 * 60
+    assert final.seconds > 0
+    assert final.training_loss > 0
     last_batches = 2 * (16 + 12)  # since the evaluation at update 12
-    assert sum(final["gradient_norms"]["bins"].values()) == last_batches
+    assert sum(final.gradient_norms.bins.values()) == last_batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,14 +109,13 @@ class ScriptedEvaluator(Evaluator):
     one_step_says: float = 0.95
     said: list[float] = field(default_factory=list)
 
-    def record(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
-        record = super().record(model, size)
-        record["train"]["robust_accuracy"] = self.pgd[min(len(self.said), len(self.pgd) - 1)]
-        self.said.append(record["train"]["robust_accuracy"])
-        return record
+    def scores(self, model: nn.Module, size: int | None = None) -> Scores:
+        scores = super().scores(model, size)
+        self.said.append(self.pgd[min(len(self.said), len(self.pgd) - 1)])
+        return replace(scores, train=replace(scores.train, robust_accuracy=self.said[-1]))
 
-    def one_step(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
-        return super().one_step(model, size) | {"robust_accuracy": self.one_step_says}
+    def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
+        return replace(super().one_step(model, size), robust_accuracy=self.one_step_says)
 
 
 def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
@@ -136,8 +132,8 @@ def test_a_collapse_is_reported_and_training_goes_on(
 ) -> None:
     fit = scripted(tmp_path, [0.3, 0.5, 0.1, 0.45], "warn")
     fit.run()
-    assert [record["collapsed"] for record in fit.history] == [False, False, True, False, False]
-    assert "catastrophic overfitting" in fit.history[2]["collapse"]
+    assert [record.collapsed for record in fit.history] == [False, False, True, False, False]
+    assert "catastrophic overfitting" in fit.history[2].collapse
     assert "update 12: collapse" in caplog.text
     assert fit.best_robust == 0.5
 
@@ -147,14 +143,14 @@ def test_a_collapse_stops_where_asked(tmp_path: Path) -> None:
     with pytest.raises(Stopped, match="update 12 because of a collapse"):
         fit.run()
     assert fit.folder is not None
-    found = fit.folder.checkpoints.newest()
+    found = fit.folder.checkpoints.newest(CheckpointFacts)
     assert found is not None
-    assert found[1]["updates"] == 12
+    assert found[1].learner.updates == 12
 
 
 def test_a_collapse_seen_at_the_very_end_keeps_the_model(tmp_path: Path) -> None:
     fit = scripted(tmp_path, [0.3, 0.5, 0.5, 0.5, 0.1], "stop")
-    assert fit.run()["collapsed"]
+    assert fit.run().collapsed
     assert fit.folder is not None
     assert fit.folder.weights_update() == 20
 
@@ -169,9 +165,9 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
         Diverged, match=r"training loss became nan: lower --lr.*; what was saved before it is kept"
     ):
         carry_out(tmp_path, **words)
-    found = RunFolder(tmp_path).checkpoints.newest()
+    found = RunFolder(tmp_path).checkpoints.newest(CheckpointFacts)
     assert found is not None
-    assert found[1]["updates"] == 4
+    assert found[1].learner.updates == 4
     assert all(bool(torch.isfinite(value).all()) for value in found[0].values())
     assert RunFolder(tmp_path).result is None
 
@@ -179,7 +175,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 def test_overflowed_weights_are_not_checkpointed(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match="are not finite any more"):
         carry_out(tmp_path, algorithm="erm", lr=1e38, weight_decay=1e10, checkpoint_every=0.0)
-    assert RunFolder(tmp_path).checkpoints.newest() is None
+    assert RunFolder(tmp_path).checkpoints.newest(CheckpointFacts) is None
 
 
 def test_weights_that_overflow_in_the_last_update_are_not_published(tmp_path: Path) -> None:
@@ -200,32 +196,32 @@ def test_the_average_is_judged_beside_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.5)
     weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert any(not torch.equal(weights[name], averaged[name]) for name in weights)
-    assert final["ema"]["test"]["robust_loss"] != final["test"]["robust_loss"]
-    assert final["ema"]["test"]["n"] == final["test"]["n"]
+    assert final.ema.test.robust_loss != final.test.robust_loss
+    assert final.ema.test.n == final.test.n
 
 
 def test_an_average_that_forgets_at_once_is_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.0, model="cnn-w4")
     weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert all(torch.equal(weights[name], averaged[name]) for name in weights)
-    assert final["ema"]["test"] == final["test"]
+    assert final.ema.test == final.test
 
 
 def test_the_best_weights_are_chosen_on_the_validation_split(tmp_path: Path) -> None:
     carry_out(tmp_path, validation=40, eval_size=40, final_size=40, updates=60, algorithm="fast", lr=0.5)
     records = list(RunFolder(tmp_path).history())
-    by_validation = [record["validation"]["robust_accuracy"] for record in records]
-    by_test = [record["test"]["robust_accuracy"] for record in records]
-    chosen = records[by_validation.index(max(by_validation))]["update"]
+    by_validation = [record.validation.robust_accuracy for record in records]
+    by_test = [record.test.robust_accuracy for record in records]
+    chosen = records[by_validation.index(max(by_validation))].update
     assert RunFolder(tmp_path).weights_update("best") == chosen
-    assert [r["update"] for r in records if r.get("best")][-1] == chosen
-    assert records[by_test.index(max(by_test))]["update"] != chosen, "the test could not tell the two apart"
+    assert [r.update for r in records if r.best][-1] == chosen
+    assert records[by_test.index(max(by_test))].update != chosen, "the test could not tell the two apart"
 
 
 def test_without_validation_there_is_no_best(tmp_path: Path) -> None:
     carry_out(tmp_path)
     assert not (tmp_path / "best.safetensors").exists()
-    assert "best" not in RunFolder(tmp_path).history().__next__()
+    assert not any(record.best for record in RunFolder(tmp_path).history())
 
 
 def test_micro_batches_change_nothing_but_rounding(tmp_path: Path) -> None:

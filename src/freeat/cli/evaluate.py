@@ -120,7 +120,7 @@ def _as_trained(
             asked = Reference.of(split_name(text)[1])
             assert isinstance(asked.folder, RunFolder)
             folder, spec = asked.folder, asked.folder.spec
-            threads = given["threads"] or folder.description["chosen"]["threads"]
+            threads = given["threads"] or folder.description.chosen.threads
             with arithmetic(threads=resolve_threads(threads), deterministic=spec.deterministic):
                 data = build_data(spec, data_dir=given["data_dir"])
                 folder.check_data(data.digest, OTHER_DATA)

@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from freeat.training.records import accuracies
+from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
     from freeat.tasks import Done
@@ -123,13 +123,13 @@ class RunProgress(Reporter):
             left = self._left(now, update, total)
             self.line(f"{self.title}: update {update}/{total}{left}  {self._shown(loss)}")
 
-    def record(self, record: dict[str, Any]) -> None:
+    def record(self, record: "Record") -> None:
         self._latest = accuracies(record)
         self._speed.pause()
         if self.bar is None:
             self._spoke = time.monotonic()
             shown = [self._latest] if self._rate is None else [self._latest, self._throughput(self._rate)]
-            self.line(f"{self.title}: update {record['update']}  {'  '.join(shown)}")
+            self.line(f"{self.title}: update {record.update}  {'  '.join(shown)}")
 
     def _shown(self, loss: float | None) -> str:
         parts = [

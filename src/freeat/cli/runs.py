@@ -40,11 +40,12 @@ def runs(context: click.Context, /, store: Path | None, as_json: bool, **wanted:
     context.obj = store
     if context.invoked_subcommand is not None:
         return
+    from freeat.files.documents import plain
     from freeat.reports.text import runs_lines
     from freeat.runs.inventory import matching, runs_in
 
     rows = [run.row() for run in matching(runs_in(store or Path()), **wanted)]
-    click.echo(json.dumps(rows) if as_json else "\n".join(runs_lines(rows)))
+    click.echo(json.dumps(plain(rows)) if as_json else "\n".join(runs_lines(rows)))
 
 
 def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
@@ -60,13 +61,17 @@ def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
 @click.pass_context
 def show(context: click.Context, run: str, store: Path | None, as_json: bool) -> None:
     """Show one run: its settings, data, machine and result. The beginning of its name is enough."""
+    from freeat.files.documents import plain, to_json
     from freeat.reports.text import run_lines
 
     found = _find(context, store, run)
-    document: dict[str, Any] = found.row()
+    if not as_json:
+        click.echo("\n".join(run_lines(found)))
+        return
+    document = plain(found.row())
     if found.status != "damaged":
-        document |= found.folder.description | {"result": found.result}
-    click.echo(json.dumps(document) if as_json else "\n".join(run_lines(document)))
+        document |= plain({"description": found.folder.description, "result": found.result})
+    click.echo(to_json(document))
 
 
 @runs.command()

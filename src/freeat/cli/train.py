@@ -19,7 +19,7 @@ from freeat.cli.options import (
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 
 if TYPE_CHECKING:
-    from freeat.runs.folder import RunFolder
+    from freeat.runs.folder import RunFolder, RunResult
 
 
 @click.command()
@@ -98,12 +98,12 @@ def _name(spec: TrainSpec) -> str:
     return f"{spec.algorithm.replace(':', '.')}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
-def _told(folder: Path, algorithm: str, result: dict[str, Any], *, as_json: bool) -> str:
+def _told(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> str:
     """The result as a document or as lines, with what must be known of it."""
-    from freeat.files.documents import to_json
+    from freeat.files.documents import plain, to_json
     from freeat.reports.text import accuracy_lines, run_remarks
 
-    notes = run_remarks(algorithm, result)
+    notes = run_remarks(algorithm, result, result.notes)
     if as_json:
-        return to_json({"folder": str(folder), **result, "notes": notes})
-    return "\n".join([*accuracy_lines(algorithm, result), *notes, f"run folder: {folder}"])
+        return to_json({"folder": str(folder), **plain(result), "notes": notes})
+    return "\n".join([*accuracy_lines(algorithm, result.update, result), *notes, f"run folder: {folder}"])

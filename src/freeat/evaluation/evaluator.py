@@ -1,17 +1,15 @@
 """How a model is evaluated while it trains and at the end, and what that may cost."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from torch import nn
 
 from freeat.attacks.pgd import Pgd
 from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
-from freeat.evaluation.evaluate import Summary, evaluate, gap
+from freeat.evaluation.evaluate import Gap, Summary, evaluate, gap
 from freeat.evaluation.overfitting import one_step_attack
-from freeat.files.documents import plain
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
@@ -29,6 +27,53 @@ WORTHWHILE = 32
 def work(passes: Passes) -> float:
     """Images sent through, in units of a forward and its backward pass."""
     return passes.gradient + FORWARD_COST * passes.forward
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """A model's clean and robust accuracy and loss on every split under one attack, and the gaps.
+
+    ``train_augmented`` is the training split seen through the augmentation, where there is one.
+    """
+
+    attack: str
+    iterate: str
+    norm: str
+    eps: float
+    train: Summary
+    test: Summary
+    gap: Gap
+    clean_gap: Gap
+    train_augmented: Summary | None = None
+    validation: Summary | None = None
+
+    @property
+    def splits(self) -> dict[str, Summary]:
+        """The splits that were evaluated, by name."""
+        named = {name: getattr(self, name) for name in SPLITS}
+        return {name: summary for name, summary in named.items() if summary is not None}
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of guessing among the classes."""
+        return 1 / max(self.train.classes, self.test.classes)
+
+    @property
+    def above_chance(self) -> bool:
+        """Whether the robust training accuracy is above chance by its 95 % interval."""
+        return self.train.robust_interval[0] > self.chance
+
+
+SPLITS = ("train", "train_augmented", "test", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneStep:
+    """Robust training accuracy against a single full-length step."""
+
+    n: int
+    robust_accuracy: float
+    passes: Passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +113,8 @@ class Evaluator:
             some = images if size is None or size >= len(images) else images.subset(size)
             yield name, some, images, augment
 
-    def record(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
+    def scores(self, model: nn.Module, size: int | None = None) -> Scores:
         """Clean and robust accuracy and loss on every split, and the gaps."""
-        record: dict[str, Any] = {
-            "attack": self.attack.name,
-            "iterate": self.attack.iterate,
-            "norm": self.ball.norm,
-            "eps": self.ball.eps,
-        }
         found: dict[str, Summary] = {}
         for name, images, whole, augment in self.splits(size):
             outcome = evaluate(
@@ -92,12 +131,17 @@ class Evaluator:
                 processes=self.processes,
             )
             found[name] = outcome.summary()
-            record[name] = plain(found[name])
-        record["gap"] = plain(gap(found["train"], found["test"]))
-        record["clean_gap"] = plain(gap(found["train"], found["test"], "clean_accuracy"))
-        return record
+        return Scores(
+            attack=self.attack.name,
+            iterate=self.attack.iterate,
+            norm=self.ball.norm,
+            eps=self.ball.eps,
+            **found,
+            gap=gap(found["train"], found["test"]),
+            clean_gap=gap(found["train"], found["test"], "clean_accuracy"),
+        )
 
-    def one_step(self, model: nn.Module, size: int | None = None) -> dict[str, Any]:
+    def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
         """Robust training accuracy against a single full-length step, which a collapsed model fakes."""
         some = self.train if size is None or size >= len(self.train) else self.train.subset(size)
         single = one_step_attack(self.ball)
@@ -112,8 +156,8 @@ class Evaluator:
             recheck=False,
             processes=self.processes,
         )
-        summary = plain(outcome.summary())
-        return {key: summary[key] for key in ("n", "robust_accuracy", "passes")}
+        found = outcome.summary()
+        return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, passes=found.passes)
 
     def work_per_image(self, *, models: int = 1) -> float:
         """The work of evaluating one image of every split by every model (the weights, and their average)."""
@@ -122,10 +166,11 @@ class Evaluator:
         return models * splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)
 
 
-def spent(record: Mapping[str, Any]) -> float:
-    """The work an evaluation record reports."""
-    splits = [value for value in record.values() if isinstance(value, Mapping) and "passes" in value]
-    return sum(work(Passes(**split["passes"])) for split in splits)
+def spent(*found: Scores | OneStep | None) -> float:
+    """The work that evaluations report."""
+    passes = [one.passes for one in found if isinstance(one, OneStep)]
+    passes += [split.passes for one in found if isinstance(one, Scores) for split in one.splits.values()]
+    return sum(map(work, passes))
 
 
 def make_plan(

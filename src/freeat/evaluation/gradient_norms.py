@@ -1,13 +1,20 @@
 """The record of ‖∇_δ h‖ over a training run (Figure 12), of which the smallest is 1/ψ."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
 LOWEST, HIGHEST = -120, 80
 """Bins are tenths of a decade: bin k holds the norms in [10^(k/10), 10^((k+1)/10))."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormCounts:
+    """How many norms fell into which bin since the last record, and the smallest of the whole run."""
+
+    smallest_so_far: float
+    bins: dict[str, int]
 
 
 @dataclass
@@ -28,20 +35,23 @@ class GradientNorms:
         for bin_, count in zip(*torch.unique(bins, return_counts=True), strict=True):
             self.counts[int(bin_)] = self.counts.get(int(bin_), 0) + int(count)
 
-    def take(self) -> dict[str, Any] | None:
+    def take(self) -> NormCounts | None:
         """What was counted since the last call, for a record; None where the algorithm shows no norms."""
         if self.smallest is None:
             return None
-        taken = {
-            "smallest_so_far": self.smallest,
-            "bins": {str(k): v for k, v in sorted(self.counts.items())},
-        }
+        bins = {str(k): v for k, v in sorted(self.counts.items())}
+        taken = NormCounts(smallest_so_far=self.smallest, bins=bins)
         self.counts = {}
         return taken
 
-    def state(self) -> dict[str, Any]:
-        return {"smallest": self.smallest, "counts": {str(k): v for k, v in self.counts.items()}}
+    def state(self) -> NormCounts | None:
+        """What a checkpoint keeps."""
+        if self.smallest is None:
+            return None
+        return NormCounts(smallest_so_far=self.smallest, bins={str(k): v for k, v in self.counts.items()})
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "GradientNorms":
-        return cls(smallest=state["smallest"], counts={int(k): v for k, v in state["counts"].items()})
+    def from_state(cls, state: NormCounts | None) -> "GradientNorms":
+        if state is None:
+            return cls()
+        return cls(smallest=state.smallest_so_far, counts={int(k): v for k, v in state.bins.items()})

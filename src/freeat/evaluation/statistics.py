@@ -1,9 +1,7 @@
 """Confidence intervals of accuracies and of their differences, and the accuracy of guessing."""
 
 import math
-from collections.abc import Mapping
 from statistics import NormalDist
-from typing import Any
 
 Interval = tuple[float, float]
 
@@ -49,17 +47,6 @@ def mean_std(values: list[float]) -> tuple[float, float | None]:
     if len(values) < 2:
         return mean, None
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
-
-
-def chance(record: Mapping[str, Any]) -> float:
-    """The accuracy of guessing among the classes, where a record evaluates a training and a test split."""
-    classes: int = max(record[split]["classes"] for split in ("train", "test"))
-    return 1 / classes
-
-
-def above_chance(record: Mapping[str, Any]) -> bool:
-    """Whether the robust training accuracy is above chance by its 95 % interval."""
-    return bool(record["train"]["robust_interval"][0] > chance(record))
 
 
 def chance_remark(algorithm: str) -> str:

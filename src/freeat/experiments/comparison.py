@@ -11,7 +11,7 @@ from freeat.algorithms import Algorithm
 from freeat.algorithms.registry import parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
-from freeat.evaluation.statistics import above_chance, mean_std
+from freeat.evaluation.statistics import mean_std
 from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
@@ -20,6 +20,7 @@ from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_words
 from freeat.tasks import Done
+from freeat.training.records import Record
 
 FILE = "comparison.json"
 
@@ -177,7 +178,7 @@ def summarize(
     return Comparison(
         algorithms=tuple(rows),
         failures=tuple(Failure(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
-        notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result["notes"])])),
+        notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result.notes)])),
         settings=settings or {},
     )
 
@@ -186,7 +187,7 @@ def _row(algorithm: str, runs: Sequence[TrainTask]) -> Row:
     results = [result for run in runs if (result := run.result()) is not None]
 
     def over_seeds(part: str, key: str) -> MeanStd:
-        mean, std = mean_std([result[part][key] for result in results])
+        mean, std = mean_std([getattr(getattr(result, part), key) for result in results])
         return MeanStd(mean=mean, std=std)
 
     return Row(
@@ -198,11 +199,11 @@ def _row(algorithm: str, runs: Sequence[TrainTask]) -> Row:
         clean_train=over_seeds("train", "clean_accuracy"),
         clean_test=over_seeds("test", "clean_accuracy"),
         clean_gap=over_seeds("clean_gap", "value"),
-        seconds=mean_std([result["seconds"] for result in results])[0],
-        gradient_evaluations=results[0]["gradient_passes"],
-        updates=results[0]["update"],
-        collapsed=sum(bool(result.get("collapsed")) for result in results),
-        above_chance=all(above_chance(result) for result in results),
+        seconds=mean_std([result.seconds for result in results])[0],
+        gradient_evaluations=results[0].gradient_passes,
+        updates=results[0].update,
+        collapsed=sum(result.collapsed for result in results),
+        above_chance=all(result.above_chance for result in results),
         folders=tuple(str(run.options.folder) for run in runs),
     )
 
@@ -235,6 +236,6 @@ def read_comparison(folder: Path) -> Comparison:
     return read_document(folder / FILE, "comparison", Comparison)
 
 
-def curves_of(row: Row) -> list[list[dict[str, Any]]]:
+def curves_of(row: Row) -> list[list[Record]]:
     """The histories of an algorithm's runs."""
     return [list(RunFolder(Path(folder)).history()) for folder in row.folders]

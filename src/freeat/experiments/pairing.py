@@ -106,7 +106,7 @@ def evaluated_pair(
     check_comparable(first, second)
     ball, attack = _ball(first, second, asked, norm), evaluation_attack(first.folder.evaluation.asked(asked))
     spec = first.folder.spec
-    threads = first.folder.description["chosen"]["threads"]
+    threads = first.folder.description.chosen.threads
     with arithmetic(threads=threads, deterministic=spec.deterministic):
         data = load(spec.data, data_dir=data_dir, seed=spec.seed, image_size=spec.image_size)
         first.folder.check_data(data.digest, OTHER_DATA)
@@ -140,9 +140,9 @@ def check_comparable(first: StoredRun, second: StoredRun) -> None:
     for run in (first, second):
         if run.status != "finished":
             raise Unpaired(f"{run.key} is {run.status}, not finished: run it to its end first")
-    one, other = (run.folder.description["data"] for run in (first, second))
-    if one["digest"] != other["digest"]:
-        raise Unpaired(f"other data ({one['name']} | {other['name']}), so no test images in common")
+    one, other = (run.folder.description.data for run in (first, second))
+    if one.digest != other.digest:
+        raise Unpaired(f"other data ({one.name} | {other.name}), so no test images in common")
 
 
 def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: str | None) -> Ball:

@@ -18,15 +18,15 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
-from freeat.files.documents import NewerFormat, check_has, identity_of, plain, read_document, write_document
+from freeat.files.documents import NewerFormat, identity_of, plain, read_document, write_document
 from freeat.files.locks import leased
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.open import Opened, open_model
 from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import make_ball
-from freeat.training.records import Callback, Record, accuracies
+from freeat.training.records import Callback, accuracies
 from freeat.training.trainer import Stopped
 
 R = TypeVar("R")
@@ -97,7 +97,7 @@ def _read_whole(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainTask(StoredTask[Record]):
+class TrainTask(StoredTask[RunResult]):
     """One run; ``notes`` are what its readers must know before it begins."""
 
     name: str
@@ -124,12 +124,11 @@ class TrainTask(StoredTask[Record]):
         except InputError:
             return None
 
-    def result(self) -> Record | None:
+    def result(self) -> RunResult | None:
         """What came out, where all of the run can be read that tables and figures are made of."""
         with _read_whole(self.folder.path):
             result = self.folder.result
             if result is not None:
-                check_has(result, ("train", "test", "update", "seconds"), self.folder.path / "result.json")
                 _ = self.folder.data_digest, list(self.folder.history())
             return result
 
@@ -225,7 +224,7 @@ class Measurement(StoredTask[MeasurementDocument]):
             document = read_document(path, "measurement", MeasurementDocument)
         for run in self.runs:
             result = run.found()
-            if result is None or result.get("weights") != document.weights.get(run.key):
+            if result is None or result.weights != document.weights.get(run.key):
                 return None
         return document
 

@@ -2,9 +2,10 @@
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from freeat.errors import InputError
 from freeat.files.documents import (
+    FORMATS,
     NewerFormat,
     atomic,
     check_format,
+    decoded,
     is_unfinished,
+    plain,
     read_json,
     sha256,
     write_json,
@@ -23,26 +27,28 @@ from freeat.files.documents import (
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
 KEPT = 2
 
+T = TypeVar("T")
+Facts = Mapping[str, Any]
 
-def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any] | None = None) -> None:
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: Facts | None = None) -> None:
     """A safetensors file with our format number, written atomically."""
-    plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+    stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     # One entry, because safetensors writes several in random order: equal weights shall be equal files.
-    metadata = {"freeat": json.dumps({"format": FORMAT, "facts": facts or {}})}
+    metadata = {"freeat": json.dumps({"format": FORMATS["tensors"], "facts": dict(facts or {})})}
     with atomic(path) as temporary:
-        save_file(plain, temporary, metadata)
+        save_file(stored, temporary, metadata)
 
 
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and facts of a safetensors file, ours or anybody's."""
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], Facts]:
+    """The tensors and facts of a safetensors file, written here or anywhere."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
         ours = json.loads(metadata.get("freeat", "{}"))
-        check_format(path, ours.get("format", 0), FORMAT)
+        check_format(path, ours.get("format", 0), FORMATS["tensors"])
         return load_file(path), ours.get("facts", {})
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
@@ -56,22 +62,23 @@ class Checkpoints:
 
     folder: Path
 
-    def save(self, update: int, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Publish a checkpoint: first the tensors, then the facts with the tensors' digest, which make it valid."""
+    def save(self, update: int, tensors: dict[str, Tensor], facts: object) -> None:
+        """Publish a checkpoint: first the tensors, then typed facts with the tensors' digest, which make it valid."""
         path = self.folder / f"update-{update:09d}.safetensors"
         save_tensors(path, tensors)
-        write_json(path.with_suffix(".json"), {"sha256": sha256(path), **facts}, format=FORMAT)
+        stored = {"sha256": sha256(path), "facts": plain(facts)}
+        write_json(path.with_suffix(".json"), stored, format=FORMATS["checkpoint"])
         self._keep(self._published()[-KEPT:])
 
-    def newest(self) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        """The newest checkpoint that is whole; damaged ones are named in a warning."""
+    def newest(self, kind: type[T]) -> tuple[dict[str, Tensor], T] | None:
+        """The newest checkpoint that is whole, its facts as this type; damaged ones are named in a warning."""
         for path in reversed(self._published()):
             tensors = path.with_suffix(".safetensors")
             try:
-                facts = read_json(path, format=FORMAT)
-                if not tensors.exists() or sha256(tensors) != facts.get("sha256"):
+                stored = read_json(path, format=FORMATS["checkpoint"])
+                if not tensors.exists() or sha256(tensors) != stored.get("sha256"):
                     raise InputError(f"{tensors} does not match its checksum")
-                return load_tensors(tensors)[0], facts
+                return load_tensors(tensors)[0], decoded(stored.get("facts"), kind, path)
             except NewerFormat:
                 raise
             except InputError as error:

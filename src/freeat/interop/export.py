@@ -6,6 +6,7 @@ from typing import Any
 
 from freeat.data.sources import find_source
 from freeat.errors import InputError
+from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import plain, sha256, whole_folder, write_json, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
@@ -16,9 +17,7 @@ from freeat.runs.build import weights_digest
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, ExportedFolder, stored_model
 from freeat.runs.results import RESULTS, Results
-from freeat.training.records import Record
 
-SPLITS = ("train", "test", "validation")
 EVALUATED_BY = ("attack", "iterate", "norm", "eps")
 FIGURES = (
     "n",
@@ -55,8 +54,8 @@ def export(
     assert stored is not None  # described above, so it is there
     digest = weights_digest(stored.model)
     with whole_folder(target) as place:
-        save_tensors(place / WEIGHTS, stored.model.state_dict(), {"run": description["identity"]})
-        manifest = _manifest(folder, description, name, weights) | {
+        save_tensors(place / WEIGHTS, stored.model.state_dict(), {"run": description.identity})
+        manifest = _manifest(folder, plain(description), name, weights) | {
             "parameters": parameter_count(stored.model),
             "figures": measured,
             "further": _further(folder, digest),
@@ -98,11 +97,12 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
         "training": {
             "identity": run["identity"],
             "algorithm": spec.algorithm,
-            "spec": run["spec"],
-            "evaluation": run["evaluation"],
+            "spec": spec.words(),
+            "evaluation": folder.evaluation.words(),
             "updates": run["updates"],
-            "collapsed": bool((folder.result or {}).get("collapsed", False)),
-            **{key: run[key] for key in ("versions", "commit", "machine", "command", "chosen")},
+            "collapsed": bool(folder.result and folder.result.collapsed),
+            "chosen": run["chosen"],
+            **run["provenance"],
         },
     }
 
@@ -110,10 +110,10 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
 def _figures(folder: RunFolder, weights: str) -> dict[str, Any]:
     """The evaluation that belongs to these weights: of the last, the averaged, or those best on validation."""
     record = _record(folder, weights)
-    found = {name: record[name] for name in ("attack", "iterate", "norm", "eps", "gap", "clean_gap")}
-    for split in SPLITS:
-        if split in record:
-            found[split] = {name: record[split][name] for name in FIGURES}
+    found = {name: plain(getattr(record, name)) for name in (*EVALUATED_BY, "gap", "clean_gap")}
+    for name, split in record.splits.items():
+        if name != "train_augmented":
+            found[name] = {key: plain(getattr(split, key)) for key in FIGURES}
     return found
 
 
@@ -131,13 +131,13 @@ def _further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
     return sorted(most.values(), key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
 
 
-def _record(folder: RunFolder, weights: str) -> Record:
+def _record(folder: RunFolder, weights: str) -> Scores:
     result = folder.result
     if result is None:
         raise InputError(f"{folder.path} has not finished: run its command again, then export it")
     if weights == "best":
-        best = [record for record in folder.history() if record.get("best")]
+        best = [record for record in folder.history() if record.best]
         if not best:
             raise InputError(f"{folder.path} has no best weights: train with --validation 0.1, say")
         return best[-1]
-    return result | result["ema"] if weights == "ema" and "ema" in result else result
+    return result.ema if weights == "ema" and result.ema is not None else result

@@ -9,6 +9,7 @@ import matplotlib
 import numpy as np
 
 from freeat.files.documents import atomic
+from freeat.training.records import Record
 
 matplotlib.use("Agg")
 
@@ -40,7 +41,7 @@ AXES = {
     "seconds": ("seconds", "seconds"),
 }
 
-History = list[dict[str, Any]]
+History = list[Record]
 
 
 def look(place: int) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def draw_curves(
 
 def comparable(history: History) -> History:
     """The records made on as many images as the first one, so that no step in the curve is one of the sample."""
-    sizes = [(record["train"].get("n"), record["test"].get("n")) for record in history]
+    sizes = [(record.train.n, record.test.n) for record in history]
     return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
 
 
@@ -125,10 +126,14 @@ def larger_last(histories: list[History]) -> list[History]:
 def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
     """The points all seeds have, as arrays (seeds, points): training error, test error, gap, in percent."""
     length = min(len(history) for history in histories)
-    x = np.array([[record[key] for record in history[:length]] for history in histories], float).mean(0)
+    x = np.array(
+        [[getattr(record, key) for record in history[:length]] for history in histories], float
+    ).mean(0)
 
     def of(split: str) -> np.ndarray:
-        rows = [[record[split]["robust_accuracy"] for record in history[:length]] for history in histories]
+        rows = [
+            [getattr(record, split).robust_accuracy for record in history[:length]] for history in histories
+        ]
         return 100 * (1 - np.array(rows, float))
 
     train, test = of("train"), of("test")

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from freeat.errors import InputError
+from freeat.evaluation.evaluator import Scores
 from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import SweepReport
-from freeat.files.documents import plain
 from freeat.reports.plots import look, save_figure, styled
 from freeat.reports.text import accuracy_lines, aligned, percent, run_remarks
 from freeat.runs.results import StoredEvaluation
@@ -60,21 +60,22 @@ def robustness_lines(
     return [*lines, *(f"examples: {arrays}, drawn in {picture}" for arrays, picture in examples)]
 
 
-def trained_lines(report: SweepReport, algorithm: str, update: int | None) -> tuple[list[str], list[str]]:
+def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[list[str], list[str]]:
     """A run that was evaluated as its training did: the table of its training, and what its reader must know."""
-    splits: dict[str, Any] = {result.split: plain(result) for result in report.results}
+    splits = {result.split: result for result in report.results}
     (gap,) = report.gaps
-    notes = dict.fromkeys(note for result in report.results for note in result.notes)
-    result = {
-        **splits,
-        "update": update,
-        "attack": gap.attack,
-        "eps": gap.eps,
-        "gap": plain(gap),
-        "clean_gap": plain(gap.clean),
-        "notes": list(notes),
-    }
-    return accuracy_lines(algorithm, result), run_remarks(algorithm, result)
+    notes = list(dict.fromkeys(note for result in report.results for note in result.notes))
+    scores = Scores(
+        attack=gap.attack,
+        iterate=splits["test"].iterate,
+        norm=gap.norm,
+        eps=gap.eps,
+        train=splits["train"],
+        test=splits["test"],
+        gap=gap,
+        clean_gap=gap.clean,
+    )
+    return accuracy_lines(algorithm, update, scores), run_remarks(algorithm, scores, notes)
 
 
 def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:

@@ -1,14 +1,16 @@
 """Runs and comparisons as text, and the parts of which tables of text are made."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from freeat.evaluation.statistics import above_chance, chance_remark
+from freeat.evaluation.statistics import chance_remark
 from freeat.units import radius_text
 
 if TYPE_CHECKING:
+    from freeat.evaluation.evaluator import Scores
     from freeat.experiments.comparison import Comparison, Row
-from freeat.experiments.pairing import RunDifference
+    from freeat.experiments.pairing import RunDifference
+    from freeat.runs.inventory import RunRow, StoredRun
 
 NARROWEST = 100
 """Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
@@ -58,27 +60,26 @@ def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str
     ]
 
 
-def runs_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
+def runs_lines(rows: Sequence["RunRow"]) -> list[str]:
     """A line per run under a heading, in columns."""
-    total = sum(row["bytes"] for row in rows)
+    total = sum(row.bytes for row in rows)
     return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{len(rows)} runs, {_size(total)}"]
 
 
-def _run_row(row: dict[str, Any]) -> tuple[str, ...]:
-    status = row["status"]
+def _run_row(row: "RunRow") -> tuple[str, ...]:
+    status: str = row.status
     if status in ("running", "stopped"):
-        status = f"{status} {row['update']}/{row['updates']}"
+        status = f"{status} {row.update}/{row.updates}"
+    accuracies = (row.robust_train, row.robust_test, row.robust_gap)
     return (
-        row["run"],
-        *(str(row.get(name, NOTHING)) for name in ("data", "model", "norm")),
-        radius_text(row["eps"]) if "eps" in row else NOTHING,
-        *(str(row.get(name, NOTHING)) for name in ("algorithm", "seed")),
+        row.run,
+        *(value or NOTHING for value in (row.data, row.model, row.norm)),
+        NOTHING if row.eps is None else radius_text(row.eps),
+        row.algorithm or NOTHING,
+        NOTHING if row.seed is None else str(row.seed),
         status,
-        *(
-            percent(row[name]) if name in row else NOTHING
-            for name in ("robust_train", "robust_test", "robust_gap")
-        ),
-        _size(row["bytes"]),
+        *(NOTHING if value is None else percent(value) for value in accuracies),
+        _size(row.bytes),
     )
 
 
@@ -86,47 +87,49 @@ def _size(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
-def run_lines(document: dict[str, Any]) -> list[str]:
+def run_lines(run: "StoredRun") -> list[str]:
     """What a run is, how far it is and what came out."""
-    lines = [f"{document['run']}: {document['status']}, update {document['update']} of {document['updates']}"]
-    if "trouble" in document:
-        return [lines[0], f"  {document['trouble']}"]
-    lines += [f"  {name} = {value}" for name, value in document["spec"].items()]
-    lines += [f"  {name} = {value}" for name, value in document["evaluation"].items()]
-    chosen = ", ".join(f"{name} {value}" for name, value in document["chosen"].items())
-    data = document["data"]
-    lines.append(f"  on {data['name']}: {data['train']} training and {data['test']} test images")
-    lines.append(f"  chosen here: {chosen}; commit {document['commit'] or 'unknown'}")
-    if document["result"] is not None:
-        lines += accuracy_lines(document["algorithm"], document["result"])
-    return [*lines, f"folder: {document['folder']} ({_size(document['bytes'])})"]
+    row = run.row()
+    lines = [f"{row.run}: {row.status}, update {row.update} of {row.updates}"]
+    if run.trouble is not None:
+        return [*lines, f"  {run.trouble}"]
+    about = run.folder.description
+    lines += [f"  {name} = {value}" for name, value in about.spec.words().items()]
+    lines += [f"  {name} = {value}" for name, value in about.evaluation.words().items()]
+    chosen = ", ".join(f"{name} {value}" for name, value in vars(about.chosen).items())
+    lines.append(f"  on {about.data.name}: {about.data.train} training and {about.data.test} test images")
+    lines.append(f"  chosen here: {chosen}; commit {about.provenance.commit or 'unknown'}")
+    if run.result is not None:
+        lines += accuracy_lines(about.spec.algorithm, run.result.update, run.result)
+    return [*lines, f"folder: {row.folder} ({_size(row.bytes)})"]
 
 
-def accuracy_lines(algorithm: str, result: dict[str, Any]) -> list[str]:
-    """What a finished run achieved: train, test and gap, robust and clean."""
-    rows = [("robust", "robust_accuracy", "gap"), ("clean", "clean_accuracy", "clean_gap")]
-    lines = [
-        f"{algorithm} after {result['update']} updates, evaluated by {result['attack']} at ε = {result['eps']:.4g}:"
+def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
+    """What a model achieved after an update: train, test and gap, robust and clean."""
+    train, test = scores.train, scores.test
+    rows = [
+        ("robust", train.robust_accuracy, test.robust_accuracy, scores.gap),
+        ("clean", train.clean_accuracy, test.clean_accuracy, scores.clean_gap),
     ]
-    for word, key, gap in rows:
+    lines = [f"{algorithm} after {update} updates, evaluated by {scores.attack} at ε = {scores.eps:.4g}:"]
+    for word, on_train, on_test, gap in rows:
         lines.append(
-            f"  {word:<6} train {percent(result['train'][key])} %   test {percent(result['test'][key])} %   "
-            f"gap {percent(result[gap]['value'])} {percent_interval(result[gap]['low'], result[gap]['high'])}"
+            f"  {word:<6} train {percent(on_train)} %   test {percent(on_test)} %   "
+            f"gap {percent(gap.value)} {percent_interval(gap.low, gap.high)}"
         )
-    train, test = result["train"], result["test"]
     lines.append(
-        f"  on {train['n']} of {train['population']} training and {test['n']} of {test['population']} test images"
+        f"  on {train.n} of {train.population} training and {test.n} of {test.population} test images"
     )
     return lines
 
 
-def run_remarks(algorithm: str, result: dict[str, Any]) -> list[str]:
-    """What a reader of one run's accuracies must know."""
-    guessing = [] if above_chance(result) else [chance_remark(algorithm)]
-    return [*guessing, *result["notes"]]
+def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:
+    """What a reader of one model's accuracies must know."""
+    guessing = [] if scores.above_chance else [chance_remark(algorithm)]
+    return [*guessing, *notes]
 
 
-def difference_lines(found: RunDifference) -> list[str]:
+def difference_lines(found: "RunDifference") -> list[str]:
     """The settings in which two runs differ, and the paired interval of their accuracies."""
     lines = [f"first:  {found.first}", f"second: {found.second}"]
     lines += [f"  {one.setting}: {one.first} | {one.second}" for one in found.settings]

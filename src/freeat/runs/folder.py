@@ -7,20 +7,70 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
+from freeat.compute.machine import Provenance
 from freeat.errors import InputError
-from freeat.files.documents import is_unfinished, read_json, write_json
+from freeat.files.documents import decoded, is_unfinished, plain, read_document, write_document
 from freeat.files.locks import LEASE
-from freeat.files.tensors import Checkpoints, load_tensors, save_tensors
+from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.records import Record
 
-FORMAT = 1
 PROBE = ".writable"
 ANOTHER_PLACE = "choose another --out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataFacts:
+    """The data a run was begun with; ``train`` and ``test`` count the images it uses."""
+
+    name: str
+    digest: str
+    train: int
+    test: int
+    shape: tuple[int, int, int]
+    classes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings:
+    """What was left to the machine, as it was chosen when the run began."""
+
+    threads: int
+    precision: str
+    device: str
+    processes: int
+    torch: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunDescription:
+    """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it."""
+
+    identity: str
+    spec: TrainSpec
+    evaluation: EvalSpec
+    updates: int
+    data: DataFacts
+    initial_weights: str
+    new_head: tuple[str, ...]
+    parameters: int
+    algorithm_source: str | None = None
+    chosen: MachineSettings
+    notes: tuple[str, ...]
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunResult(Record):
+    """What came out of a run: its final record, the digest of its weights, and what a reader must know."""
+
+    identity: str
+    weights: str
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -45,8 +95,9 @@ class RunFolder:
     def check(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
         """Make sure this folder is free, or is this spec's; refuse anything else. Touches nothing."""
         if self.exists:
-            changes = _changes(self.spec, spec) + _changes(self.evaluation, evaluation)
-            if changes or self.description["identity"] != spec.identity:
+            found = self.description
+            changes = _changes(found.spec, spec) + _changes(found.evaluation, evaluation)
+            if changes or found.identity != spec.identity:
                 raise InputError(
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
                     "choose another --out, or delete the folder"
@@ -89,45 +140,30 @@ class RunFolder:
         for path in filter(is_unfinished, self.path.iterdir()):
             path.unlink(missing_ok=True)
 
-    def describe(self, spec: TrainSpec, evaluation: EvalSpec, facts: Mapping[str, Any]) -> None:
-        """Write what the run is: spec, resolved choices, data, versions, machine, command."""
-        document = {
-            "identity": spec.identity,
-            "spec": spec.words(),
-            "resolved": {name: getattr(spec, name) for name in spec.settings()},
-            "evaluation": evaluation.words(),
-            **facts,
-        }
-        write_json(self.path / "run.json", document, format=FORMAT)
+    def describe(self, description: RunDescription) -> None:
+        """Write what the run is."""
+        write_document(self.path / "run.json", "run", description)
 
     @property
-    def description(self) -> dict[str, Any]:
+    def description(self) -> RunDescription:
+        """What the run is."""
         self.check_exists()
-        document = read_json(self.path / "run.json", format=FORMAT)
-        if missing := [key for key in ("identity", "spec", "evaluation") if key not in document]:
-            raise InputError(f"{self.path / 'run.json'} is damaged: it lacks {missing[0]!r}")
-        return document
+        return read_document(self.path / "run.json", "run", RunDescription)
 
     @property
     def data_digest(self) -> str | None:
         """The digest of the data that the run was begun with, None before that."""
-        if not self.exists:
-            return None
-        data = self.description.get("data")
-        if data is None or "digest" not in data:
-            raise InputError(f"{self.path / 'run.json'} is damaged: it lacks the data's digest")
-        return str(data["digest"])
+        return self.description.data.digest if self.exists else None
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of the images the model takes."""
-        channels, height, width = self.description["data"]["shape"]
-        return channels, height, width
+        return self.description.data.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the logits."""
-        return tuple(self.description["data"]["classes"])
+        return self.description.data.classes
 
     def check_data(self, digest: str, remedy: str = ANOTHER_PLACE) -> None:
         """Refuse other data than the run was begun with."""
@@ -135,7 +171,7 @@ class RunFolder:
 
     def check_algorithm(self, source: str | None) -> None:
         """Refuse another source of an imported algorithm than the run was begun with."""
-        self.check_same("source lines of the algorithm", self.description.get("algorithm_source"), source)
+        self.check_same("source lines of the algorithm", self.description.algorithm_source, source)
 
     def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_PLACE) -> None:
         """Refuse other ground than the run stands on."""
@@ -147,11 +183,11 @@ class RunFolder:
 
     @property
     def spec(self) -> TrainSpec:
-        return TrainSpec.of(self.description["spec"])
+        return self.description.spec
 
     @property
     def evaluation(self) -> EvalSpec:
-        return EvalSpec.of(self.description["evaluation"])
+        return self.description.evaluation
 
     @property
     def history_path(self) -> Path:
@@ -160,7 +196,7 @@ class RunFolder:
     def append(self, record: Record) -> int:
         """Add a record to the history; returns the history's length in bytes."""
         with self.history_path.open("ab") as file:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.write(json.dumps(plain(record), ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
             return file.tell()
@@ -186,9 +222,9 @@ class RunFolder:
             for number, line in enumerate(whole, 1):
                 yield _record(line, f"{self.history_path}, line {number}")
 
-    def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """The weights under a name: ``model`` (the last), ``ema``, ``best``."""
-        save_tensors(self.path / f"{name}.safetensors", dict(state), dict(facts))
+    def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
+        """Store the weights after this update under a name: ``model`` (the last), ``ema``, ``best``."""
+        save_tensors(self.path / f"{name}.safetensors", dict(state), {"update": update})
 
     def weights(self, name: str = "model") -> dict[str, Tensor]:
         """The weights stored under a name."""
@@ -198,7 +234,7 @@ class RunFolder:
         """The update after which these weights were stored."""
         return int(self._stored(name)[1]["update"])
 
-    def _stored(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _stored(self, name: str) -> tuple[dict[str, Tensor], Facts]:
         path = self.path / f"{name}.safetensors"
         if not path.is_file():
             known = sorted(file.stem for file in self.path.glob("*.safetensors"))
@@ -208,13 +244,15 @@ class RunFolder:
             raise InputError(f"{self.path} holds no weights called {name!r}: {have}")
         return load_tensors(path)
 
-    def publish_result(self, result: Mapping[str, Any]) -> None:
-        write_json(self.path / "result.json", dict(result), format=FORMAT)
+    def publish_result(self, result: RunResult) -> None:
+        """Write what came out: the run is finished."""
+        write_document(self.path / "result.json", "result", result)
 
     @property
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> RunResult | None:
+        """What came out; None of a run that is not finished."""
         path = self.path / "result.json"
-        return read_json(path, format=FORMAT) if path.is_file() else None
+        return read_document(path, "result", RunResult) if path.is_file() else None
 
 
 def _record(line: str, where: str) -> Record:
@@ -222,9 +260,7 @@ def _record(line: str, where: str) -> Record:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(f"{where} is damaged: {error}") from None
-    if not isinstance(record, dict):
-        raise InputError(f"{where} is damaged: it holds no record")
-    return record
+    return decoded(record, Record, where)
 
 
 def _left_over(path: Path) -> bool:

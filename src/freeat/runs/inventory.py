@@ -5,12 +5,12 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from freeat.algorithms.registry import parse_algorithm
 from freeat.errors import InputError, unknown_name
 from freeat.files.locks import check_free, is_held, leased
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.spec import TrainSpec
 
 Status = Literal["finished", "running", "stopped", "damaged"]
@@ -27,24 +27,55 @@ class StoredRun:
     spec: TrainSpec | None
     update: int = 0
     updates: int = 0
-    result: dict[str, Any] | None = None
+    result: RunResult | None = None
     trouble: str | None = None
 
-    def row(self) -> dict[str, Any]:
+    def row(self) -> "RunRow":
         """What a list of runs says of it."""
-        named = ("data", "model", "norm", "eps", "algorithm", "seed", "train_size")
-        spec = {name: getattr(self.spec, name) for name in named} if self.spec else {}
-        row = {"run": self.key, "folder": str(self.folder.path), "status": self.status, **spec}
-        row |= {"update": self.update, "updates": self.updates, "bytes": size_of(self.folder.path)}
-        if self.result is not None:
-            row |= {
-                "robust_train": self.result["train"]["robust_accuracy"],
-                "robust_test": self.result["test"]["robust_accuracy"],
-                "robust_gap": self.result["gap"]["value"],
-                "clean_test": self.result["test"]["clean_accuracy"],
-                "seconds": self.result["seconds"],
-            }
-        return row | ({"trouble": self.trouble} if self.trouble else {})
+        spec, result = self.spec, self.result
+        return RunRow(
+            run=self.key,
+            folder=str(self.folder.path),
+            status=self.status,
+            **({name: getattr(spec, name) for name in LISTED} if spec else {}),
+            update=self.update,
+            updates=self.updates,
+            bytes=size_of(self.folder.path),
+            robust_train=result.train.robust_accuracy if result else None,
+            robust_test=result.test.robust_accuracy if result else None,
+            robust_gap=result.gap.value if result else None,
+            clean_test=result.test.clean_accuracy if result else None,
+            seconds=result.seconds if result else None,
+            trouble=self.trouble,
+        )
+
+
+LISTED = ("data", "model", "norm", "eps", "algorithm", "seed", "train_size")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRow:
+    """A line of the list of runs; what is not known of a damaged or unfinished one is None."""
+
+    run: str
+    folder: str
+    status: Status
+    data: str | None = None
+    model: str | None = None
+    norm: str | None = None
+    eps: float | None = None
+    algorithm: str | None = None
+    seed: int | None = None
+    train_size: int | None = None
+    update: int
+    updates: int
+    bytes: int
+    robust_train: float | None
+    robust_test: float | None
+    robust_gap: float | None
+    clean_test: float | None
+    seconds: float | None
+    trouble: str | None
 
 
 def runs_in(store: Path) -> Iterator[StoredRun]:
@@ -64,14 +95,14 @@ def look_at(path: Path, store: Path) -> StoredRun:
     key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
     try:
         spec, result = folder.spec, folder.result
-        updates = int(folder.description["updates"])
+        updates = folder.description.updates
     except InputError as error:
         return StoredRun(key=key, folder=folder, status="damaged", spec=None, trouble=str(error))
     if result is not None:
         status: Status = "finished"
     else:
         status = "running" if is_held(path) else "stopped"
-    update = result["update"] if result else folder.checkpoints.latest_update or 0
+    update = result.update if result else folder.checkpoints.latest_update or 0
     return StoredRun(
         key=key, folder=folder, status=status, spec=spec, update=update, updates=updates, result=result
     )

@@ -5,16 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from freeat import models
 from freeat.compute.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
-from freeat.data import DataSet
 from freeat.errors import InputError
-from freeat.files.documents import plain
 from freeat.files.locks import Lease, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
@@ -29,7 +26,7 @@ from freeat.runs.build import (
     start_from,
     weights_digest,
 )
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunFolder, RunResult
 from freeat.runs.open import stored_weights
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.loop import Diverged
@@ -57,6 +54,19 @@ class RunOptions:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What is known of a run before its first update."""
+
+    data: DataFacts
+    updates: int
+    initial_weights: str
+    new_head: tuple[str, ...]
+    parameters: int
+    algorithm_source: str | None
+    notes: tuple[str, ...]
+
+
 def execute(
     spec: TrainSpec,
     evaluation: EvalSpec,
@@ -64,14 +74,17 @@ def execute(
     *,
     callback: Callback | None = None,
     should_stop: Callable[[], bool] = lambda: False,
-) -> dict[str, Any]:
-    """Carry the run out in its folder, or go on with it, or return its result if it is finished."""
+) -> RunResult | None:
+    """Carry out the run in its folder, resume it, or return its result if it is finished.
+
+    Of several processes only the main one has a result.
+    """
     folder = RunFolder(options.folder)
     folder.check(spec, evaluation)
     if (result := folder.result) is not None:
         check_finished(spec, options)
         log.info("%s is finished already; its stored result is returned", folder.path)
-        return result if is_main_process() else {}
+        return result if is_main_process() else None
     check_free(folder.path)
     device = resolve_device(options.device)
     spec_now = _settled(spec, folder, device)
@@ -85,31 +98,32 @@ def execute(
         if not processes.is_main:
             if not processes.any(False):
                 trainer.run()
-            return {}
-        for note in facts["notes"]:
+            return None
+        for note in facts.notes:
             log.warning("%s", note)
         with _claimed(folder) as lease:
             if processes.any(folder.result is not None):  # by another process, meanwhile
-                return folder.result or {}
+                return folder.result
             trainer.may_write = lease.check
             folder.tidy()
             _introduce(folder, spec, evaluation, facts, spec_now, device, processes)
             final = _carried_out(trainer, folder)
             lease.check()
-            notes = [*facts["data"]["notes"], *facts["notes"]]
-            about = {
-                "identity": spec.identity,
-                "weights": weights_digest(trainer.learner.model),
-                "notes": notes,
-            }
-            folder.publish_result(final | about)
+            folder.publish_result(
+                RunResult(
+                    **vars(final),
+                    identity=spec.identity,
+                    weights=weights_digest(trainer.learner.model),
+                    notes=(*facts.data.notes, *facts.notes),
+                )
+            )
             folder.checkpoints.clear()
-    return folder.result or {}
+    return folder.result
 
 
 def assemble(
     spec: TrainSpec, evaluation: EvalSpec, options: RunOptions, device: torch.device, processes: ProcessGroup
-) -> tuple[Trainer, dict[str, Any]]:
+) -> tuple[Trainer, RunFacts]:
     """The trainer a spec describes, with the facts about its data and initial weights. Writes nothing."""
     evaluation_attack(evaluation)
     data = build_data(spec, data_dir=options.data_dir)
@@ -117,33 +131,30 @@ def assemble(
     evaluator = build_evaluator(spec, evaluation, data, device, processes=processes)
     model = build_model(spec, data, trust_code=options.trust_code)
     fresh = start_from(model, stored_weights(spec.init_from), spec.init_from) if spec.init_from else []
-    initial = {
-        "initial_weights": weights_digest(model),
-        "new_head": fresh,
-        "parameters": models.parameter_count(model),
-        "algorithm_source": algorithm_source(spec, trust_code=options.trust_code),
-    }
+    digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
         spec, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
     )
     trainer.folder = RunFolder(options.folder)
     trainer.checkpoint_every, trainer.on_collapse = options.checkpoint_every, options.on_collapse
     n = len(evaluator.train)
-    notes = list(spec_cautions(spec, evaluation, n))
-    updates = trainer.learner.total_updates
-    return trainer, {"data": _data_facts(data, n), "updates": updates, "notes": notes, **initial}
-
-
-def _data_facts(data: DataSet, n: int) -> dict[str, Any]:
-    return {
-        "name": data.name,
-        "digest": data.digest,
-        "train": n,
-        "test": len(data.test),
-        "shape": list(data.shape),
-        "classes": list(data.classes),
-        "notes": list(data.notes),
-    }
+    return trainer, RunFacts(
+        data=DataFacts(
+            name=data.name,
+            digest=data.digest,
+            train=n,
+            test=len(data.test),
+            shape=data.shape,
+            classes=tuple(data.classes),
+            notes=tuple(data.notes),
+        ),
+        updates=trainer.learner.total_updates or 0,
+        initial_weights=digest,
+        new_head=tuple(fresh),
+        parameters=parameters,
+        algorithm_source=algorithm_source(spec, trust_code=options.trust_code),
+        notes=spec_cautions(spec, evaluation, n),
+    )
 
 
 def check_finished(spec: TrainSpec, options: RunOptions) -> None:
@@ -198,8 +209,8 @@ def _carried_out(trainer: Trainer, folder: RunFolder) -> Record:
 def _settled(spec: TrainSpec, folder: RunFolder, device: torch.device) -> TrainSpec:
     """What is left to the machine made definite: once, and then as the run has stored it."""
     if folder.exists:
-        chosen = folder.description["chosen"]
-        return spec.replaced(threads=chosen["threads"], precision=chosen["precision"])
+        chosen = folder.description.chosen
+        return spec.replaced(threads=chosen.threads, precision=chosen.precision)
     threads = resolve_threads(spec.threads)
     return spec.replaced(threads=threads, precision=Precision(spec.precision, device).name)
 
@@ -208,32 +219,42 @@ def _introduce(
     folder: RunFolder,
     spec: TrainSpec,
     evaluation: EvalSpec,
-    facts: dict[str, Any],
+    facts: RunFacts,
     settled: TrainSpec,
     device: torch.device,
     processes: ProcessGroup,
 ) -> None:
     """Describe a new run, or make sure that an old one is being continued on the same ground."""
-    chosen = {
-        "threads": settled.threads,
-        "precision": settled.precision,
-        "device": device.type,
-        "world_size": processes.size,
-        "torch": torch.__version__,
-    }
+    assert settled.threads is not None
+    chosen = MachineSettings(
+        threads=settled.threads,
+        precision=settled.precision,
+        device=device.type,
+        processes=processes.size,
+        torch=str(torch.__version__),
+    )
     if not folder.exists:
-        folder.describe(spec, evaluation, {**facts, "chosen": chosen, **plain(provenance(device))})
+        folder.describe(
+            RunDescription(
+                **vars(facts),
+                identity=spec.identity,
+                spec=spec,
+                evaluation=evaluation,
+                chosen=chosen,
+                provenance=provenance(device),
+            )
+        )
         return
     stored = folder.description
-    folder.check_data(facts["data"]["digest"])
-    folder.check_algorithm(facts["algorithm_source"])
-    folder.check_same("initial weights", stored["initial_weights"], facts["initial_weights"])
-    for name, before in stored["chosen"].items():
-        if before != chosen[name]:
+    folder.check_data(facts.data.digest)
+    folder.check_algorithm(facts.algorithm_source)
+    folder.check_same("initial weights", stored.initial_weights, facts.initial_weights)
+    for name, before in vars(stored.chosen).items():
+        if before != (now := getattr(chosen, name)):
             log.warning(
-                "%s was begun with %s %s and goes on with %s: bits may differ",
+                "%s was begun with %s %s and is resumed with %s: bits may differ",
                 folder.path,
                 name,
                 before,
-                chosen[name],
+                now,
             )

@@ -6,17 +6,16 @@ What is logged is what the run's folder keeps, so a run that is resumed, or trac
 import secrets
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from freeat.errors import InputError, need, unknown_name
-from freeat.files.documents import read_json, write_json
+from freeat.evaluation.evaluator import Scores
+from freeat.files.documents import plain, read_document, write_document
 from freeat.runs.folder import RunFolder
 from freeat.training.records import Record
-
-FORMAT = 1
-SPLITS = ("train", "train_augmented", "test", "validation")
 
 
 class Log(Protocol):
@@ -50,6 +49,14 @@ class TensorBoardLog:
         self._writer.close()
 
 
+@dataclass(frozen=True, kw_only=True)
+class WandbNote:
+    """The run of Weights & Biases that belongs to a run here, and the last update that it was sent."""
+
+    id: str
+    last: int
+
+
 class WandbLog:
     """A run of Weights & Biases. What was sent is noted in ``wandb.json`` of the run's folder, as it knows no undoing.
 
@@ -59,16 +66,16 @@ class WandbLog:
     def __init__(self, folder: RunFolder) -> None:
         self._wandb: Any = need("wandb", extra="wandb", what="--track wandb")
         self._note = folder.path / "wandb.json"
-        found = read_json(self._note, format=FORMAT) if self._note.is_file() else None
-        self.id: str = found["id"] if found else secrets.token_hex(4)
-        self.last: int = found["last"] if found else -1
+        known = read_document(self._note, "tracking", WandbNote) if self._note.is_file() else None
+        self.id = known.id if known else secrets.token_hex(4)
+        self.last = known.last if known else -1
         try:
             self._run = self._wandb.init(
                 id=self.id,
                 resume="allow",
                 name=folder.path.resolve().name,
                 dir=str(folder.path),
-                config=folder.description["resolved"],
+                config=plain(folder.spec),
                 settings=self._wandb.Settings(console="off", silent=True),
             )
         except self._wandb.Error as error:
@@ -80,7 +87,7 @@ class WandbLog:
     def write(self, update: int, values: dict[str, float]) -> None:
         self._run.log(values, step=update)
         self.last = update
-        write_json(self._note, {"id": self.id, "last": update}, format=FORMAT)
+        write_document(self._note, "tracking", WandbNote(id=self.id, last=update))
 
     def close(self) -> None:
         self._run.finish()
@@ -125,8 +132,8 @@ class Tracking:
         for log in self._opened():
             for before, record in pairwise([None, *history]):
                 assert record is not None
-                if record["update"] > log.last:
-                    log.write(record["update"], scalars(record, before, batch))
+                if record.update > log.last:
+                    log.write(record.update, scalars(record, before, batch))
 
     def _opened(self) -> list[Log]:
         if self._logs is None:
@@ -137,28 +144,28 @@ class Tracking:
 def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str, float]:
     """A record's numbers by the names they are looked for under.
 
-    ``throughput`` is in images per second since the record ``before``, judging included.
+    ``throughput`` is in images per second since the record ``before``, evaluation included.
     """
-    updates, seconds = record["update"], record["seconds"]
+    updates, seconds = record.update, record.seconds
     if before is not None:
-        updates, seconds = updates - before["update"], seconds - before["seconds"]
+        updates, seconds = updates - before.update, seconds - before.seconds
     values = {
-        "loss": record["training_loss"],
-        "lr": record["lr"],
-        "epoch": record["epoch"],
-        "passes": record["gradient_passes"],
+        "loss": record.training_loss,
+        "lr": record.lr,
+        "epoch": record.epoch,
+        "gradient_evaluations": record.gradient_passes,
         "throughput": updates * batch_size / seconds if seconds > 0 else None,
         **_accuracies(record),
-        **{f"ema/{name}": value for name, value in _accuracies(record.get("ema", {})).items()},
+        **{f"ema/{name}": value for name, value in _accuracies(record.ema).items()},
     }
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
-def _accuracies(judged: dict[str, Any]) -> dict[str, float]:
-    found: dict[str, float] = {name: judged[name]["value"] for name in ("gap", "clean_gap") if name in judged}
-    for split in SPLITS:
-        if split in judged:
-            for kind in ("robust", "clean"):
-                found[f"{kind}/{split}"] = judged[split][f"{kind}_accuracy"]
-                found[f"{kind}_loss/{split}"] = judged[split][f"{kind}_loss"]
+def _accuracies(scores: Scores | None) -> dict[str, float | None]:
+    if scores is None:
+        return {}
+    found: dict[str, float | None] = {"gap": scores.gap.value, "clean_gap": scores.clean_gap.value}
+    for name, split in scores.splits.items():
+        found[f"robust/{name}"], found[f"robust_loss/{name}"] = split.robust_accuracy, split.robust_loss
+        found[f"clean/{name}"], found[f"clean_loss/{name}"] = split.clean_accuracy, split.clean_loss
     return found

@@ -42,14 +42,14 @@ def bound_of_run(
     ‖∇_δ h‖ of the whole run where its history holds it.
     """
     folder = RunFolder(path)
-    spec, description = folder.spec, folder.description
+    spec = folder.spec
     name = parse_algorithm(spec.algorithm)
     if name.theorem is None:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
     data = build_data(spec, data_dir=data_dir)
     folder.check_data(data.digest, "give all constants yourself, without --from")
     model = load(path, trust_code=trust_code)
-    updates = int(description["updates"])
+    updates = folder.description.updates
     algorithm = build_algorithm(spec.replaced(warmup=0.0), updates)
     train = build_images(spec, data)[0]
     constants = _constants(model, algorithm, train, spec.seed, points)
@@ -99,8 +99,8 @@ def _constants(model: nn.Module, algorithm: Algorithm, train: Images, seed: int,
 def _with_history(constants: Constants, folder: RunFolder) -> Constants:
     """The constants with the gradients that the run's history counted."""
     for record in folder.history():
-        if norms := record.get("gradient_norms"):
-            constants = constants.with_gradients(norms["smallest_so_far"], sum(norms["bins"].values()))
+        if norms := record.gradient_norms:
+            constants = constants.with_gradients(norms.smallest_so_far, sum(norms.bins.values()))
     return constants
 
 

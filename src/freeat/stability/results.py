@@ -263,7 +263,7 @@ class TwinRecorder:
                 return
             self.distances.append(Distances(update=update, d_w=d_w, d_delta=d_delta))
             if (taken := self._norms.take()) is not None:
-                self.gradients.append(GradientRecord(update=update, **taken))
+                self.gradients.append(GradientRecord(update=update, **vars(taken)))
         if batch in self._probe_due:
             self._probe(runs, update)
 

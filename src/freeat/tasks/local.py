@@ -11,12 +11,12 @@ from contextlib import suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection
 from types import TracebackType
-from typing import Any
 
 import torch
 
 from freeat.compute.machine import usable_cores
 from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
+from freeat.training.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class _Ticker:
                 self._line.send(Tick(name=self._name, done=update, total=total))
             self._told = update
 
-    def record(self, record: dict[str, Any]) -> None: ...
+    def record(self, record: Record) -> None: ...
 
 
 _worker: _Worker | None = None

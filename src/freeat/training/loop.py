@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,8 @@ from torch import Tensor, nn
 from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
-from freeat.evaluation.gradient_norms import GradientNorms
+from freeat.evaluation.evaluator import Scores
+from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.rng import StepRng, layer_rng, stream_key
@@ -51,11 +51,11 @@ class Diverged(RuntimeError):
         self.what = what
 
 
-def check_losses(record: dict[str, Any]) -> None:
+def check_losses(scores: Scores) -> None:
     """Refuse an evaluation whose losses are not finite: after the last update nothing else would notice."""
-    for name, split in record.items():
-        if isinstance(split, dict) and not math.isfinite(split.get("robust_loss", 0.0)):
-            raise Diverged(f"the robust loss on {name} became {split['robust_loss']}")
+    for name, split in scores.splits.items():
+        if split.robust_loss is not None and not math.isfinite(split.robust_loss):
+            raise Diverged(f"the robust loss on {name} became {split.robust_loss}")
 
 
 def check_weights(model: nn.Module) -> None:
@@ -63,6 +63,15 @@ def check_weights(model: nn.Module) -> None:
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise Diverged(f"the weights {name!r} are not finite any more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeterState:
+    """What a checkpoint keeps of a meter."""
+
+    batches: int
+    total: float
+    norms: NormCounts | None
 
 
 @dataclass
@@ -104,17 +113,17 @@ class Meter:
             self.norms.add(self.processes.concatenate(torch.cat(self._norms).cpu()))
         self._sums, self._sizes, self._norms = [], [], []
 
-    def take(self) -> dict[str, Any]:
-        """The means since the last call."""
+    def take(self) -> tuple[float | None, NormCounts | None]:
+        """The mean loss and the gradient norms since the last call."""
         self.settle()
         mean = self.total / self.batches if self.batches else None
         self.batches, self.total = 0, 0.0
-        return {"training_loss": mean, "gradient_norms": self.norms.take()}
+        return mean, self.norms.take()
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> MeterState:
         self.settle()
-        return {"batches": self.batches, "total": self.total, "norms": self.norms.state()}
+        return MeterState(batches=self.batches, total=self.total, norms=self.norms.state())
 
-    def restore(self, state: dict[str, Any]) -> None:
-        self.batches, self.total = state["batches"], state["total"]
-        self.norms = GradientNorms.from_state(state["norms"])
+    def restore(self, state: MeterState) -> None:
+        self.batches, self.total = state.batches, state.total
+        self.norms = GradientNorms.from_state(state.norms)

@@ -1,14 +1,50 @@
 """What a training run reports: its records, who keeps them (a run folder), and who receives them (callbacks)."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
+from freeat.evaluation.evaluator import OneStep, Scores
+from freeat.evaluation.gradient_norms import NormCounts
 from freeat.files.tensors import Checkpoints
 
-Record = dict[str, Any]
+
+@dataclass(frozen=True, kw_only=True)
+class Record(Scores):
+    """One evaluation of a model in training, at the end of a batch.
+
+    Args:
+        kind: ``evaluation`` on the way, ``final`` at the end.
+        equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
+        gradient_passes, forward_passes: images sent through the network by the training so far.
+        training_loss: the mean since the last record.
+        one_step, collapsed, collapse: the watch for catastrophic overfitting, of adversarial training.
+        ema: the same evaluation of the averaged weights.
+        best: whether these weights were the best on the validation split so far.
+        evaluation_share: the work of all evaluations on the way as a part of the training's.
+        seconds: the time spent on the run so far.
+    """
+
+    kind: Literal["evaluation", "final"]
+    update: int
+    batch: int
+    epoch: float
+    equivalent_epoch: float
+    lr: float
+    gradient_passes: int
+    forward_passes: int
+    training_loss: float | None
+    gradient_norms: NormCounts | None
+    one_step: OneStep | None = None
+    collapsed: bool = False
+    collapse: str | None = None
+    ema: Scores | None = None
+    best: bool = False
+    evaluation_share: float
+    seconds: float
 
 
 class Recorder(Protocol):
@@ -33,16 +69,16 @@ class Recorder(Protocol):
     def truncate(self, length: int) -> None:
         """Cut the history to what a checkpoint knew of."""
 
-    def publish_model(self, name: str, state: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-        """Store the weights under a name."""
+    def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
+        """Store the weights after this update under a name."""
 
 
-def accuracies(record: Record) -> str:
+def accuracies(scores: Scores) -> str:
     """An evaluation in one line."""
-    train, test, gap = record["train"], record["test"], record["gap"]
+    train, test = scores.train, scores.test
     return (
-        f"robust train {train['robust_accuracy']:.1%}  test {test['robust_accuracy']:.1%}  "
-        f"gap {gap['value']:+.1%}  clean test {test['clean_accuracy']:.1%}  ({train['n']}, {test['n']} images)"
+        f"robust train {train.robust_accuracy:.1%}  test {test.robust_accuracy:.1%}  "
+        f"gap {scores.gap.value:+.1%}  clean test {test.clean_accuracy:.1%}  ({train.n}, {test.n} images)"
     )
 
 

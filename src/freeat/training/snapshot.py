@@ -1,5 +1,6 @@
 """The whole state of a learner as named tensors and plain facts, so that it can be stored without pickles."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -10,10 +11,22 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 
 Tensors = dict[str, Tensor]
-Facts = dict[str, Any]
+Slots = dict[str, Any]  # what torch's optimizers and scalers keep, by names of their own
 
 
-def take_snapshot(learner: Learner) -> tuple[Tensors, Facts]:
+@dataclass(frozen=True, kw_only=True)
+class LearnerState:
+    """What a learner is besides its tensors."""
+
+    updates: int
+    batches: int
+    passes: Passes
+    optimizer_groups: list[Slots]
+    optimizer_scalars: dict[str, Slots]
+    precision: Slots
+
+
+def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
     """Everything that the next update depends on."""
     tensors = {f"model.{name}": value for name, value in learner.model.state_dict().items()}
     if learner.average is not None:
@@ -22,49 +35,47 @@ def take_snapshot(learner: Learner) -> tuple[Tensors, Facts]:
     if learner.carried is not None:
         tensors["carried"] = learner.carried
     optimizer = learner.optimizer.state_dict()
-    scalars: dict[str, dict[str, Any]] = {}
+    scalars: dict[str, Slots] = {}
     for slot, values in optimizer["state"].items():
         for name, value in values.items():
             if torch.is_tensor(value):
                 tensors[f"optimizer.{slot}.{name}"] = value
             else:
                 scalars.setdefault(str(slot), {})[name] = value
-    facts = {
-        "updates": learner.updates,
-        "batches": learner.batches,
-        "gradient_passes": learner.passes.gradient,
-        "forward_passes": learner.passes.forward,
-        "optimizer": {"groups": optimizer["param_groups"], "scalars": scalars},
-        "precision": learner.precision.state_dict(),
-    }
-    return tensors, facts
+    return tensors, LearnerState(
+        updates=learner.updates,
+        batches=learner.batches,
+        passes=replace(learner.passes),
+        optimizer_groups=optimizer["param_groups"],
+        optimizer_scalars=scalars,
+        precision=learner.precision.state_dict(),
+    )
 
 
-def restore_snapshot(learner: Learner, tensors: Tensors, facts: Facts) -> None:
+def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) -> None:
     """Put the learner where the snapshot was taken; the next update then has the same bits."""
     device = next(learner.model.parameters()).device
     learner.model.load_state_dict(_under(tensors, "model."))
     if learner.average is not None:
         learner.average.model.load_state_dict(_under(tensors, "average."))
     learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
-    learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, facts["optimizer"]))
-    learner.updates, learner.batches = facts["updates"], facts["batches"]
+    learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, state))
+    learner.updates, learner.batches = state.updates, state.batches
     # The leading process goes on counting for all; their sum stays right.
-    passes = Passes(gradient=facts["gradient_passes"], forward=facts["forward_passes"])
-    learner.passes = passes if learner.processes.is_main else Passes()
-    learner.precision.load_state_dict(facts["precision"])
+    learner.passes = replace(state.passes) if learner.processes.is_main else Passes()
+    learner.precision.load_state_dict(state.precision)
 
 
-def _optimizer_state(learner: Learner, tensors: Tensors, facts: Facts) -> dict[str, Any]:
+def _optimizer_state(learner: Learner, tensors: Tensors, stored: LearnerState) -> Slots:
     parameters = [p for group in learner.optimizer.param_groups for p in group["params"]]
-    state: dict[int, dict[str, Any]] = {int(slot): dict(values) for slot, values in facts["scalars"].items()}
+    state: dict[int, Slots] = {int(slot): dict(values) for slot, values in stored.optimizer_scalars.items()}
     for name, value in _under(tensors, "optimizer.").items():
         slot, key = name.split(".", 1)
         like = parameters[int(slot)]
         # A momentum lies in memory as its parameter does (channels_last), or every later step pays for it.
         laid_out = torch.empty_like(like).copy_(value) if value.shape == like.shape else value.clone()
         state.setdefault(int(slot), {})[key] = laid_out
-    groups = [dict(group) for group in facts["groups"]]
+    groups = [dict(group) for group in stored.optimizer_groups]
     for group, current in zip(groups, learner.optimizer.param_groups, strict=True):
         for key, value in group.items():
             if isinstance(current.get(key), tuple):

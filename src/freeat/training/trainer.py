@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from torch import nn
@@ -13,13 +13,13 @@ from freeat.compute.passes import Passes
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
-from freeat.evaluation.evaluator import Evaluator, Plan, make_plan, spent, work
+from freeat.evaluation.evaluator import Evaluator, OneStep, Plan, Scores, make_plan, spent, work
 from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
-from freeat.training.loop import Meter, check_losses, check_weights, train
+from freeat.training.loop import Meter, MeterState, check_losses, check_weights, train
 from freeat.training.records import Callback, Callbacks, Record, Recorder
-from freeat.training.snapshot import restore_snapshot, take_snapshot
+from freeat.training.snapshot import LearnerState, restore_snapshot, take_snapshot
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,20 @@ SETTLE_EVERY = 20
 
 class Stopped(RuntimeError):
     """The run was asked to stop and has saved where it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFacts:
+    """What a checkpoint holds besides its tensors."""
+
+    learner: LearnerState
+    meter: MeterState
+    plan: Plan | None
+    history_bytes: int
+    best_robust: float
+    best_validation: float
+    evaluation_work: float
+    seconds: float
 
 
 @dataclass(kw_only=True)
@@ -117,63 +131,72 @@ class Trainer:
         every, learner = self.plan.every, self.learner
         if every is None or learner.updates_left <= 0:
             return False
-        done = sum(1 for record in self.history if record["kind"] == "evaluation")
+        done = sum(1 for record in self.history if record.kind == "evaluation")
         return learner.updates // every > done
 
     def _evaluate(self, *, final: bool = False) -> Record:
         size = self.final_size if final else self.plan.size if self.plan else None
         learner, passes = self.learner, self._passes()
-        seen = {
-            "kind": "final" if final else "evaluation",
-            "update": learner.updates,
-            "batch": learner.batches,
-            "epoch": learner.batches / self.batches.per_epoch,
-            "equivalent_epoch": learner.updates / self.batches.per_epoch,
-            "lr": learner.optimizer.param_groups[0]["lr"],
-            "gradient_passes": passes.gradient,
-            "forward_passes": passes.forward,
-            **self.meter.take(),
-            **self.evaluator.record(learner.model, size),
-        }
-        check_losses(seen)
-        if self.evaluator.watches_collapse:
-            self._watch_collapse(seen, size)
-        if learner.average is not None:
-            seen["ema"] = self.evaluator.record(learner.average.model, size)
-        self.evaluation_work += 0 if final else spent(seen) + spent(seen.get("ema", {}))
-        seen["evaluation_share"] = self.evaluation_work / work(passes)
-        seen["seconds"] = self.seconds
-        self._keep_best(seen)
-        self._append(seen)
-        if seen.get("collapsed") and self.on_collapse == "stop" and not final:
+        loss, norms = self.meter.take()
+        scores = self.evaluator.scores(learner.model, size)
+        check_losses(scores)
+        one_step, collapse = self._watch_collapse(scores, size)
+        ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
+        self.evaluation_work += 0 if final else spent(scores, one_step, ema)
+        record = Record(
+            **vars(scores),
+            kind="final" if final else "evaluation",
+            update=learner.updates,
+            batch=learner.batches,
+            epoch=learner.batches / self.batches.per_epoch,
+            equivalent_epoch=learner.updates / self.batches.per_epoch,
+            lr=learner.optimizer.param_groups[0]["lr"],
+            gradient_passes=passes.gradient,
+            forward_passes=passes.forward,
+            training_loss=loss,
+            gradient_norms=norms,
+            one_step=one_step,
+            collapsed=collapse is not None,
+            collapse=collapse,
+            ema=ema,
+            best=self._is_best(scores),
+            evaluation_share=self.evaluation_work / work(passes),
+            seconds=self.seconds,
+        )
+        if record.best:
+            self._publish("best", learner.model)
+        self._append(record)
+        if record.collapsed and self.on_collapse == "stop" and not final:
             self._checkpoint()
-            raise Stopped(f"stopped at update {learner.updates} because of a {seen['collapse']}")
-        return seen
+            raise Stopped(f"stopped at update {learner.updates} because of a {record.collapse}")
+        return record
 
-    def _watch_collapse(self, seen: Record, size: int | None) -> None:
-        rule = CollapseRule()
-        seen["one_step"] = self.evaluator.one_step(self.learner.model, size)
-        one_step, pgd = seen["one_step"]["robust_accuracy"], seen["train"]["robust_accuracy"]
-        seen["collapsed"] = rule.collapsed(one_step, pgd, self.best_robust)
-        if seen["collapsed"]:
-            seen["collapse"] = rule.sentence(one_step, pgd, self.best_robust)
-            log.warning("update %d: %s", self.learner.updates, seen["collapse"])
+    def _watch_collapse(self, scores: Scores, size: int | None) -> tuple[OneStep | None, str | None]:
+        """The one-step accuracy of adversarial training, and what to say where it shows a collapse."""
+        if not self.evaluator.watches_collapse:
+            return None, None
+        rule, collapse = CollapseRule(), None
+        found = self.evaluator.one_step(self.learner.model, size)
+        one_step, pgd = found.robust_accuracy, scores.train.robust_accuracy
+        if rule.collapsed(one_step, pgd, self.best_robust):
+            collapse = rule.sentence(one_step, pgd, self.best_robust)
+            log.warning("update %d: %s", self.learner.updates, collapse)
         self.best_robust = max(self.best_robust, pgd)
+        return found, collapse
 
-    def _keep_best(self, seen: Record) -> None:
-        """The best weights on the validation split, where one was asked for; never chosen on the test set."""
-        if "validation" not in seen or seen["validation"]["robust_accuracy"] <= self.best_validation:
-            return
-        self.best_validation = seen["validation"]["robust_accuracy"]
-        seen["best"] = True
-        self._publish("best", self.learner.model)
+    def _is_best(self, scores: Scores) -> bool:
+        """Whether these weights are the best on the validation split so far; never chosen on the test set."""
+        if scores.validation is None or scores.validation.robust_accuracy <= self.best_validation:
+            return False
+        self.best_validation = scores.validation.robust_accuracy
+        return True
 
-    def _append(self, seen: Record) -> None:
-        self.history.append(seen)
+    def _append(self, record: Record) -> None:
+        self.history.append(record)
         if folder := self._writable():
-            folder.append(seen)
+            folder.append(record)
         if self.learner.processes.is_main:
-            self.callback.record(seen)
+            self.callback.record(record)
 
     def _writable(self) -> Recorder | None:
         """The folder, where this process is the one that writes it and has not lost the right to."""
@@ -184,7 +207,7 @@ class Trainer:
 
     def _publish(self, name: str, model: nn.Module) -> None:
         if folder := self._writable():
-            folder.publish_model(name, model.state_dict(), {"update": self.learner.updates})
+            folder.publish_model(name, model.state_dict(), self.learner.updates)
 
     def _checkpoint_if_due(self) -> None:
         processes = self.learner.processes
@@ -208,35 +231,34 @@ class Trainer:
         self._saved = time.monotonic()
         if not (folder := self._writable()):
             return
-        tensors, facts = take_snapshot(self.learner)
-        facts |= {
-            "gradient_passes": passes.gradient,
-            "forward_passes": passes.forward,
-            "meter": meter,
-            "plan": {"every": self.plan.every, "size": self.plan.size} if self.plan else None,
-            "history_bytes": folder.history_length,
-            "best_robust": self.best_robust,
-            "best_validation": self.best_validation,
-            "evaluation_work": self.evaluation_work,
-            "seconds": self.seconds,
-        }
+        tensors, state = take_snapshot(self.learner)
+        facts = CheckpointFacts(
+            learner=replace(state, passes=passes),
+            meter=meter,
+            plan=self.plan,
+            history_bytes=folder.history_length,
+            best_robust=self.best_robust,
+            best_validation=self.best_validation,
+            evaluation_work=self.evaluation_work,
+            seconds=self.seconds,
+        )
         folder.checkpoints.save(self.learner.updates, tensors, facts)
 
     def _resume(self) -> None:
-        found = self.folder.checkpoints.newest() if self.folder else None
+        found = self.folder.checkpoints.newest(CheckpointFacts) if self.folder else None
         self.learner.processes.wait()
         if self.folder is None or found is None:
             if folder := self._writable():
                 folder.truncate(0)
             return
         tensors, facts = found
-        restore_snapshot(self.learner, tensors, facts)
-        self.meter.restore(facts["meter"])
-        self.plan = Plan(**facts["plan"]) if facts["plan"] else None
-        self.best_robust, self.best_validation = facts["best_robust"], facts["best_validation"]
-        self.evaluation_work, self.seconds_before = facts["evaluation_work"], facts["seconds"]
+        restore_snapshot(self.learner, tensors, facts.learner)
+        self.meter.restore(facts.meter)
+        self.plan = facts.plan
+        self.best_robust, self.best_validation = facts.best_robust, facts.best_validation
+        self.evaluation_work, self.seconds_before = facts.evaluation_work, facts.seconds
         if folder := self._writable():
-            folder.truncate(facts["history_bytes"])
+            folder.truncate(facts.history_bytes)
         self.learner.processes.wait()
         self.history = list(self.folder.history())
         log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)

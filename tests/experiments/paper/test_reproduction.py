@@ -171,7 +171,7 @@ def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
     work.check_data()
     run = work.experiments[0].entries[0].runs[0]
     digest = load("svhn", data_dir=tmp_path).digest
-    describe(run, data={"name": "svhn", "digest": digest})
+    describe(run, digest=digest)
     work.check_data()
     stand_in(tmp_path, "svhn", 310)
     with pytest.raises(

@@ -63,7 +63,7 @@ def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> Non
     text = "\n".join(found.left_out)
     assert "run.json is damaged" in text
     assert "upgrade freeat" in text
-    assert f"{history} is damaged" in text
+    assert f"{history}, line 1 is damaged" in text
 
 
 def test_a_run_under_way_is_read_as_far_as_it_is(store: Path, tmp_path: Path) -> None:

@@ -35,11 +35,11 @@ def test_a_single_run_keeps_its_own_interval(store: Path) -> None:
     (benchmark,) = benchmarks_of(gather([store / "runs" / "free-4-60" / "seed-0"]).runs)
     (group,) = benchmark.groups
     result = group.finished[0]
-    assert (group.gap().low, group.gap().high) == (result["gap"]["low"], result["gap"]["high"])
+    assert (group.gap().low, group.gap().high) == (result.gap.low, result.gap.high)
     test = group.accuracy("test", "robust")
-    assert (test.low, test.high) == pytest.approx(tuple(result["test"]["robust_interval"]))
-    clean = result["test"]["clean_accuracy"]
-    n = result["test"]["n"]
+    assert (test.low, test.high) == pytest.approx(result.test.robust_interval)
+    clean = result.test.clean_accuracy
+    n = result.test.n
     assert group.accuracy("test", "clean").low == pytest.approx(wilson(clean * n, n)[0])
 
 
@@ -68,8 +68,6 @@ def test_algorithms_stand_in_an_order_that_can_be_read(store: Path) -> None:
 
 def test_lengths_in_labels_are_short(store: Path) -> None:
     run = gather([store / "runs" / "free-4-60" / "seed-0"]).runs[0]
-    other = replace(
-        run, description=run.description | {"spec": run.description["spec"] | {"alpha": 32 / 255}}
-    )
+    other = replace(run, description=replace(run.description, spec=run.spec.replaced(alpha=32 / 255)))
     (benchmark,) = benchmarks_of([run, other])
     assert {group.label for group in benchmark.groups} == {"free-4", "free-4, alpha 32/255"}

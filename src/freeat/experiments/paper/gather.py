@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from freeat.evaluation.gradient_norms import NormCounts
 from freeat.experiments.paper.catalogue import Entry, Experiment
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
 from freeat.experiments.paper.documents import (
@@ -100,7 +101,7 @@ def gather_table(experiment: Experiment) -> Table:
                 plain=means(records, columns, "plain") if records else None,
                 published=printed.cells if printed else None,
                 above_chance=all(above_chance(run, record) for run, record in read) if read else None,
-                collapsed=sum(bool(record.get("collapsed")) for record in records),
+                collapsed=sum(record.collapsed for record in records),
                 seeds=len(records),
                 runs=tuple(run.key for run in entry.runs),
             )
@@ -181,23 +182,23 @@ def curves(entries: Sequence[Entry]) -> Iterator[tuple[_Place, CurveSeries]]:
             CurveSeries(
                 label=entry.label,
                 above_chance=all_above_chance(histories),
-                epochs=_each(first, lambda record: record["equivalent_epoch"]),
-                updates=_each(first, lambda record: record["update"]),
+                epochs=_each(first, lambda record: record.equivalent_epoch),
+                updates=_each(first, lambda record: record.update),
                 train=_each(train, lambda mean: 1 - mean.mean),
                 test=_each(test, lambda mean: 1 - mean.mean),
                 gap=_each(gap, lambda mean: mean.mean),
                 **_errors(gap),
-                images=_each(first, lambda record: record["test"]["n"]),
+                images=_each(first, lambda record: record.test.n),
                 collapse=tuple(_collapse(run, history) for run, history in histories.items()),
             ),
         )
 
 
 def _collapse(run: TrainTask, history: Sequence[Record]) -> Collapse:
-    robust = [record["train"]["robust_accuracy"] for record in history]
+    robust = [record.train.robust_accuracy for record in history]
     return Collapse(
         left=robust[-1] / max(robust) if max(robust) else 1.0,
-        seen=any(record.get("collapsed") for record in history),
+        seen=any(record.collapsed for record in history),
         learnt=any(above_chance(run, record) for record in history),
     )
 
@@ -293,34 +294,33 @@ def _with_interval(estimate: Estimate | None) -> Exponent | None:
 def norms(entries: Sequence[Entry]) -> Iterator[tuple[_Place, NormSeries]]:
     """Figure 12: how many images had which ‖∇_δ h‖ when, over all seeds, and the smallest so far."""
     for entry in entries:
-        histories = {
-            run: history
-            for run in finished(entry.runs)
-            if (history := [record for record in evaluations(run) if record.get("gradient_norms")])
-        }
+        histories = {run: history for run in finished(entry.runs) if (history := _norm_history(run))}
         if histories:
             yield _place(entry), _heat(entry.label, histories)
 
 
-def _heat(label: str, histories: Mapping[TrainTask, Sequence[Record]]) -> NormSeries:
+def _norm_history(run: TrainTask) -> list[tuple[int, NormCounts]]:
+    """The updates of a run at which norms were counted, and the counts."""
+    return [
+        (record.update, record.gradient_norms)
+        for record in evaluations(run)
+        if record.gradient_norms is not None
+    ]
+
+
+def _heat(label: str, histories: Mapping[TrainTask, Sequence[tuple[int, NormCounts]]]) -> NormSeries:
     points = list(zip(*histories.values(), strict=False))
-    bins = sorted(
-        {int(k) for point in points for record in point for k in record["gradient_norms"]["bins"]}
-    ) or [0]
+    bins = sorted({int(k) for point in points for _, norms in point for k in norms.bins}) or [0]
     places = range(bins[0], bins[-1] + 1)
-
-    def counted(point: Sequence[Record]) -> tuple[int, ...]:
-        return tuple(sum(record["gradient_norms"]["bins"].get(str(k), 0) for record in point) for k in places)
-
     return NormSeries(
         label=label,
         above_chance=all_above_chance(histories),
-        updates=tuple(point[0]["update"] for point in points),
+        updates=tuple(point[0][0] for point in points),
         bins=tuple(k / TENTHS for k in range(bins[0], bins[-1] + 2)),
-        counts=tuple(counted(point) for point in points),
-        smallest=tuple(min(r["gradient_norms"]["smallest_so_far"] for r in point) for point in points),
-        smallest_of_seeds=tuple(
-            history[-1]["gradient_norms"]["smallest_so_far"] for history in histories.values()
+        counts=tuple(
+            tuple(sum(norms.bins.get(str(k), 0) for _, norms in point) for k in places) for point in points
         ),
+        smallest=tuple(min(norms.smallest_so_far for _, norms in point) for point in points),
+        smallest_of_seeds=tuple(history[-1][1].smallest_so_far for history in histories.values()),
         seeds=len(histories),
     )

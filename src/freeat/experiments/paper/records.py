@@ -3,15 +3,17 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.evaluation.statistics import chance, wilson
+from freeat.evaluation.evaluate import Summary
+from freeat.evaluation.statistics import wilson
 from freeat.experiments.paper.catalogue import Experiment
 from freeat.experiments.paper.documents import DataOrigin, Facts, MeasurementOrigin, RunOrigin, SeedMean
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import AttackTask, PaperTask, TrainTask, TransferTask
+from freeat.files.documents import plain
 from freeat.runs.build import build_algorithm
 from freeat.training.records import Record
 
@@ -34,7 +36,7 @@ def finished(runs: Sequence[TrainTask]) -> list[TrainTask]:
 
 def evaluations(run: TrainTask) -> list[Record]:
     """The evaluations of a run in the order of its updates, the final one last."""
-    return [record for record in run.folder.history() if record.get("kind") in ("evaluation", "final")]
+    return list(run.folder.history())
 
 
 def record_at(run: TrainTask, at: float) -> Record | None:
@@ -45,10 +47,10 @@ def record_at(run: TrainTask, at: float) -> Record | None:
     if at >= 1:
         return run.found()
     records = evaluations(run)
-    total = records[-1]["update"] if records else 0
-    best = min(records, key=lambda record: abs(record["update"] - at * total), default=None)
+    total = records[-1].update if records else 0
+    best = min(records, key=lambda record: abs(record.update - at * total), default=None)
     held = build_algorithm(run.spec, updates=1).updates_per_batch
-    return best if best is not None and abs(best["update"] - at * total) <= max(NEAR * total, held) else None
+    return best if best is not None and abs(best.update - at * total) <= max(NEAR * total, held) else None
 
 
 def reading(record: Record, column: str, view: View) -> Reading:
@@ -60,17 +62,15 @@ def reading(record: Record, column: str, view: View) -> Reading:
             value=train.value - test.value, image_error=math.hypot(train.image_error, test.image_error)
         )
     if split == "test":
-        part = record["test"]
-        return _proportion(part, kind, population=None)
-    augmented = record.get("train_augmented") if view == "augmented" else None
-    part = augmented or record["train"]
-    return _proportion(part, kind, population=part["population"])
+        return _proportion(record.test, kind, population=None)
+    part = record.train_augmented if view == "augmented" and record.train_augmented else record.train
+    return _proportion(part, kind, population=part.population)
 
 
-def _proportion(part: Mapping[str, Any], kind: str, population: int | None) -> Reading:
+def _proportion(part: Summary, kind: str, population: int | None) -> Reading:
     """Training images that were all seen leave no error; test images stand for the unseen."""
-    p = part[f"{kind}_accuracy"]
-    return Reading(value=p, image_error=proportion_error(p, part["n"], population))
+    p = getattr(part, f"{kind}_accuracy")
+    return Reading(value=p, image_error=proportion_error(p, part.n, population))
 
 
 def over_seeds(records: Sequence[Record], column: str, view: View) -> SeedMean:
@@ -91,11 +91,10 @@ def above_chance(run: TrainTask, record: Record) -> bool:
     Both by their intervals. A model trained without an adversary strives for clean accuracy.
     """
     strives_for = "robust" if parse_algorithm(run.spec.algorithm).adversarial else "clean"
-    for split, kind in (("train", strives_for), ("test", "clean")):
-        n = record[split]["n"]
-        if wilson(record[split][f"{kind}_accuracy"] * n, n)[0] <= chance(record):
-            return False
-    return True
+    parts = ((record.train, strives_for), (record.test, "clean"))
+    return all(
+        wilson(getattr(part, f"{kind}_accuracy") * part.n, part.n)[0] > record.chance for part, kind in parts
+    )
 
 
 def all_above_chance(runs: Iterable[TrainTask]) -> bool:
@@ -110,18 +109,18 @@ def describe_runs(experiments: Iterable[Experiment]) -> dict[str, RunOrigin]:
 
 def _run(run: TrainTask) -> RunOrigin:
     result = run.found()
-    about = run.folder.description if result is not None and run.folder.exists else {}
-    data = about.get("data")
+    about = run.folder.description if result is not None else None
+    made_by = about.provenance if about else None
     return RunOrigin(
         name=run.name,
         spec=run.spec.words(),
-        seconds=result["seconds"] if result else None,
-        chosen=about.get("chosen"),
-        data=DataOrigin(name=data.get("name"), digest=data.get("digest")) if data else None,
+        seconds=result.seconds if result else None,
+        chosen=plain(about.chosen) if about else None,
+        data=DataOrigin(name=about.data.name, digest=about.data.digest) if about else None,
         notes=tuple(notes_of([run])),
-        commit=about.get("commit"),
-        versions=about.get("versions"),
-        machine=about.get("machine"),
+        commit=made_by.commit if made_by else None,
+        versions=_facts(made_by.versions) if made_by else None,
+        machine=plain(made_by.machine) if made_by else None,
     )
 
 
@@ -152,4 +151,5 @@ def _tasks(experiments: Iterable[Experiment]) -> Iterator[PaperTask]:
 
 def notes_of(runs: Iterable[TrainTask]) -> list[str]:
     """What finished runs want to be known, each note once: data that stand in for others, settings to be wary of."""
-    return list(dict.fromkeys(note for run in runs for note in (run.found() or {}).get("notes", ())))
+    results = [result for run in runs if (result := run.found()) is not None]
+    return list(dict.fromkeys(note for result in results for note in result.notes))

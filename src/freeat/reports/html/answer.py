@@ -4,13 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from freeat.evaluation.sanity import Check as SanityCheck
 from freeat.evaluation.sanity import compare
-from freeat.evaluation.statistics import above_chance, chance_remark
+from freeat.evaluation.statistics import chance_remark
 from freeat.experiments.comparison import Comparison
 from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
-from freeat.reports.html.gather import Gathered, Json, ModelChecks
+from freeat.reports.html.gather import Gathered, ModelChecks
 from freeat.reports.html.groups import Benchmark, Group
 from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
 from freeat.reports.text import ACCURACIES, accuracy_cells, percent
+from freeat.runs.folder import RunResult
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -42,7 +43,7 @@ def answers(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
 def _sentence(benchmark: Benchmark) -> str:
     groups = benchmark.finished
     best = max(groups, key=lambda group: group.accuracy("test", "robust").mean)
-    attack = best.finished[0]["attack"].upper()
+    attack = best.finished[0].attack.upper()
     test, gap = best.accuracy("test", "robust"), best.gap()
     under = f"{attack} at {ball_text(benchmark.norm, benchmark.eps)}"
     start = (
@@ -196,7 +197,7 @@ def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
             )
     for name, comparison in found.comparisons:
         lines += [f"{name}: {failure.run} failed: {failure.reason}" for failure in comparison.failures]
-    notes = [note for run in found.runs for note in run.description.get("data", {}).get("notes", ())]
+    notes = [note for run in found.runs for note in run.description.data.notes]
     return list(dict.fromkeys([*lines, *notes]))
 
 
@@ -205,18 +206,18 @@ def _about(group: Group) -> list[str]:
     unfinished = [run for run in group.runs if run.result is None]
     if unfinished:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
-    if collapsed := sum(bool(result.get("collapsed")) for result in group.finished):
+    if collapsed := sum(result.collapsed for result in group.finished):
         lines.append(
             f"{group.label} collapsed (catastrophic overfitting) in {collapsed} of {len(group.finished)} runs."
         )
-    if not all(above_chance(result) for result in group.finished):
+    if not all(result.above_chance for result in group.finished):
         lines.append(chance_remark(group.label))
-    some = [result for result in group.finished if result["train"]["n"] < result["train"]["population"]]
+    some = [result for result in group.finished if result.train.n < result.train.population]
     if some:
-        train, test = some[0]["train"], some[0]["test"]
+        train, test = some[0].train, some[0].test
         lines.append(
-            f"{group.label} is evaluated on {train['n']} of {train['population']} training and {test['n']} of "
-            f"{test['population']} test images."
+            f"{group.label} is evaluated on {train.n} of {train.population} training and {test.n} of "
+            f"{test.population} test images."
         )
     return lines
 
@@ -250,29 +251,29 @@ def _failed_first(checks: Sequence[Check]) -> list[Check]:
 
 def _of_group(group: Group) -> list[Check]:
     """Whether a model resists one full step but not PGD: catastrophic overfitting."""
-    evaluated = [result for result in group.finished if "one_step" in result]
+    evaluated = [result for result in group.finished if result.one_step is not None]
     if not evaluated:
         return []
-    collapsed = [result for result in evaluated if result.get("collapsed")]
+    collapsed = [result for result in evaluated if result.collapsed]
     if collapsed:
-        said = f"{group.label}: {collapsed[0]['collapse']}"
+        said = f"{group.label}: {collapsed[0].collapse}"
         return [Check(passed=False, sentence=f"{said} ({len(collapsed)} of {len(evaluated)} runs).")]
     widest = max(evaluated, key=lambda result: _one_step(result) - _pgd(result))
     return [
         Check(
             passed=True,
             sentence=f"{group.label}: no catastrophic overfitting; {percent(_one_step(widest))} % of the training "
-            f"images stay right against one full step, {percent(_pgd(widest))} % against {widest['attack']}.",
+            f"images stay right against one full step, {percent(_pgd(widest))} % against {widest.attack}.",
         )
     ]
 
 
-def _one_step(result: Json) -> float:
-    return float(result["one_step"]["robust_accuracy"])
+def _one_step(result: RunResult) -> float:
+    return result.one_step.robust_accuracy if result.one_step is not None else 0.0
 
 
-def _pgd(result: Json) -> float:
-    return float(result["train"]["robust_accuracy"])
+def _pgd(result: RunResult) -> float:
+    return result.train.robust_accuracy
 
 
 def _compared(evaluations: Sequence[StoredEvaluation]) -> list[Check]:

@@ -27,6 +27,7 @@ from freeat.reports.html.stability import results_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
 from freeat.stability.estimates import Estimate, fitted_exponent
 from freeat.stability.summary import ExponentFit, ExponentRow
+from freeat.training.records import Record
 
 PANELS = (
     Panel(title="robust training error", unit="%"),
@@ -105,7 +106,7 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study])
     for benchmark in benchmarks:
         records = {
             group.label: [
-                _of_record(record) for record in group.runs[0].history if record.get("gradient_norms")
+                _of_record(record) for record in group.runs[0].history if record.gradient_norms is not None
             ]
             for group in benchmark.groups
         }
@@ -125,8 +126,8 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study])
     )
 
 
-def _of_record(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {"update": record["update"], **record["gradient_norms"]}
+def _of_record(record: Record) -> dict[str, Any]:
+    return {"update": record.update, **plain(record.gradient_norms)}
 
 
 def _charts(title: str, records: Mapping[str, list[dict[str, Any]]]) -> list[Density]:
@@ -252,7 +253,7 @@ def _sweeps(benchmark: Benchmark) -> dict[str, list[Group]]:
         run = group.runs[0]
         if run.spec.train_size is not None:
             fixed = {name: value for name, value in settings_of(run).items() if name not in SWEPT}
-            updates = run.description.get("updates")
+            updates = run.description.updates
             sweeps.setdefault((group.algorithm, repr((fixed, updates))), []).append(group)
     several = [groups for groups in sweeps.values() if len(groups) > 1]
     names = Counter(groups[0].algorithm for groups in several)
@@ -271,7 +272,7 @@ def _by_size(groups: Sequence[Group]) -> dict[int, Group]:
 def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
     """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
     by_seed = [
-        {run.spec.seed: float(run.result["gap"]["value"]) for run in group.runs if run.result is not None}
+        {run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None}
         for group in groups.values()
     ]
     common = sorted(set.intersection(*(set(seeds) for seeds in by_seed)))

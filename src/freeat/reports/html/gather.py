@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,13 @@ from freeat.experiments.examples import examples_path
 from freeat.experiments.paper.documents import ReproductionDocument, read_reproduction
 from freeat.files.documents import check_has, read_document, read_json
 from freeat.reports.robustness import attack_text
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunDescription, RunFolder, RunResult
 from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.stability.results import StudySettings, TwinResult, converged
 from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
 from freeat.stability.summary import StudySummary
+from freeat.training.records import Record
 
 Json = dict[str, Any]
 DEPTH = 8
@@ -36,20 +37,20 @@ class Run:
     """A training run as its folder tells it; ``last`` is its result, or the newest record of an unfinished one."""
 
     name: str
-    description: Json
-    history: list[Json]
-    result: Json | None
-
-    @cached_property
-    def spec(self) -> TrainSpec:
-        return TrainSpec.of(self.description["spec"])
-
-    @cached_property
-    def evaluation(self) -> EvalSpec:
-        return EvalSpec.of(self.description["evaluation"])
+    description: RunDescription
+    history: list[Record]
+    result: RunResult | None
 
     @property
-    def last(self) -> Json | None:
+    def spec(self) -> TrainSpec:
+        return self.description.spec
+
+    @property
+    def evaluation(self) -> EvalSpec:
+        return self.description.evaluation
+
+    @property
+    def last(self) -> Record | None:
         return self.result or (self.history[-1] if self.history else None)
 
 
@@ -197,20 +198,15 @@ class _Walk:
 
     def _run(self, path: Path) -> Run:
         folder = RunFolder(path)
-        try:
-            history = list(folder.history())
-        except ValueError as error:
-            raise InputError(f"{folder.history_path} is damaged: {error}") from None
+        history = list(folder.history())
         if DIGEST.fullmatch(path.name):
             self._called[path] = self._unused(_spelled(folder.spec), path.name)
-        run = Run(
+        return Run(
             name=self.name(path),
             description=folder.description,
             history=history,
             result=folder.result,
         )
-        _ = run.spec, run.evaluation  # read now, so that a spec of another version is told here
-        return run
 
     def _unused(self, name: str, digest: str) -> str:
         taken = name in self._called.values() or any(run.name == name for run in self.found.runs)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from freeat.evaluation.statistics import mean_std, wilson
-from freeat.reports.html.gather import Json, Run
+from freeat.reports.html.gather import Run
 from freeat.reports.html.numbers import Estimate, ball_text, over_seeds
+from freeat.runs.folder import RunResult
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
 
@@ -25,7 +26,7 @@ class Group:
     runs: Sequence[Run]
 
     @property
-    def finished(self) -> list[Json]:
+    def finished(self) -> list[RunResult]:
         """The results; of unfinished runs there are none."""
         return [run.result for run in self.runs if run.result is not None]
 
@@ -35,17 +36,17 @@ class Group:
 
     def accuracy(self, split: str, kind: str) -> Estimate:
         """Clean or robust accuracy on a split."""
-        shares = [result[split][f"{kind}_accuracy"] for result in self.finished]
-        n = self.finished[0][split]["n"]
+        shares = [getattr(getattr(result, split), f"{kind}_accuracy") for result in self.finished]
+        n = getattr(self.finished[0], split).n
         return over_seeds(shares, wilson(shares[0] * n, n), least=0.0)
 
     def gap(self, key: str = "gap") -> Estimate:
         """The generalization gap: ``gap`` (robust) or ``clean_gap``."""
-        gaps = [result[key] for result in self.finished]
-        return over_seeds([gap["value"] for gap in gaps], (gaps[0]["low"], gaps[0]["high"]), least=-1.0)
+        gaps = [getattr(result, key) for result in self.finished]
+        return over_seeds([gap.value for gap in gaps], (gaps[0].low, gaps[0].high), least=-1.0)
 
     def mean(self, key: str) -> float:
-        return mean_std([float(result[key]) for result in self.finished])[0]
+        return mean_std([float(getattr(result, key)) for result in self.finished])[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchm
 def _benchmark_key(run: Run) -> tuple[Any, ...]:
     spec, evaluation = run.spec, run.evaluation
     eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
-    return run.description.get("data", {}).get("name", spec.data), spec.model, spec.norm, eps
+    return run.description.data.name, spec.model, spec.norm, eps
 
 
 def settings_of(run: Run) -> dict[str, Any]:

@@ -51,23 +51,23 @@ def _table(runs: Sequence[Run]) -> Table:
 
 def _row(run: Run) -> list[str]:
     about = run.description
-    updates = run.last["update"] if run.last else 0
+    updates = run.last.update if run.last else 0
     return [
         run.name,
         run.spec.algorithm,
-        about.get("commit") or "–",
-        about["identity"],
+        about.provenance.commit or "–",
+        about.identity,
         str(run.spec.seed),
-        count(about.get("parameters", 0)),
+        count(about.parameters),
         count(updates),
     ]
 
 
 def _of_run(run: Run) -> list[tuple[str, str]]:
-    about = run.description
-    keys = ("identity", "spec", "evaluation", "resolved", "chosen", "data", "initial_weights")
-    facts = {key: about[key] for key in keys if key in about}
-    return _facts({"seed": run.spec.seed, **facts, **_origin(about)})
+    about = plain(run.description)
+    keys = ("identity", "spec", "evaluation", "chosen", "data", "initial_weights")
+    facts = {key: about[key] for key in keys}
+    return _facts({"seed": run.spec.seed, **facts, **_origin(about["provenance"])})
 
 
 def _origin(document: Json) -> dict[str, Any]:

@@ -1,0 +1,95 @@
+"""Records, results and descriptions of runs with numbers of the test's choosing."""
+
+from typing import Any
+
+from freeat.compute.machine import Machine, Provenance
+from freeat.compute.passes import Passes
+from freeat.evaluation.evaluate import Summary, gap
+from freeat.evaluation.statistics import wilson
+from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunResult
+from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.training.records import Record
+
+WEIGHTS = "w" * 64
+"""The digest of the weights of a made result."""
+
+
+def make_summary(
+    robust: float = 0.5, clean: float = 0.9, n: int = 1000, population: int | None = None, classes: int = 10
+) -> Summary:
+    return Summary(
+        n=n,
+        population=population or n,
+        classes=classes,
+        clean_accuracy=clean,
+        clean_interval=wilson(clean * n, n),
+        robust_accuracy=robust,
+        robust_interval=wilson(robust * n, n),
+        balanced_robust_accuracy=robust,
+        worst_class_robust_accuracy=robust,
+        per_class=(),
+        passes=Passes(),
+        clean_loss=0.5,
+        robust_loss=1.5,
+    )
+
+
+def make_record(train: Summary | None = None, test: Summary | None = None, **changes: Any) -> Record:
+    """A record of two splits; the gaps follow from them."""
+    train, test = train or make_summary(), test or make_summary(0.4)
+    settings: dict[str, Any] = {
+        "attack": "pgd-10",
+        "iterate": "worst",
+        "norm": "l2",
+        "eps": 0.5,
+        "kind": "evaluation",
+        "update": 4,
+        "batch": 4,
+        "epoch": 1.0,
+        "equivalent_epoch": 1.0,
+        "lr": 0.1,
+        "gradient_passes": 100,
+        "forward_passes": 0,
+        "training_loss": 1.0,
+        "gradient_norms": None,
+        "evaluation_share": 0.1,
+        "seconds": 12.0,
+        "gap": gap(train, test),
+        "clean_gap": gap(train, test, "clean_accuracy"),
+    }
+    return Record(train=train, test=test, **settings | changes)
+
+
+def make_result(record: Record, **changes: Any) -> RunResult:
+    return RunResult(**vars(record) | {"identity": "0" * 20, "weights": WEIGHTS, "notes": ()} | changes)
+
+
+def make_description(
+    spec: TrainSpec,
+    evaluation: EvalSpec | None = None,
+    *,
+    commit: str | None = "abc",
+    digest: str = "d" * 64,
+    **changes: Any,
+) -> RunDescription:
+    data = DataFacts(
+        name=spec.data, digest=digest, train=1000, test=1000, shape=(3, 32, 32), classes=tuple("0123456789")
+    )
+    settings: dict[str, Any] = {
+        "updates": 10,
+        "data": data,
+        "initial_weights": "i" * 64,
+        "new_head": (),
+        "parameters": 100,
+        "notes": (),
+        "chosen": MachineSettings(threads=1, precision="fp32", device="cpu", processes=1, torch="2.0"),
+        "provenance": Provenance(
+            versions={"freeat": "0.1.0"},
+            commit=commit,
+            machine=Machine(system="Linux", processor="one", cores=1, accelerator=None),
+            command="freeat train",
+        ),
+    }
+    return RunDescription(
+        identity=spec.identity, spec=spec, evaluation=evaluation or EvalSpec(), **settings | changes
+    )
