@@ -9,6 +9,7 @@ import pytest
 
 from freeat.cli.main import run as freeat
 from freeat.errors import InputError
+from freeat.files.documents import identity_of
 from freeat.reports.html.answer import checks_section
 from freeat.reports.html.gather import gather
 from freeat.reports.html.page import make_document
@@ -113,12 +114,13 @@ def test_links_that_lead_back_end(store: Path, tmp_path: Path) -> None:
 
 def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_path: Path) -> None:
     """As in the store of a reproduction; also two that differ in nothing a name says."""
-    for digest in ("a" * 16, "b" * 16):
+    first, second = sorted(identity_of({"run": k}) for k in range(2))
+    for digest in (first, second):
         shutil.copytree(store / "runs" / "free-4-60" / "seed-0", tmp_path / "runs" / digest)
     found = gather([tmp_path])
     name = f"digits l2 free-4 {found.runs[0].spec.model} n=60 seed 0"
-    assert [run.name for run in found.runs] == [name, f"{name} (bbbbbb)"]
-    assert {one.model for one in found.evaluations} == {name, f"{name} (bbbbbb)"}
+    assert [run.name for run in found.runs] == [name, f"{name} ({second[:6]})"]
+    assert {one.model for one in found.evaluations} == {name, f"{name} ({second[:6]})"}
 
 
 def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Folders read into plain values: runs, comparisons, studies, attacks, examples, reproductions. Reads only."""
+"""Folders read into typed values: runs, comparisons, studies, evaluations, examples, reproductions. Reads only."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,7 @@ from freeat.errors import InputError
 from freeat.experiments import comparison
 from freeat.experiments.examples import examples_path
 from freeat.experiments.paper.documents import ReproductionDocument, read_reproduction
-from freeat.files.documents import check_has, read_document, read_json
+from freeat.files.documents import read_document
 from freeat.reports.robustness import attack_text
 from freeat.runs.folder import RunDescription, RunFolder, RunResult
 from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
@@ -26,9 +26,9 @@ DEPTH = 8
 """How many folders below those given are looked into."""
 FROM = " from "
 """Between an attack and the model its perturbations were made on."""
-DIGEST = re.compile(r"[0-9a-f]{16}")
+DIGEST = re.compile(r"[0-9a-f]{20}")
 """How the store of a reproduction calls its runs, which is no name for readers."""
-INSIDE_RUNS = ("checkpoints", "cells", "examples")
+INSIDE_RUNS = ("checkpoints", "examples")
 """Folders whose content belongs to the one that holds them."""
 
 
@@ -127,7 +127,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
             reasons = f" ({'; '.join(found.left_out)})" if found.left_out else ""
             raise InputError(
                 f"{folder} holds nothing to report{reasons}: a run has run.json, a comparison comparison.json, a study "
-                "study.json; make one with `freeat train`, `compare`, `attack` or `stability`"
+                "study.json; make one with `freeat train`, `compare`, `evaluate` or `stability`"
             )
     _name_models(found)
     return found
@@ -178,12 +178,6 @@ class _Walk:
             into.append(read())
         except InputError as error:
             self.found.left_out.append(str(error))
-
-    def _documents(self, folder: Path, format: int) -> list[Json]:
-        documents: list[Json] = []
-        for path in sorted(folder.glob("*.json")):
-            self._take(documents, partial(read_json, path, format=format))
-        return documents
 
     def _below(self, folder: Path) -> Iterator[Path]:
         try:
@@ -251,15 +245,6 @@ def _spelled(spec: TrainSpec) -> str:
 def is_study(folder: Path) -> bool:
     """Whether a stability study was made here; its summary alone will do."""
     return (folder / STUDY).is_file() or (folder / SUMMARY).is_file()
-
-
-def _read(path: Path, *keys: str) -> Json:
-    return _has(read_json(path, format=1), path, *keys)
-
-
-def _has(document: Json, path: Path, *keys: str) -> Json:
-    check_has(document, keys, path)
-    return document
 
 
 def _which(called: str) -> str:
