@@ -3,7 +3,8 @@
 import pytest
 
 from freeat.cli import progress
-from freeat.cli.progress import RunProgress, Speed
+from freeat.cli.progress import RunProgress, Speed, SweepProgress, TaskProgress, duration
+from freeat.tasks import Done
 from made_records import make_record, make_summary
 
 
@@ -92,3 +93,81 @@ def test_a_terminal_sees_a_bar(
     ):
         assert part in told
     assert "…" not in told
+
+
+class Chore:
+    """A task that says how it went."""
+
+    key, needs, threads = "", (), 1
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def finished(self) -> bool:
+        return True
+
+    def run(self, callback: object, should_stop: object) -> None: ...
+
+    def summary(self) -> str:
+        return "all well"
+
+
+def test_tasks_that_end_are_told_with_the_time_that_remains(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was found is no measure of the speed; a task counts by its weight."""
+    weights = {"found": 5.0, "short": 1.0, "broken": 1.0, "long": 8.0}
+    with TaskProgress("reproducing", weights, weights) as reported:
+        reported.ended(Done(task=Chore("found"), found=True))
+        clock.now += 10
+        reported.ended(Done(task=Chore("short")))
+        reported.ended(Done(task=Chore("broken"), failure="no memory"))
+        reported.tick("long", 1, 2)
+        clock.now += 80
+        reported.ended(Done(task=Chore("long")))
+    assert capsys.readouterr().err.splitlines() == [
+        "[1/4] found: found: all well",
+        "[2/4, 90 s left] short: all well",
+        "[3/4, 40 s left] broken: FAILED: no memory",
+        "[4/4] long: all well",
+    ]
+
+
+def test_evaluations_that_follow_one_another_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    with SweepProgress() as reported:
+        for title in ("free-4 under pgd-10", "fast under pgd-10"):
+            advance = reported.watch(title, 100)
+            advance(50)
+    assert capsys.readouterr().err.splitlines() == ["free-4 under pgd-10", "fast under pgd-10"]
+
+
+@pytest.mark.parametrize("kind", ["tasks", "sweep"])
+def test_tasks_and_evaluations_are_bars_on_a_terminal(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import sys
+
+    from rich.console import Console
+
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=90)
+    )
+    if kind == "tasks":
+        with TaskProgress("comparing", ["a", "b"]) as tasks:
+            tasks.tick("a", 1, 2)
+            tasks.ended(Done(task=Chore("a")))
+        parts = ("comparing", "1/2 tasks", "] a: all well")
+    else:
+        with SweepProgress() as sweep:
+            sweep.watch("free-4 under pgd-10", 100)(40)
+        parts = ("free-4 under pgd-10", "40/100 images")
+    told = capsys.readouterr().err
+    assert all(part in told for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5999, "100 min"), (12_600, "3.5 h")]
+)
+def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
+    assert duration(seconds) == said

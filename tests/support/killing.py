@@ -64,7 +64,7 @@ def cut_off(begin: Callable[[], Process], store: Path, moment: Moment) -> None:
 
 
 def working_in(room: str) -> Moment:
-    """While something in this room of the store is under way: ``plans`` or ``measurements``."""
+    """While something in this room of the store is under way, such as ``measurements``."""
     return lambda folder: folder.parent.name == room
 
 

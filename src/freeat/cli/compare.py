@@ -14,7 +14,7 @@ from freeat.cli.options import (
     split_place,
     typed_code,
 )
-from freeat.cli.stopping import StopWish, stop_wish
+from freeat.cli.stopping import StopRequest, stop_on_signal
 from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 
@@ -60,7 +60,7 @@ def compare(
 ) -> int:
     """Train several algorithms with several seeds on one data set; print train, test and gap, draw the curves.
 
-    Runs that are finished are not trained again; interrupted ones go on.
+    Runs that are finished are not trained again; interrupted ones resume.
 
     \b
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
@@ -98,11 +98,11 @@ def compare(
     check_folder(out, settings_now)
     check_tasks(work)
     try:
-        with stop_wish() as wish:
-            done = _run(work, jobs, wish)
+        with stop_on_signal() as stop:
+            done = _run(work, jobs, stop)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
-        return wish.exit_code
+        return stop.exit_code
     summary = summarize(done, names, settings_now)
     if summary.algorithms:
         setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
@@ -139,7 +139,7 @@ def parse_seeds(text: str) -> list[int]:
     return numbers if "," in text else list(range(numbers[0]))
 
 
-def _run(work: "list[TrainTask]", workers: int | None, wish: StopWish) -> "list[Done[TrainTask]]":
+def _run(work: "list[TrainTask]", workers: int | None, stop: StopRequest) -> "list[Done[TrainTask]]":
     from freeat.cli.progress import TaskProgress
     from freeat.tasks import make_backend, run_tasks
 
@@ -148,4 +148,4 @@ def _run(work: "list[TrainTask]", workers: int | None, wish: StopWish) -> "list[
         TaskProgress("comparing", [task.name for task in work]) as progress,
         make_backend(threads=threads, device=work[0].options.device, jobs=workers) as backend,
     ):
-        return run_tasks(work, backend, progress, should_stop=wish)
+        return run_tasks(work, backend, progress, should_stop=stop)

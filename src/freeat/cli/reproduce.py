@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from freeat.cli.options import json_option
-from freeat.cli.stopping import stop_wish
+from freeat.cli.stopping import stop_on_signal
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def reproduce(
     """Run what tables and figures of the paper need, and put our numbers beside the published ones.
 
     NAME is table-1 … table-6, figure-1 … figure-12, or all. Runs that several of them need are trained once;
-    finished ones are found in the store, interrupted ones go on.
+    finished ones are found in the store, interrupted ones resume.
 
     \b
     freeat reproduce table-1 figure-2 --scale hour --data cifar10
@@ -125,11 +125,11 @@ def reproduce(
     for one in work.absent:
         click.echo(f"left out: {one.what} ({one.reason})", err=True)
     try:
-        with stop_wish() as wish, workers, TaskProgress("reproducing", weights, weights) as progress:
-            done = work.run(workers, progress, wish)
+        with stop_on_signal() as stop, workers, TaskProgress("reproducing", weights, weights) as progress:
+            done = work.run(workers, progress, stop)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
-        return wish.exit_code
+        return stop.exit_code
     document = work.document(done)
     _publish(document, folder, as_json)
     return 1 if document.failures else 0

@@ -83,7 +83,7 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
     from freeat.cli.progress import TaskProgress
-    from freeat.cli.stopping import stop_wish
+    from freeat.cli.stopping import stop_on_signal
     from freeat.data import load
     from freeat.files.documents import plain, to_json
     from freeat.tasks import make_backend, run_tasks
@@ -94,14 +94,14 @@ def stability(as_json: bool, **given: Any) -> int:
     document, tasks = study.prepare(data)
     try:
         with (
-            stop_wish() as wish,
+            stop_on_signal() as stop,
             TaskProgress("measuring", [task.name for task in tasks]) as progress,
             make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"]) as backend,
         ):
-            ended = run_tasks(tasks, backend, progress, should_stop=wish)
+            ended = run_tasks(tasks, backend, progress, should_stop=stop)
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
-        return wish.exit_code
+        return stop.exit_code
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
     finished = [task.result() for task in tasks if task.name not in failures]
     results = [result for result in finished if result is not None]

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT as a wish to stop at the next batch, with everything saved."""
+"""SIGTERM and SIGINT as a request to stop at the next batch, with everything saved."""
 
 import signal
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 
-class StopWish:
+class StopRequest:
     """Whether a signal came, and which exit code answers it."""
 
     def __init__(self) -> None:
@@ -21,18 +21,18 @@ class StopWish:
 
 
 @contextmanager
-def stop_wish() -> Iterator[StopWish]:
-    """Inside, the first SIGTERM or SIGINT becomes a wish; the second interrupts as usual."""
-    wish = StopWish()
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Inside, the first SIGTERM or SIGINT becomes a request to stop; the second interrupts as usual."""
+    request = StopRequest()
 
     def hear(number: int, frame: FrameType | None) -> None:
-        if wish.signal:
+        if request.signal:
             raise KeyboardInterrupt
-        wish.signal = number
+        request.signal = number
 
     before = {number: signal.signal(number, hear) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield wish
+        yield request
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

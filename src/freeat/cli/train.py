@@ -47,7 +47,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
     """
     from freeat.cli.progress import RunProgress
-    from freeat.cli.stopping import stop_wish
+    from freeat.cli.stopping import stop_on_signal
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute
@@ -65,19 +65,19 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         with (
             RunProgress(training.label, training.batch_size) as progress,
             Tracking(track, RunFolder(folder)) as tracking,
-            stop_wish() as wish,
+            stop_on_signal() as stop,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
             finished = _announce(RunFolder(folder))
             callback = Callbacks(progress, tracking)
-            result = execute(training, evaluation, where, callback=callback, should_stop=wish)
+            result = execute(training, evaluation, where, callback=callback, should_stop=stop)
             if finished:
                 click.echo(f"{folder} is finished: this is its stored result", err=True)
             if result:
                 tracking.catch_up()  # a run that was finished before is logged too
     except Stopped as stopped:
         click.echo(str(stopped), err=True)
-        return wish.exit_code
+        return stop.exit_code
     except (Diverged, LeaseLost) as failure:
         click.echo(f"error: {failure}", err=True)
         return 1

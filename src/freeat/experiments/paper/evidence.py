@@ -107,7 +107,7 @@ def measured_evidence(tables: Sequence[Table], figures: Sequence[Figure]) -> Evi
 
 
 def published_evidence() -> Evidence:
-    """The paper's tables; its figures are pictures, whose numbers were not published."""
+    """The paper's tables; the numbers of its figures were not published."""
     tables = published_tables().items()
     return Evidence(
         tables={name: [_published(r, table.trials) for r in table.rows] for name, table in tables}
