@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from freeat.models import build, parameter_count, size
-from freeat.models.layers import Layers, groups
+from freeat.models.networks import Layers, groups
 
 PUBLISHED = {
     "resnet18": 11_173_962,

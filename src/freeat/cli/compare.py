@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.cli.options import (
+    StopRequest,
     gather_words,
     json_option,
     make_place,
     place_options,
     setting_options,
     split_place,
+    stop_on_signal,
     typed_code,
 )
-from freeat.cli.stopping import StopRequest, stop_on_signal
 from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, split_words
 

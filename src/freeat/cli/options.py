@@ -1,16 +1,18 @@
-"""Options that commands share: every setting of the specs, and where a run happens."""
+"""What commands share: an option for every setting of the specs, where a run happens, and stopping on a signal."""
 
 import json
+import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from freeat.errors import InputError
-from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.runs.spec_file import read_yaml
+from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
@@ -161,3 +163,35 @@ def split_place(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The settings of the specs, and those of the place, out of all that was given."""
     place = {name: given.pop(name) for name in PLACE_KEYS}
     return given, place
+
+
+class StopRequest:
+    """Whether a signal came, and which exit code answers it."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def __call__(self) -> bool:
+        return self.signal != 0
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal if self.signal else 1
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Inside, the first SIGTERM or SIGINT asks to stop with everything saved; the second interrupts as usual."""
+    request = StopRequest()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if request.signal:
+            raise KeyboardInterrupt
+        request.signal = number
+
+    before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield request
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

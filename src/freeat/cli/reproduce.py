@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from freeat.cli.options import json_option
-from freeat.cli.stopping import stop_on_signal
+from freeat.cli.options import json_option, stop_on_signal
 from freeat.errors import InputError
 
 if TYPE_CHECKING:

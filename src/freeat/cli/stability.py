@@ -82,8 +82,8 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
+    from freeat.cli.options import stop_on_signal
     from freeat.cli.progress import TaskProgress
-    from freeat.cli.stopping import stop_on_signal
     from freeat.data import load
     from freeat.files.documents import plain, to_json
     from freeat.tasks import make_backend, run_tasks

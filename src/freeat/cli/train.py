@@ -46,8 +46,8 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     freeat train --data digits --model cnn --algorithm free-4 --norm l2 --eps 0.6
     freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
     """
+    from freeat.cli.options import stop_on_signal
     from freeat.cli.progress import RunProgress
-    from freeat.cli.stopping import stop_on_signal
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute

@@ -1,9 +1,8 @@
 """The classifiers: named networks in their CIFAR form, or anyone's model by import path."""
 
-from freeat.models.build import build, parameter_count, size
 from freeat.models.head import check_logits, replace_head
-from freeat.models.names import Architecture, Entry, catalogue, parse
 from freeat.models.normalize import Normalization, Normalize
+from freeat.models.registry import Architecture, Entry, build, catalogue, parameter_count, parse, size
 
 __all__ = [
     "Architecture",

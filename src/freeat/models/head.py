@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
-from freeat.models.build import seeded
+from freeat.models.registry import seeded
 
 
 def check_logits(

@@ -27,7 +27,6 @@ from freeat.evaluation.evaluate import device_and_dtype
 from freeat.files.documents import read_json, sha256
 from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, source_digest
-from freeat.models.loading import load_weights
 from freeat.runs.build import build_network, weights_digest
 from freeat.runs.folder import RunFolder
 from freeat.runs.spec import TrainSpec
@@ -291,6 +290,8 @@ def file_model(
     trust_code: bool = False,
 ) -> nn.Module:
     """A network or factory with the weights of a file, for images of ``shape``, on the CPU in evaluation mode."""
+    from freeat.models.loading import load_weights
+
     asked = Reference.of(reference)
     asked.check()
     bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
