@@ -171,6 +171,13 @@ def test_going_on_with_other_data_or_weights_is_refused(stopped: Path, what: str
         carry_out(stopped)
 
 
+def test_resuming_with_other_defaults_of_the_algorithm_is_refused(stopped: Path) -> None:
+    now = RunFolder(stopped).description.algorithm["alpha"]
+    _rewrite(stopped, lambda document: document["algorithm"].update({"alpha": 0.25}))
+    with pytest.raises(InputError, match=rf"other defaults of its algorithm \(alpha 0.25 → {now}\)"):
+        carry_out(stopped)
+
+
 def test_a_finished_run_is_not_the_result_of_other_data(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,6 +82,7 @@ def make_description(
         "new_head": (),
         "parameters": 100,
         "notes": (),
+        "algorithm": {"m": 4},
         "chosen": MachineSettings(threads=1, precision="fp32", device="cpu", processes=1, torch="2.0"),
         "provenance": Provenance(
             versions={"freeat": "0.1.0"},

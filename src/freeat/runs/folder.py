@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -48,7 +49,10 @@ class MachineSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RunDescription:
-    """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it."""
+    """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it.
+
+    ``algorithm`` holds what follows from the spec by defaults of the algorithm's class: step, start, options.
+    """
 
     identity: str
     spec: TrainSpec
@@ -58,6 +62,7 @@ class RunDescription:
     initial_weights: str
     new_head: tuple[str, ...]
     parameters: int
+    algorithm: Mapping[str, Any]
     algorithm_source: str | None = None
     chosen: MachineSettings
     notes: tuple[str, ...]
@@ -172,6 +177,17 @@ class RunFolder:
     def check_algorithm(self, source: str | None) -> None:
         """Refuse another source of an imported algorithm than the run was begun with."""
         self.check_same("source lines of the algorithm", self.description.algorithm_source, source)
+
+    def check_resolved(self, algorithm: Mapping[str, Any]) -> None:
+        """Refuse an algorithm whose defaults are no longer those that the run was begun with."""
+        before = self.description.algorithm
+        names = [name for name in {**before, **algorithm} if before.get(name) != algorithm.get(name)]
+        if names:
+            changes = ", ".join(f"{name} {before.get(name)} → {algorithm.get(name)}" for name in names)
+            raise InputError(
+                f"{self.path} was begun with other defaults of its algorithm ({changes}): set them as they were, or "
+                f"{ANOTHER_PLACE}"
+            )
 
     def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_PLACE) -> None:
         """Refuse other ground than the run stands on."""

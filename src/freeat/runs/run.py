@@ -1,14 +1,16 @@
 """A run carried out in its folder: begun, continued, or found finished."""
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from freeat import models
+from freeat.algorithms.registry import resolved
 from freeat.compute.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
@@ -63,6 +65,7 @@ class RunFacts:
     initial_weights: str
     new_head: tuple[str, ...]
     parameters: int
+    algorithm: Mapping[str, Any]
     algorithm_source: str | None
     notes: tuple[str, ...]
 
@@ -152,6 +155,7 @@ def assemble(
         initial_weights=digest,
         new_head=tuple(fresh),
         parameters=parameters,
+        algorithm=resolved(trainer.algorithm),
         algorithm_source=algorithm_source(spec, trust_code=options.trust_code),
         notes=spec_cautions(spec, evaluation, n),
     )
@@ -248,6 +252,7 @@ def _introduce(
     stored = folder.description
     folder.check_data(facts.data.digest)
     folder.check_algorithm(facts.algorithm_source)
+    folder.check_resolved(facts.algorithm)
     folder.check_same("initial weights", stored.initial_weights, facts.initial_weights)
     for name, before in vars(stored.chosen).items():
         if before != (now := getattr(chosen, name)):
