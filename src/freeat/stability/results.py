@@ -16,7 +16,7 @@ from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
 from freeat.data import DataSet, parse_augmentation
 from freeat.errors import InputError, unknown_name
-from freeat.evaluation.gradient_norms import GradientNorms
+from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
 from freeat.objectives import BoundedLoss, Objective
 from freeat.rng import ImageRng
@@ -187,12 +187,10 @@ class ProbeRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GradientRecord:
-    """Counts of ‖∇_δ h‖ since the record before, by tenth of a decade, and the smallest of the whole run."""
+class GradientRecord(NormCounts):
+    """The counts of ‖∇_δ h‖ at an update."""
 
     update: int
-    smallest_so_far: float
-    bins: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)

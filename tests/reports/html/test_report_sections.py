@@ -33,6 +33,7 @@ from freeat.reports.html.numbers import ball_text
 from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
 from freeat.reports.html.robustness import _lines, data_uri, examples_section, largest_samples
+from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
 from report_store import reproduction
@@ -153,17 +154,16 @@ def test_bounds_stand_beside_twin_distances(document: Document) -> None:
 
 def test_merging_columns_loses_no_image() -> None:
     rng = np.random.default_rng(0)
-    rows: list[dict[str, Any]] = [
-        {"update": k + 1, "smallest_so_far": 1.0, "bins": {"0": int(rng.integers(9)), "-3": 1}}
+    rows = [
+        GradientRecord(update=k + 1, smallest_so_far=1.0, bins={"0": int(rng.integers(9)), "-3": 1})
         for k in range(101)
     ]
     merged = _merged(rows)
     assert len(merged) == COLUMNS
-    assert merged[-1]["update"] == 101
-    assert sum(sum(row["counts"].values()) for row in merged) == sum(
-        sum(row["bins"].values()) for row in rows
-    )
-    assert [row["update"] for row in _merged(rows[:3])] == [1, 2, 3]
+    assert merged[-1].update == 101
+    images = [sum(sum(row.bins.values()) for row in some) for some in (merged, rows)]
+    assert images[0] == images[1]
+    assert [row.update for row in _merged(rows[:3])] == [1, 2, 3]
 
 
 def test_failed_checks_come_first(document: Document) -> None:

@@ -2,11 +2,10 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
-from freeat.files.documents import plain
 from freeat.reports.html.blocks import (
     Axis,
     Block,
@@ -26,6 +25,7 @@ from freeat.reports.html.numbers import positive, seed_curve, thinned, with_inte
 from freeat.reports.html.stability import results_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
 from freeat.stability.estimates import Estimate, fitted_exponent
+from freeat.stability.results import GradientRecord
 from freeat.stability.summary import ExponentFit, ExponentRow
 from freeat.training.records import Record
 
@@ -97,25 +97,17 @@ def _numbers(series: Sequence[Series]) -> Table:
 COLUMNS = 40
 """Columns of a heat map; more records than this are added up."""
 
-Counts = dict[int, int]
-
 
 def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> Section:
     """A heat map for every algorithm whose training shows gradients; the first seed speaks for the others."""
     blocks: list[Block] = []
     for benchmark in benchmarks:
-        records = {
-            group.label: [
-                _of_record(record) for record in group.runs[0].history if record.gradient_norms is not None
-            ]
-            for group in benchmark.groups
-        }
+        records = {group.label: _norms_of(group.runs[0].history) for group in benchmark.groups}
         blocks += _charts(benchmark.title, records)
     for study in studies:
         if study.results:
             own = results_by_algorithm(study)
-            shown = {name: list(map(plain, results[0].gradient_norms)) for name, results in own.items()}
-            blocks += _charts(study.name, shown)
+            blocks += _charts(study.name, {name: results[0].gradient_norms for name, results in own.items()})
     return Section(
         key="gradients",
         title="Gradient norms",
@@ -126,11 +118,15 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study])
     )
 
 
-def _of_record(record: Record) -> dict[str, Any]:
-    return {"update": record.update, **plain(record.gradient_norms)}
+def _norms_of(history: Sequence[Record]) -> list[GradientRecord]:
+    return [
+        GradientRecord(update=record.update, **vars(record.gradient_norms))
+        for record in history
+        if record.gradient_norms is not None
+    ]
 
 
-def _charts(title: str, records: Mapping[str, list[dict[str, Any]]]) -> list[Density]:
+def _charts(title: str, records: Mapping[str, Sequence[GradientRecord]]) -> list[Density]:
     shown = {name: _merged(rows) for name, rows in records.items() if rows}
     if not shown:
         return []
@@ -151,44 +147,47 @@ def _charts(title: str, records: Mapping[str, list[dict[str, Any]]]) -> list[Den
     ]
 
 
-def _merged(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merged(rows: Sequence[GradientRecord]) -> list[GradientRecord]:
     """At most ``COLUMNS`` records, each the sum of those since the one before."""
-    merged, counts = [], Counts()
+    merged: list[GradientRecord] = []
+    counts: Counter[str] = Counter()
     ends = {place - 1 for place in thinned(len(rows) + 1, COLUMNS + 1)}
     for place, row in enumerate(rows):
-        for bin_, images in row["bins"].items():
-            counts[int(bin_)] = counts.get(int(bin_), 0) + images
+        counts.update(row.bins)
         if place in ends:
-            merged.append({"update": row["update"], "smallest": row["smallest_so_far"], "counts": counts})
-            counts = Counts()
+            merged.append(replace(row, bins=dict(counts)))
+            counts.clear()
     return merged
 
 
-def _panel(name: str, rows: Sequence[Mapping[str, Any]]) -> Heat:
+def _counts(row: GradientRecord) -> dict[int, int]:
+    """The images by bin, the lowest first."""
+    return dict(sorted((int(bin_), images) for bin_, images in row.bins.items()))
+
+
+def _panel(name: str, rows: Sequence[GradientRecord]) -> Heat:
     return Heat(
         title=name,
-        updates=[0, *(row["update"] for row in rows)],
+        updates=[0, *(row.update for row in rows)],
         counts=[
-            (column, bin_, images)
-            for column, row in enumerate(rows)
-            for bin_, images in sorted(row["counts"].items())
+            (column, bin_, images) for column, row in enumerate(rows) for bin_, images in _counts(row).items()
         ],
-        smallest=[row["smallest"] for row in rows],
+        smallest=[row.smallest_so_far for row in rows],
     )
 
 
-def _quantiles(name: str, row: Mapping[str, Any]) -> list[str]:
-    counts: Counts = row["counts"]
+def _quantiles(name: str, row: GradientRecord) -> list[str]:
+    counts = _counts(row)
     total = sum(counts.values())
     cells = []
     for share in (0.05, 0.5, 0.95):
         seen = 0
-        for bin_ in sorted(counts):
-            seen += counts[bin_]
+        for bin_, images in counts.items():
+            seen += images
             if seen >= share * total:
                 cells.append(f"{10 ** ((bin_ + 0.5) / 10):.2g}")
                 break
-    return [name, str(row["update"]), str(total), *cells, f"{row['smallest']:.3g}"]
+    return [name, str(row.update), str(total), *cells, f"{row.smallest_so_far:.3g}"]
 
 
 MEASURES = ("distance ‖w − w′‖", "largest loss difference, averaged", "gap of the robust risk")
