@@ -23,7 +23,7 @@ from freeat.algorithms.registry import resolved, settings_of
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
 from freeat.runs.build import build_algorithm
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.threat import L2
 
 BALL = L2(0.5)
@@ -97,7 +97,7 @@ def test_settings_of_an_attack_are_refused_by_erm(given: dict[str, Any], said: s
 
 
 def test_friendly_steps_by_a_quarter_of_the_radius_it_is_evaluated_at() -> None:
-    spec, _ = split_words({"algorithm": "friendly", "norm": "l2", "eps": 1.0, "eval_eps": 0.5})
+    spec, _ = split_settings({"algorithm": "friendly", "norm": "l2", "eps": 1.0, "eval_eps": 0.5})
     assert spec.alpha == 0.125
     assert build_algorithm(spec, 1) == Friendly(ball=L2(1.0), alpha=0.125)
 

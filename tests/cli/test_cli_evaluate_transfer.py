@@ -26,7 +26,7 @@ from freeat.reports.html.gather import gather
 from freeat.runs.build import build_images
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, execute
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "lr": 0.05,
             "updates": 40,
         }
-        training, evaluation = split_words({**words, "final_size": 20, "threads": 1})
+        training, evaluation = split_settings({**words, "final_size": 20, "threads": 1})
         paths[algorithm] = folder / algorithm
         execute(training, evaluation, RunOptions(folder=paths[algorithm], device="cpu"))
     return paths
@@ -59,7 +59,7 @@ def small_run(path: Path, **words: object) -> Path:
         "batch_size": 8,
         "threads": 1,
     }
-    training, evaluation = split_words({**settings, "final_size": 8, "attack": "pgd-1", **words})
+    training, evaluation = split_settings({**settings, "final_size": 8, "attack": "pgd-1", **words})
     execute(training, evaluation, RunOptions(folder=path, device="cpu"))
     return path
 

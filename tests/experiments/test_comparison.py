@@ -21,7 +21,7 @@ from freeat.experiments.comparison import (
 from freeat.experiments.tasks import TrainTask
 from freeat.runs.folder import RunResult
 from freeat.runs.run import RunOptions
-from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 from freeat.tasks import Done
 from freeat.training.records import Callbacks
 from made_records import make_record, make_result, make_summary
@@ -29,7 +29,7 @@ from small_runs import WORDS, noise_file
 
 
 def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
-    training, evaluation = split_words(words)
+    training, evaluation = split_settings(words)
     return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
 
 
@@ -129,7 +129,7 @@ def test_bad_seeds_are_refused(text: str) -> None:
 def test_presets_are_specs(name: str) -> None:
     words = dict(PRESETS[name])
     algorithms, seeds = words.pop("algorithms").split(","), parse_seeds(words.pop("seeds"))
-    training, evaluation = split_words(words)
+    training, evaluation = split_settings(words)
     made = comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
@@ -138,7 +138,7 @@ def test_presets_are_specs(name: str) -> None:
 
 def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
     def small(**changes: Any) -> list[Any]:
-        training, evaluation = split_words({**WORDS, **changes})
+        training, evaluation = split_settings({**WORDS, **changes})
         place = RunOptions(folder=tmp_path, device="cpu")
         return comparison_tasks(training, evaluation, ["fast", "free-4"], [0], place)
 
@@ -159,7 +159,7 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
 def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
     noise_file(tmp_path / "mine.npz", 3, seed=0)
     words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
-    training, evaluation = split_words({name: value for name, value in words.items() if value is not None})
+    training, evaluation = split_settings({name: value for name, value in words.items() if value is not None})
     made = comparison_tasks(
         training, evaluation, ["erm", "fast"], [0], RunOptions(folder=tmp_path / "out", device="cpu")
     )

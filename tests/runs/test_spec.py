@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml, split_settings
 
 ROUNDS: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**63 - 1),
@@ -25,7 +25,7 @@ ROUNDS: dict[str, st.SearchStrategy[Any]] = {
 @given(st.fixed_dictionaries({}, optional=ROUNDS))
 def test_a_spec_survives_its_own_words(words: dict[str, Any]) -> None:
     spec = TrainSpec.of(words)
-    stored = json.loads(json.dumps(spec.words()))
+    stored = json.loads(json.dumps(spec.settings()))
     assert TrainSpec.of(stored) == spec
     assert TrainSpec.of(stored).identity == spec.identity
 
@@ -66,7 +66,7 @@ def test_every_setting_changes_the_identity() -> None:
     changes |= {"algorithm_args": {"carry": True}}
     changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist", "start": "zero"}
     changes |= {"momentum": 0.5, "warmup": 0.5, "ema": 0.5, "validation": 0.5}
-    for name, setting in TrainSpec.settings().items():
+    for name, setting in TrainSpec.fields().items():
         value = changes.get(name, 7 if not isinstance(setting.default, str) else "other")
         assert TrainSpec.of({name: value}).identity != TrainSpec().identity, name
 
@@ -116,26 +116,26 @@ def test_a_whole_number_is_exact_beyond_the_floats() -> None:
 )
 def test_bad_settings_are_refused(words: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refusal:
-        split_words(words)
+        split_settings(words)
     assert message in str(refusal.value)
 
 
 def test_friendly_steps_follow_the_radius_it_is_judged_at() -> None:
     words = {"algorithm": "friendly", "eps": "16/255", "eval_eps": "8/255"}
-    assert split_words(words)[0].alpha == 2 / 255
-    assert split_words({**words, "alpha": 0.5})[0].alpha == 0.5
-    assert split_words({**words, "algorithm": "vanilla"})[0].alpha is None
+    assert split_settings(words)[0].alpha == 2 / 255
+    assert split_settings({**words, "alpha": 0.5})[0].alpha == 0.5
+    assert split_settings({**words, "algorithm": "vanilla"})[0].alpha is None
 
 
 def test_yaml_is_read_as_people_write_it(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text("algorithm: free-trades-4\neps: 8/255\nbatch-size: 64\nlr: 1e-2\neval-every: 5\n")
-    training, evaluation = split_words(read_yaml(file))
+    training, evaluation = split_settings(read_yaml(file))
     assert (training.eps, training.batch_size, training.lr) == (8 / 255, 64, 0.01)
     assert evaluation == EvalSpec(eval_every=5)
     for empty in ("", "# nothing yet\n"):
         file.write_text(empty)
-        assert split_words(read_yaml(file)) == (TrainSpec(), EvalSpec())
+        assert split_settings(read_yaml(file)) == (TrainSpec(), EvalSpec())
 
 
 BAD: dict[str, tuple[bytes, str]] = {

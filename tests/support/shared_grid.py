@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from freeat.experiments.tasks import AttackTask, PaperTask, Store, TrainTask, TransferTask
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.tasks import make_backend, run_tasks
 from small_runs import WORDS, outcome
 
@@ -17,7 +17,7 @@ def grid(store: Path) -> list[PaperTask]:
     where = Store(path=store, device="cpu", checkpoint_every=0.0)
     runs = []
     for number, algorithm in enumerate(("vanilla-2", "free-4", "fast", "free-trades-4", "erm")):
-        training, evaluation = split_words({**LONG, "algorithm": algorithm, "seed": number % 2})
+        training, evaluation = split_settings({**LONG, "algorithm": algorithm, "seed": number % 2})
         runs.append(where.task(algorithm, training, evaluation))
     measured: dict[str, Any] = {"attack": "pgd-2", "norm": "l2", "radii": (0.2, 0.4), "n": 24}
     attacks = [

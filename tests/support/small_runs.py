@@ -9,7 +9,7 @@ import numpy as np
 
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.run import RunOptions, execute
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.training.records import Callback, Record
 
 WORDS: dict[str, Any] = {
@@ -63,7 +63,7 @@ def carry_out(
         on_collapse=on_collapse,
         trust_code=trust_code,
     )
-    result = execute(*split_words(words), place, callback=callback, should_stop=should_stop)
+    result = execute(*split_settings(words), place, callback=callback, should_stop=should_stop)
     assert result is not None
     return result
 

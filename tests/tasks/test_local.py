@@ -18,7 +18,7 @@ from freeat.experiments.comparison import comparison_tasks
 from freeat.experiments.tasks import TrainTask
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.tasks import local, make_backend, run_tasks
 from freeat.tasks.local import LocalBackend, visible_gpus
 from freeat.training.records import Callback
@@ -31,7 +31,7 @@ posix = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 
 
 def make_tasks(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[TrainTask]:
-    training, evaluation = split_words({**WORDS, **changes})
+    training, evaluation = split_settings({**WORDS, **changes})
     return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
 
 

@@ -12,7 +12,7 @@ from freeat.evaluation.evaluator import Evaluator, OneStep, Scores, spent
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.training.loop import Diverged, check_weights
 from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
 from small_runs import WORDS, carry_out, outcome
@@ -21,7 +21,7 @@ from troubled_models import FailingNet
 
 def make_fit(folder: Path, **changes: Any) -> Trainer:
     words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
-    training, evaluation = split_words(words)
+    training, evaluation = split_settings(words)
     place = RunOptions(folder=folder, trust_code=True)
     fit, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
     fit.folder = None

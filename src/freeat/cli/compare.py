@@ -7,17 +7,17 @@ import click
 
 from freeat.cli.options import (
     StopRequest,
-    gather_words,
+    gather_settings,
     json_option,
-    make_place,
-    place_options,
+    make_run_options,
+    run_options,
     setting_options,
-    split_place,
+    split_run_options,
     stop_on_signal,
     typed_code,
 )
 from freeat.errors import InputError, unknown_name
-from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 
 if TYPE_CHECKING:
     from freeat.experiments.tasks import TrainTask
@@ -46,7 +46,7 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 @click.option(
     "--out", type=click.Path(path_type=Path), default=Path("comparison"), help="folder of the comparison"
 )
-@place_options
+@run_options
 @json_option
 def compare(
     spec: Path | None,
@@ -82,20 +82,22 @@ def compare(
 
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    settings, place_given = split_place(given)
+    settings, place_given = split_run_options(given)
     words = dict(PRESETS[preset]) if preset else {}
-    words |= gather_words(settings, spec)
+    words |= gather_settings(settings, spec)
     asked = algorithms if algorithms is not None else words.pop("algorithms", DEFAULT_ALGORITHMS)
     names = _names(asked)
     numbers = parse_seeds(seeds or str(words.pop("seeds", "3")))
     words.pop("algorithms", None)
     words.pop("seeds", None)
     options = words.pop("algorithm_args", None)
-    training, evaluation = split_words({"threads": 1, **words})
+    training, evaluation = split_settings({"threads": 1, **words})
     typed = {"model": settings["model"], "algorithms": algorithms}
-    place = make_place(out, place_given, names_code=typed_code(typed, words | {"algorithms": asked}))
+    place = make_run_options(out, place_given, names_code=typed_code(typed, words | {"algorithms": asked}))
     work = comparison_tasks(training, evaluation, names, numbers, place, options)
-    settings_now = training.words() | evaluation.words() | ({"algorithm_args": options} if options else {})
+    settings_now = (
+        training.settings() | evaluation.settings() | ({"algorithm_args": options} if options else {})
+    )
     check_folder(out, settings_now)
     check_tasks(work)
     try:

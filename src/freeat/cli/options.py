@@ -32,7 +32,7 @@ def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[s
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         for spec in reversed(specs):
-            for name, setting in reversed(spec.settings().items()):
+            for name, setting in reversed(spec.fields().items()):
                 if name not in leave_out:
                     command = _option(name, setting.default, setting.metadata["help"])(command)
         return command
@@ -52,7 +52,7 @@ def _option(name: str, default: Any, text: str) -> Decorator:
     )
 
 
-def place_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Where a run happens: device, data folder, how it behaves."""
     decorators = [
         click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
@@ -89,14 +89,14 @@ def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )
 
 
-def gather_words(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
+def gather_settings(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
     """Settings from a YAML file, overridden by those given on the command line."""
-    words = read_yaml(file) if file is not None else {}
-    words |= {name: value for name, value in given.items() if value is not None}
+    settings = read_yaml(file) if file is not None else {}
+    settings |= {name: value for name, value in given.items() if value is not None}
     for name in ("model_args", "algorithm_args"):
-        if isinstance(words.get(name), str):
-            words[name] = parse_arguments(words[name], f"--{name.replace('_', '-')}")
-    return words
+        if isinstance(settings.get(name), str):
+            settings[name] = parse_arguments(settings[name], f"--{name.replace('_', '-')}")
+    return settings
 
 
 def parse_arguments(text: str, option: str = "--model-args") -> dict[str, Any]:
@@ -124,9 +124,9 @@ def _plain(text: str) -> Any:
     return int(number) if number.is_integer() and "." not in text else number
 
 
-def typed_code(given: Mapping[str, Any], words: Mapping[str, Any]) -> bool:
+def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether the user has typed every import path that is in effect, rather than left one to a file."""
-    paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(words.get(name, ""))]
+    paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(settings.get(name, ""))]
     return bool(paths) and all(given.get(name) is not None for name in paths)
 
 
@@ -141,8 +141,8 @@ def trusts_code(asked: bool, names_code: bool) -> bool:
     return trusted
 
 
-def make_place(folder: Path, options: dict[str, Any], *, names_code: bool) -> "RunOptions":
-    """The place of a run."""
+def make_run_options(folder: Path, options: dict[str, Any], *, names_code: bool) -> "RunOptions":
+    """The run options of a command."""
     from freeat.runs.run import RunOptions
 
     trusted = trusts_code(options.pop("trust_code"), names_code)
@@ -156,13 +156,13 @@ def picture(context: click.Context, parameter: click.Parameter, path: Path | Non
     return path
 
 
-PLACE_KEYS = ("device", "data_dir", "checkpoint_every", "on_collapse", "trust_code")
+RUN_OPTIONS = ("device", "data_dir", "checkpoint_every", "on_collapse", "trust_code")
 
 
-def split_place(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the specs, and those of the place, out of all that was given."""
-    place = {name: given.pop(name) for name in PLACE_KEYS}
-    return given, place
+def split_run_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the specs, and the run options, out of all that was given."""
+    options = {name: given.pop(name) for name in RUN_OPTIONS}
+    return given, options
 
 
 class StopRequest:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.cli.options import (
-    gather_words,
+    gather_settings,
     json_option,
-    make_place,
-    place_options,
+    make_run_options,
+    run_options,
     setting_options,
-    split_place,
+    split_run_options,
     typed_code,
 )
-from freeat.runs.spec import EvalSpec, TrainSpec, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 
 if TYPE_CHECKING:
     from freeat.runs.folder import RunFolder, RunResult
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--out", type=click.Path(path_type=Path), help="run folder; default runs/ALGORITHM-NORM-DATA-ID"
 )
-@place_options
+@run_options
 @click.option(
     "--track",
     multiple=True,
@@ -56,11 +56,11 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.training.records import Callbacks
     from freeat.training.trainer import Stopped
 
-    settings, place = split_place(given)
-    words = gather_words(settings, spec)
-    training, evaluation = split_words(words)
+    typed, options = split_run_options(given)
+    settings = gather_settings(typed, spec)
+    training, evaluation = split_settings(settings)
     folder = out or Path("runs") / _name(training)
-    where = make_place(folder, place, names_code=typed_code(settings, words))
+    where = make_run_options(folder, options, names_code=typed_code(typed, settings))
     try:
         with (
             RunProgress(training.label, training.batch_size) as progress,

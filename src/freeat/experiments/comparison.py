@@ -18,7 +18,7 @@ from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished
-from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_words
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
 from freeat.tasks import Done
 from freeat.training.records import Record
 
@@ -110,7 +110,7 @@ def comparison_tasks(
     names the others. What no class declares is refused.
     """
     names = [parse_algorithm(name) for name in algorithms]
-    given = {setting: value for setting, value in spec.words().items() if setting in OF_ALGORITHMS}
+    given = {setting: value for setting, value in spec.settings().items() if setting in OF_ALGORITHMS}
     given |= algorithm_args or {}
     takes = {str(name): settings_of(name, trust_code=options.trust_code) for name in names}
     if foreign := given.keys() - frozenset().union(*takes.values()):
@@ -122,7 +122,7 @@ def comparison_tasks(
         )
     tasks = []
     for algorithm, settings in takes.items():
-        words = {s: v for s, v in spec.words().items() if s not in OF_ALGORITHMS or s in settings}
+        words = {s: v for s, v in spec.settings().items() if s not in OF_ALGORITHMS or s in settings}
         words["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in settings}
         unused = ", ".join(
             f"{setting} = {value}" for setting, value in given.items() if setting not in settings
@@ -131,7 +131,7 @@ def comparison_tasks(
         folder = options.folder / "runs" / algorithm.replace(":", ".")
         for seed in dict.fromkeys(seeds):
             # Friendly's step follows the radius it is evaluated at
-            one, _ = split_words({**words, **evaluation.words(), "algorithm": algorithm, "seed": seed})
+            one, _ = split_settings({**words, **evaluation.settings(), "algorithm": algorithm, "seed": seed})
             own = replace(options, folder=folder / f"seed-{seed}")
             name = f"{one.label}/seed-{seed}"
             tasks.append(

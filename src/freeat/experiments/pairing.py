@@ -81,7 +81,7 @@ def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSe
     return tuple(
         DifferingSetting(setting=name, first=getattr(one, name), second=getattr(other, name))
         for one, other in pairs
-        for name in one.settings()
+        for name in one.fields()
         if getattr(one, name) != getattr(other, name)
     )
 

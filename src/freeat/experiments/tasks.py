@@ -47,7 +47,7 @@ class Store:
         data = path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else spec.data
         facts = {
             "spec": json.loads(spec.canonical) | {"data": data},
-            "evaluation": evaluation.words(),
+            "evaluation": evaluation.settings(),
         }
         key = identity_of(facts)
         options = RunOptions(

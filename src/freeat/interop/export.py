@@ -97,8 +97,8 @@ def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -
         "training": {
             "identity": run["identity"],
             "algorithm": spec.algorithm,
-            "spec": spec.words(),
-            "evaluation": folder.evaluation.words(),
+            "spec": spec.settings(),
+            "evaluation": folder.evaluation.settings(),
             "updates": run["updates"],
             "collapsed": bool(folder.result and folder.result.collapsed),
             "chosen": run["chosen"],

@@ -94,8 +94,8 @@ def run_lines(run: "StoredRun") -> list[str]:
     if run.trouble is not None:
         return [*lines, f"  {run.trouble}"]
     about = run.folder.description
-    lines += [f"  {name} = {value}" for name, value in about.spec.words().items()]
-    lines += [f"  {name} = {value}" for name, value in about.evaluation.words().items()]
+    lines += [f"  {name} = {value}" for name, value in about.spec.settings().items()]
+    lines += [f"  {name} = {value}" for name, value in about.evaluation.settings().items()]
     chosen = ", ".join(f"{name} {value}" for name, value in vars(about.chosen).items())
     lines.append(f"  on {about.data.name}: {about.data.train} training and {about.data.test} test images")
     lines.append(f"  chosen here: {chosen}; commit {about.provenance.commit or 'unknown'}")

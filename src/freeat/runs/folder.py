@@ -286,5 +286,5 @@ def _left_over(path: Path) -> bool:
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
     """The settings in which two specs differ, in words."""
-    pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.settings())
+    pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.fields())
     return [f"{name} {old!r} → {new!r}" for name, old, new in pairs if old != new]

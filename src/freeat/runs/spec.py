@@ -30,21 +30,21 @@ def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None)
     return field(default=default, metadata={"help": help, "parse": parse})
 
 
-class _Words:
+class _Settings:
     """Reading, writing and identifying a spec; shared by the two kinds."""
 
     @classmethod
-    def settings(cls) -> dict[str, Field[Any]]:
+    def fields(cls) -> dict[str, Field[Any]]:
         """The settings by name, with their default, help text and parser."""
         return {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
 
     @classmethod
-    def of(cls, words: Mapping[str, Any]) -> Self:
+    def of(cls, settings: Mapping[str, Any]) -> Self:
         """From settings as people write them: fractions, numbers as text; unknown ones are refused."""
-        known = cls.settings()
+        known = cls.fields()
         hints = typing.get_type_hints(cls)
         values = {}
-        for name, value in words.items():
+        for name, value in settings.items():
             if name not in known:
                 raise unknown_name("setting", name, known)
             parse = known[name].metadata.get("parse")
@@ -54,11 +54,11 @@ class _Words:
                 raise InputError(f"{name}: {error}") from None
         return cls(**values)
 
-    def words(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         """The settings that differ from their defaults."""
         return {
             name: getattr(self, name)
-            for name, f in self.settings().items()
+            for name, f in self.fields().items()
             if f.default is MISSING or getattr(self, name) != f.default
         }
 
@@ -74,7 +74,7 @@ class _Words:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainSpec(_Words):
+class TrainSpec(_Settings):
     """Everything that determines the weights of a trained model."""
 
     data: str = _setting(
@@ -186,7 +186,7 @@ class TrainSpec(_Words):
     @property
     def canonical(self) -> str:
         """The settings that differ from their defaults, as JSON with sorted keys and exact floats."""
-        return json.dumps({"semantics": SEMANTICS, **self.words()}, sort_keys=True)
+        return json.dumps({"semantics": SEMANTICS, **self.settings()}, sort_keys=True)
 
     @property
     def identity(self) -> str:
@@ -195,7 +195,7 @@ class TrainSpec(_Words):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvalSpec(_Words):
+class EvalSpec(_Settings):
     """How a model is evaluated: while it trains, and at the end."""
 
     attack: str = _setting("pgd-10", "attack that measures robust accuracy, e.g. pgd-10, pgd-20")
@@ -224,12 +224,12 @@ class EvalSpec(_Words):
             [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
         )
 
-    def asked(self, words: Mapping[str, Any]) -> "EvalSpec":
+    def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
         """This one with other settings, as people write them; a step of another radius does not carry over."""
-        own = self.words()
-        if "eval_eps" in words:
+        own = self.settings()
+        if "eval_eps" in settings:
             own.pop("eval_alpha", None)
-        return EvalSpec.of({**own, **words})
+        return EvalSpec.of({**own, **settings})
 
 
 def short_name(algorithm: str) -> str:
@@ -237,16 +237,16 @@ def short_name(algorithm: str) -> str:
     return algorithm.rpartition(":")[2]
 
 
-def split_words(words: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
+def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
     """Both specs from one flat set of settings; Friendly's step follows the radius it is evaluated at."""
     from freeat.algorithms.registry import FAMILIES, parse_algorithm
 
-    of_train, of_eval = TrainSpec.settings(), EvalSpec.settings()
-    for name in words:
+    of_train, of_eval = TrainSpec.fields(), EvalSpec.fields()
+    for name in settings:
         if name not in of_train and name not in of_eval:
             raise unknown_name("setting", name, [*of_train, *of_eval])
-    evaluation = EvalSpec.of({name: value for name, value in words.items() if name in of_eval})
-    training = TrainSpec.of({name: value for name, value in words.items() if name in of_train})
+    evaluation = EvalSpec.of({name: value for name, value in settings.items() if name in of_eval})
+    training = TrainSpec.of({name: value for name, value in settings.items() if name in of_train})
     follows = getattr(FAMILIES.get(parse_algorithm(training.algorithm).family), "alpha_at", None)
     if follows is not None and training.alpha is None and evaluation.eval_eps is not None:
         training = training.replaced(alpha=follows(evaluation.eval_eps))
@@ -288,12 +288,12 @@ def read_yaml(path: Path) -> dict[str, Any]:
         line = error.object[: error.start].count(b"\n") + 1
         raise InputError(f"{path} is not YAML, line {line}: no UTF-8 text; save it as UTF-8") from None
     try:
-        words = _construct(path, yaml.SafeLoader(text))
+        settings = _construct(path, yaml.SafeLoader(text))
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML, {_described(error, text)}; {YAML_LAYOUT}") from None
-    if not isinstance(words, dict):
-        raise InputError(f"{path} holds a {type(words).__name__}, not settings: {YAML_LAYOUT}")
-    return {setting_name(name): value for name, value in words.items()}
+    if not isinstance(settings, dict):
+        raise InputError(f"{path} holds a {type(settings).__name__}, not settings: {YAML_LAYOUT}")
+    return {setting_name(name): value for name, value in settings.items()}
 
 
 def setting_name(written: object) -> str:

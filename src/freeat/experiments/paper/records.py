@@ -113,7 +113,7 @@ def _run(run: TrainTask) -> RunOrigin:
     made_by = about.provenance if about else None
     return RunOrigin(
         name=run.name,
-        spec=run.spec.words(),
+        spec=run.spec.settings(),
         seconds=result.seconds if result else None,
         chosen=plain(about.chosen) if about else None,
         data=DataOrigin(name=about.data.name, digest=about.data.digest) if about else None,

@@ -13,7 +13,7 @@ from freeat.data import data_folder
 from freeat.data.sources import SOURCES
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import Store, TrainTask
-from freeat.runs.spec import split_words
+from freeat.runs.spec import split_settings
 from freeat.units import radius_text
 
 ERM = "erm"
@@ -258,7 +258,7 @@ def run_of(
     changes = {name: value for name, value in changes.items() if value != common.get(name)}
     if changes.keys() & {"train_size", "model"}:
         common["eval_every"] = common["updates"]
-    spec, evaluation = split_words(common | changes)
+    spec, evaluation = split_settings(common | changes)
     name = " ".join([data, norm, algorithm, *_changes_in_words(changes), f"seed {seed}"])
     return store.task(name, spec, evaluation)
 

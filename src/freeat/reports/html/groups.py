@@ -88,7 +88,7 @@ def _benchmark_key(run: Run) -> tuple[Any, ...]:
 def settings_of(run: Run) -> dict[str, Any]:
     """What may tell two groups apart: settings of the training, and the attack that evaluates them."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
-    settings = {name: getattr(spec, name) for name in spec.settings() if name not in left_out}
+    settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
     attack = {"attack": evaluation.attack, "iterate": evaluation.iterate}
     return settings | trained_at | attack
