@@ -1,20 +1,30 @@
 """``freeat bound``: Theorems 2, 4 and 5 evaluated, for given constants or for a run."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
 from freeat.cli.options import json_option, trusts_code
-from freeat.errors import InputError
-from freeat.theory.problem import MEANINGS
+from freeat.errors import InputError, unknown_name
+from freeat.theory import (
+    BoundDocument,
+    ComparisonRow,
+    FreeStepsRow,
+    Problem,
+    bound_document,
+    bound_lines,
+    comparison,
+    free_steps,
+)
+from freeat.theory.problem import MEANINGS, USED
+from freeat.units import parse_number
 
 if TYPE_CHECKING:
     from freeat.stability.bound_of_run import RunBound
     from freeat.stability.constants import Constants
-    from freeat.theory import BoundDocument, ComparisonRow, FreeStepsRow, Problem
 
 Parameters = Mapping[str, float | None]
 
@@ -93,20 +103,30 @@ def bound(
         --alpha-delta 0.2 --m 4 --batch-size 10 --n 1000 --updates 1000
     """
     from freeat.files.documents import plain, to_json
-    from freeat.theory.problem import USED
+    from freeat.reports.bounds import comparison_sizes, draw_bounds
 
     own = {name: _number(name, given[name.lower() + "_"]) for name in OPTIONS}
     found = None if run is None else _of_run(run, own, points, data_dir, trust_code)
-    parameters = own if found is None else {**found.parameters, **_known(own)}
+    given_here = {name: value for name, value in own.items() if value is not None}
+    parameters = own if found is None else {**found.parameters, **given_here}
     names = (algorithm,) if algorithm else (found.algorithm,) if found else tuple(USED)
     facts = {} if found is None else found.facts
     output = Output(
         constants=None if found is None else found.constants,
         bounds=tuple(_bound(name, parameters, facts) for name in names),
-        comparison=_comparison(parameters) if tables else None,
-        free_steps=_free_steps(parameters) if tables else None,
-        plots=None if plots is None else _plots(plots, parameters),
     )
+    if tables:
+        p, of_run = _problem(parameters, tuple(OPTIONS))
+        T, alpha, m = of_run["T"], of_run["alpha"], of_run["m"]
+        sizes, each = comparison_sizes(p.n), max(1, round(T / p.n))
+        output = replace(
+            output,
+            comparison=comparison(p, ns=sizes, updates_per_example=each, alpha=alpha, m=m),
+            free_steps=free_steps(p, ms=range(1, max(12, 2 * m) + 1), T=T, alpha=alpha),
+        )
+    if plots is not None:
+        p, of_run = _problem(parameters, tuple(OPTIONS))
+        output = replace(output, plots=tuple(str(path) for path in draw_bounds(plots, p, **of_run)))
     if as_json:
         flat = plain(output.bounds[0]) if len(names) == 1 else {}
         click.echo(to_json({**plain(output), **flat}))
@@ -118,11 +138,11 @@ def bound(
 class Output:
     """All that the command computed; what was not asked for is None."""
 
-    bounds: "tuple[BoundDocument, ...]"
-    constants: "Constants | None"
-    comparison: "list[ComparisonRow] | None"
-    free_steps: "list[FreeStepsRow] | None"
-    plots: tuple[str, ...] | None
+    bounds: tuple[BoundDocument, ...]
+    constants: "Constants | None" = None
+    comparison: list[ComparisonRow] | None = None
+    free_steps: list[FreeStepsRow] | None = None
+    plots: tuple[str, ...] | None = None
 
 
 def _of_run(run: Path, own: Parameters, points: int, data_dir: Path | None, trust_code: bool) -> "RunBound":
@@ -137,22 +157,14 @@ def _of_run(run: Path, own: Parameters, points: int, data_dir: Path | None, trus
 
 
 def _number(name: str, text: str | None) -> float | None:
-    from freeat.units import parse_number
-
     if text is None:
         return None
     value = parse_number(text)
     return int(value) if name in COUNTS and float(value).is_integer() else value
 
 
-def _known(parameters: Parameters) -> dict[str, float]:
-    return {name: value for name, value in parameters.items() if value is not None}
-
-
-def _problem(parameters: Parameters, needed: tuple[str, ...]) -> tuple["Problem", "RunParameters"]:
+def _problem(parameters: Parameters, needed: tuple[str, ...]) -> tuple[Problem, RunParameters]:
     """The problem and what is left: T, α_δ and m. Whatever is needed must be known."""
-    from freeat.theory import Problem
-
     missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in needed if parameters[name] is None]
     if missing:
         raise InputError(f"missing: {', '.join(missing)}; give them, or a run with --from")
@@ -161,43 +173,15 @@ def _problem(parameters: Parameters, needed: tuple[str, ...]) -> tuple["Problem"
     return Problem(**values), run  # type: ignore[arg-type, return-value]
 
 
-def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool]) -> "BoundDocument":
-    from freeat.errors import unknown_name
-    from freeat.theory import bound_document
-    from freeat.theory.problem import USED
-
+def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool]) -> BoundDocument:
     if algorithm not in USED:
         raise unknown_name("algorithm", algorithm, USED)
     p, run = _problem(parameters, USED[algorithm])
     return bound_document(algorithm, p, **run, facts=facts)
 
 
-def _comparison(parameters: Parameters) -> "list[ComparisonRow]":
-    from freeat.reports.bounds import comparison_sizes
-    from freeat.theory import comparison
-
-    p, run = _problem(parameters, tuple(OPTIONS))
-    each = max(1, round(run["T"] / p.n))
-    return comparison(p, ns=comparison_sizes(p.n), updates_per_example=each, alpha=run["alpha"], m=run["m"])
-
-
-def _free_steps(parameters: Parameters) -> "list[FreeStepsRow]":
-    from freeat.theory import free_steps
-
-    p, run = _problem(parameters, tuple(OPTIONS))
-    return free_steps(p, ms=range(1, max(12, 2 * run["m"]) + 1), T=run["T"], alpha=run["alpha"])
-
-
-def _plots(folder: Path, parameters: Parameters) -> tuple[str, ...]:
-    from freeat.reports.bounds import draw_bounds
-
-    p, run = _problem(parameters, tuple(OPTIONS))
-    return tuple(str(path) for path in draw_bounds(folder, p, **run))
-
-
 def _lines(output: Output) -> list[str]:
     from freeat.reports.bounds import bound_comparison_lines, table_lines
-    from freeat.theory import bound_lines
 
     lines: list[str] = []
     if (c := output.constants) is not None:

@@ -7,7 +7,7 @@ Interval = tuple[float, float]
 
 
 def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
-    """Wilson's score interval of a proportion."""
+    """Wilson's score interval of a proportion; scipy's takes whole successes only, and differs in the last bits."""
     if n == 0:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + level / 2)

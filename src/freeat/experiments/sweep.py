@@ -1,11 +1,9 @@
 """Sweeps: models under attacks, over radii and splits; every result is stored as it is finished and found again."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -26,11 +24,18 @@ from freeat.evaluation.evaluate import (
 )
 from freeat.evaluation.sanity import IMAGES, Check, compare, sanity_checks
 from freeat.experiments.examples import examples_path, save_examples
-from freeat.files.documents import to_json
-from freeat.models.imported import source_digest
 from freeat.runs.build import build_images, evaluation_attack
 from freeat.runs.open import Opened
-from freeat.runs.results import SEMANTICS, Blocks, Identity, Results, StoredChecks, StoredEvaluation
+from freeat.runs.results import (
+    SEMANTICS,
+    Blocks,
+    Identity,
+    Results,
+    StoredChecks,
+    StoredEvaluation,
+    attack_identity,
+    settings_of,
+)
 from freeat.runs.spec import EvalSpec
 from freeat.threat import Ball, make_ball
 from freeat.training.checks import out_of_memory
@@ -225,9 +230,9 @@ class Sweep:
             "split": split,
             "images": images.digest,
             "index": _index_digest(images),
-            "augment": None if augment is None else {"name": type(augment).__name__, **_settings(augment)},
-            "attack": None if attack is None else _attack_identity(attack),
-            "ball": {"norm": ball.norm, **_settings(ball)},
+            "augment": None if augment is None else {"name": type(augment).__name__, **settings_of(augment)},
+            "attack": None if attack is None else attack_identity(attack),
+            "ball": {"norm": ball.norm, **settings_of(ball)},
             "seed": self.seed,
             "with_loss": self.with_loss,
         }
@@ -253,7 +258,7 @@ class Sweep:
             attack=attack.name,
             black_box=attack.black_box,
             iterate=getattr(attack, "iterate", "worst"),
-            settings=_settings(attack),
+            settings=settings_of(attack),
             norm=ball.norm,
             eps=ball.eps,
             seed=self.seed,
@@ -447,25 +452,6 @@ def result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str, 
     """Where the results of these models went."""
     places = (results_folder(model, folder) for model in models)
     return tuple(str(place) for place in dict.fromkeys(places) if place is not None)
-
-
-def _attack_identity(attack: Attack) -> Identity:
-    """An attack by its name and settings; one that is not built in also by its class and the source of its module."""
-    kind = type(attack)
-    identity = {"name": attack.name, **_settings(attack)}
-    if kind.__module__.partition(".")[0] != "freeat":
-        path = f"{kind.__module__}:{kind.__qualname__}"
-        identity |= {"class": path, "source": source_digest(path)}
-    return identity
-
-
-def _settings(value: object) -> dict[str, Any]:
-    """The fields of a value as JSON has them."""
-    if not is_dataclass(value):
-        return {}
-    found = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
-    settings: dict[str, Any] = json.loads(to_json(found))
-    return settings
 
 
 def _index_digest(images: Images) -> str:

@@ -4,22 +4,25 @@ A result is one JSON file, named by the hash of its identity. While an evaluatio
 beside the place of its result, so that an interrupted one loses at most a block.
 """
 
+import json
 import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from freeat.attacks.result import Attack
 from freeat.compute.machine import Provenance
 from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
 from freeat.evaluation.sanity import Check
-from freeat.files.documents import FORMATS, decoded, identity_of, read_json, write_document
+from freeat.files.documents import FORMATS, decoded, identity_of, read_json, to_json, write_document
 from freeat.files.tensors import load_tensors, save_tensors
+from freeat.models.imported import source_digest
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +135,25 @@ class Results:
 
     def _path(self, identity: Mapping[str, Any]) -> Path | None:
         return None if self.folder is None else self.folder / f"{identity_of(identity)}.json"
+
+
+def attack_identity(attack: Attack) -> Identity:
+    """An attack by its name and settings; one that is not built in also by its class and the source of its module."""
+    kind = type(attack)
+    identity = {"name": attack.name, **settings_of(attack)}
+    if kind.__module__.partition(".")[0] != "freeat":
+        path = f"{kind.__module__}:{kind.__qualname__}"
+        identity |= {"class": path, "source": source_digest(path)}
+    return identity
+
+
+def settings_of(value: object) -> dict[str, Any]:
+    """The fields of a value as JSON has them."""
+    if not is_dataclass(value):
+        return {}
+    found = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
+    settings: dict[str, Any] = json.loads(to_json(found))
+    return settings
 
 
 def read_result(path: Path) -> StoredResult:

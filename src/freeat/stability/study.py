@@ -231,7 +231,8 @@ class Study:
         """The faster engine of every algorithm that has none yet and something left to run."""
         chosen: dict[str, EngineChoice] = {}
         for name, size, seed in self._grid if self.engine is None else ():
-            if name in known or name in chosen or read_result(result_folder(self.folder, name, size, seed)):
+            stored = result_folder(self.folder, name, size, seed) / RESULT
+            if name in known or name in chosen or stored.is_file():
                 continue
             setup = _setup(self.settings, self.options, data, name, size, seed)
             x, y = setup.twins.sample.batch(setup.batches(1))
