@@ -7,6 +7,7 @@ from freeat.experiments.paper.documents import Figure, ReproductionDocument, Row
 from freeat.experiments.paper.estimate import seed_mean
 from freeat.experiments.paper.published import published_tables
 from freeat.files.documents import decoded
+from made_records import make_provenance
 
 HELD = 0.3
 
@@ -131,9 +132,6 @@ def document(**changes: Any) -> ReproductionDocument:
         "claims": decide_claims(tables, drawn),
         "runs": {},
         "measurements": {},
-        "versions": {"freeat": "0.1.0"},
-        "commit": "abc",
-        "machine": {"processor": "one"},
-        "command": "freeat reproduce all",
+        "provenance": make_provenance(command="freeat reproduce all"),
     }
     return ReproductionDocument(**{**whole, **changes})

@@ -9,7 +9,7 @@ from freeat.experiments.tasks import Accuracy, AttackTask, MeasurementDocument, 
 from freeat.files.documents import write_document
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.records import Record
-from made_records import WEIGHTS, make_description, make_record, make_result, make_summary
+from made_records import WEIGHTS, make_description, make_provenance, make_record, make_result, make_summary
 
 TOTAL = 400
 CLASSES = 10
@@ -72,5 +72,6 @@ def finish_measurement(
         for split in ("train", "test")
     )
     weights = {run.key: WEIGHTS for run in task.runs}
-    document = MeasurementDocument(**{"name": task.name, "weights": weights, "results": results} | facts)
+    told = {"name": task.name, "weights": weights, "results": results, "provenance": make_provenance()}
+    document = MeasurementDocument(**told | facts)
     write_document(task.folder / "result.json", "measurement", document)

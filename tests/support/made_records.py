@@ -64,6 +64,13 @@ def make_result(record: Record, **changes: Any) -> RunResult:
     return RunResult(**vars(record) | {"identity": "0" * 20, "weights": WEIGHTS, "notes": ()} | changes)
 
 
+def make_provenance(
+    *, commit: str | None = "abc", processor: str = "one", command: str = "freeat train"
+) -> Provenance:
+    machine = Machine(system="Linux", processor=processor, cores=1, accelerator=None)
+    return Provenance(versions={"freeat": "0.1.0"}, commit=commit, machine=machine, command=command)
+
+
 def make_description(
     spec: TrainSpec,
     evaluation: EvalSpec | None = None,
@@ -84,12 +91,7 @@ def make_description(
         "notes": (),
         "algorithm": {"m": 4},
         "chosen": MachineSettings(threads=1, precision="fp32", device="cpu", processes=1, torch="2.0"),
-        "provenance": Provenance(
-            versions={"freeat": "0.1.0"},
-            commit=commit,
-            machine=Machine(system="Linux", processor="one", cores=1, accelerator=None),
-            command="freeat train",
-        ),
+        "provenance": make_provenance(commit=commit),
     }
     return RunDescription(
         identity=spec.identity, spec=spec, evaluation=evaluation or EvalSpec(), **settings | changes

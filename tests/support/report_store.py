@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from freeat.cli.main import run as freeat
+from freeat.files.documents import plain
 from invented_claims import whole_figure, whole_table
+from made_records import make_provenance
 from small_runs import carry_out
 
 HOSTILE = "</script><script>window.hurt=1</script><img src=x onerror=window.hurt=2>"
@@ -114,14 +116,11 @@ def reproduction() -> dict[str, Any]:
         "format": 1,
         "scale": "hour",
         "experiments": ["table-1"],
-        "command": "freeat reproduce table-1",
-        "commit": "abc",
+        "provenance": plain(make_provenance(command="freeat reproduce table-1")),
         "commits": ["def", "012"],
         "left_out": [{"what": "table-4", "reason": "too long"}],
         "failures": [{"task": "train", "reason": "no memory"}],
         "machines": [],
-        "machine": {"processor": "one"},
-        "versions": {"freeat": "0.1.0"},
         "training_seconds": 2.0,
         "notes": [],
         "sufficiency": [],

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from freeat.attacks.registry import parse_attack
-from freeat.compute.machine import arithmetic, provenance, resolve_device
+from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
-from freeat.files.documents import NewerFormat, identity_of, plain, read_document, write_document
+from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
 from freeat.files.locks import leased
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.open import Opened, open_model
@@ -159,10 +159,7 @@ class MeasurementDocument:
     name: str
     weights: dict[str, str]
     results: tuple[Accuracy, ...]
-    versions: dict[str, str] | None = None
-    commit: str | None = None
-    machine: dict[str, str | int | None] | None = None
-    command: str | None = None
+    provenance: Provenance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -254,7 +251,7 @@ class Measurement(StoredTask[MeasurementDocument]):
                 name=self.name,
                 weights={model.name: model.digest for model in opened},
                 results=tuple(_accuracy(one) for one in found),
-                **plain(provenance(device)),
+                provenance=provenance(device),
             )
             write_document(self.folder / "result.json", "measurement", document)
 

@@ -14,7 +14,7 @@ from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.files.documents import plain, to_json
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
-from made_records import make_result
+from made_records import make_provenance, make_result
 
 
 def store_of(run: TrainTask) -> Store:
@@ -289,16 +289,17 @@ def test_every_run_says_what_made_it(tmp_path: Path) -> None:
         finish(run, record(0.5, 0.3))
         describe(run, commit=commit)
     attack = attacking(runs[0], (0.5,), n=500)
-    finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, commit="ghi", machine={"processor": "two"})
+    made_by = make_provenance(commit="ghi", processor="two")
+    finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, provenance=made_by)
     made = document("radius", "figure-2", entry("free-4", runs, measurements=(attack,)))
     first, second, missing = (made["runs"][run.key] for run in runs)
     assert first["chosen"]["precision"] == "fp32"
     assert first["data"] == {"name": "cifar10", "digest": "d" * 64}
     assert (first["commit"], second["commit"], missing["commit"]) == ("abc", "def", None)
     assert first["versions"] == {"freeat": "0.1.0"}
-    assert made["measurements"][attack.key] == {
-        "name": "a", "commit": "ghi", "versions": None, "machine": {"processor": "two"}
-    }  # fmt: skip
+    measured = made["measurements"][attack.key]
+    assert (measured["name"], measured["commit"]) == ("a", "ghi")
+    assert measured["machine"]["processor"] == "two"
     assert made["commits"] == ["abc", "def", "ghi"]
     assert [machine["processor"] for machine in made["machines"]] == ["one", "two"]
 

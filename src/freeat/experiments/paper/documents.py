@@ -7,9 +7,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from freeat.compute.machine import Machine, Provenance
 from freeat.files.documents import read_document, write_document
+from freeat.runs.folder import MachineSettings
 
-Facts = dict[str, str | int | None]
 Verdict = Literal["confirmed", "refuted", "undecided", "not published"]
 Unit = Literal["points", "decades"]
 """What a statistic counts; points are hundredths, kept as fractions."""
@@ -294,8 +295,8 @@ class MeasurementOrigin:
 
     name: str
     commit: str | None = None
-    versions: Facts | None = None
-    machine: Facts | None = None
+    versions: dict[str, str] | None = None
+    machine: Machine | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -304,7 +305,7 @@ class RunOrigin(MeasurementOrigin):
 
     spec: dict[str, Any]
     seconds: float | None
-    chosen: Facts | None
+    chosen: MachineSettings | None
     data: DataOrigin | None
     notes: tuple[str, ...]
 
@@ -334,7 +335,7 @@ class Gathered:
 
     experiments: tuple[str, ...]
     commits: tuple[str, ...]
-    machines: tuple[Facts, ...]
+    machines: tuple[Machine, ...]
     training_seconds: float
     notes: tuple[str, ...]
     sufficiency: tuple[Sufficiency, ...]
@@ -352,10 +353,7 @@ class ReproductionDocument(Gathered):
     scale: str
     left_out: tuple[LeftOut, ...]
     failures: tuple[Failure, ...]
-    versions: Facts
-    commit: str | None
-    machine: Facts
-    command: str
+    provenance: Provenance
 
 
 NAME = "reproduction.json"

@@ -1,7 +1,7 @@
 """What a store says of single runs: accuracies with the error the images leave in them, and what made them."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,11 +9,10 @@ from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.evaluate import Summary
 from freeat.evaluation.statistics import wilson
 from freeat.experiments.paper.catalogue import Experiment
-from freeat.experiments.paper.documents import DataOrigin, Facts, MeasurementOrigin, RunOrigin, SeedMean
+from freeat.experiments.paper.documents import DataOrigin, MeasurementOrigin, RunOrigin, SeedMean
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import AttackTask, PaperTask, TrainTask, TransferTask
-from freeat.files.documents import plain
 from freeat.runs.build import build_algorithm
 from freeat.training.records import Record
 
@@ -115,12 +114,12 @@ def _run(run: TrainTask) -> RunOrigin:
         name=run.name,
         spec=run.spec.settings(),
         seconds=result.seconds if result else None,
-        chosen=plain(about.chosen) if about else None,
+        chosen=about.chosen if about else None,
         data=DataOrigin(name=about.data.name, digest=about.data.digest) if about else None,
         notes=tuple(notes_of([run])),
         commit=made_by.commit if made_by else None,
-        versions=_facts(made_by.versions) if made_by else None,
-        machine=plain(made_by.machine) if made_by else None,
+        versions=made_by.versions if made_by else None,
+        machine=made_by.machine if made_by else None,
     )
 
 
@@ -133,15 +132,14 @@ def describe_measurements(experiments: Iterable[Experiment]) -> dict[str, Measur
     }
     return {
         key: MeasurementOrigin(
-            name=name, commit=result.commit, versions=_facts(result.versions), machine=_facts(result.machine)
+            name=name,
+            commit=result.provenance.commit,
+            versions=result.provenance.versions,
+            machine=result.provenance.machine,
         )
         for key, (name, result) in found.items()
         if result is not None
     }
-
-
-def _facts(facts: Mapping[str, str | int | None] | None) -> Facts | None:
-    return None if facts is None else dict(facts)
 
 
 def _tasks(experiments: Iterable[Experiment]) -> Iterator[PaperTask]:

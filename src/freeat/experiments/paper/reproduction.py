@@ -16,7 +16,6 @@ from freeat.experiments.paper.documents import Failure, LeftOut, ReproductionDoc
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.paper.settings import Scale
 from freeat.experiments.tasks import PaperTask, Store, TrainTask
-from freeat.files.documents import plain
 from freeat.tasks import Backend, Done, Progress, run_tasks
 
 SYNTHETIC_IMAGES = 32
@@ -123,7 +122,7 @@ class Reproduction:
                 for task in self.tasks
                 if task.key in reasons
             ),
-            **plain(provenance(resolve_device(self.store.device))),
+            provenance=provenance(resolve_device(self.store.device)),
         )
 
 

@@ -22,7 +22,7 @@ def provenance_section(found: Gathered) -> Section:
         origin = _origin(plain(study.summary)) if study.summary else {}
         blocks.append(Facts(title=study.name, facts=_facts({**settings, **origin})))
     for name, reproduction in found.reproductions:
-        made_by = _origin(vars(reproduction))
+        made_by = plain(reproduction.provenance) | _origin(plain(reproduction))
         blocks.append(Facts(title=name, facts=_facts({"scale": reproduction.scale, **made_by})))
         if runs := reproduction.runs.values():
             specs = {run.name: json.dumps(run.spec, ensure_ascii=False) for run in runs}
