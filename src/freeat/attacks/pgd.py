@@ -72,7 +72,9 @@ def projected_ascent(
         gradient: ∇_δ of the values that ``evaluate`` returned.
     """
     rows = torch.arange(x.shape[-4], device=x.device)
-    left = None if patience is None else torch.full(x.shape[:-3], patience, device=x.device)
+    left = torch.full(
+        x.shape[:-3], patience or 0, device=x.device
+    )  # the steps that an image has left once wrong
     delta = ball.confine(x, ball.start(x, start, rng))
     for k in range(steps):
         if not len(rows):
@@ -86,17 +88,19 @@ def projected_ascent(
         if noise:
             onward = ball.project(onward + noise * rng.at(k).normal("omega", x))
         onward = ball.confine(x, onward)
-        if left is None:
+        if patience is None:
             delta = onward
             continue
         assert wrong is not None
         moves = ~wrong | (left > 0)
         left = left - wrong.to(left.dtype)
-        if shrink:
+        if not shrink:
+            delta = torch.where(moves[..., None, None, None], onward, delta)
+        elif moves.all():
+            delta = onward
+        else:
             still = moves.nonzero().squeeze(-1)
             rows, x, left, delta = rows[still], x[still], left[still], onward[still]
-        else:
-            delta = torch.where(moves[..., None, None, None], onward, delta)
     if finish is not None and len(rows):
         with torch.no_grad():
             finish(ball.apply(x, delta), delta, rows)
@@ -193,13 +197,14 @@ class Pgd:
         oracle = search.oracle
 
         def evaluate(x_adv: Tensor, delta: Tensor, still: Tensor) -> tuple[Tensor, Tensor | None]:
-            y = search.y[rows[still]]
+            mine = rows[still]
+            y = search.y[mine]
             logits = oracle.logits(x_adv)
             name = defined_loss(self.loss, oracle.classes)[0]
             losses = LOSSES[name](logits, y)
             wrong = oracle.wrong(x_adv, y, logits) if self.iterate == "worst" else None
             measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
-            search.see(rows[still], delta, measured, wrong)
+            search.see(mine, delta, measured, wrong)
             return losses, wrong
 
         projected_ascent(
