@@ -22,6 +22,7 @@ from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments import sweep as sweeps
 from freeat.experiments.examples import load_examples
+from freeat.files.documents import plain, to_json
 from freeat.reports.html.gather import gather
 from freeat.runs.build import build_images
 from freeat.runs.folder import RunFolder
@@ -108,8 +109,7 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
         tmp_path / "run", data="digits", ema=0.5, validation=0.2, augment="crop", final_size=20, attack="pgd-2",
         iterate="last", eval_eps=0.05, seed=3, norm="linf", train_size=100,
     )  # fmt: skip
-    trained = RunFolder(run).result
-    assert trained is not None
+    trained = json.loads(to_json(plain(RunFolder(run).result)))
     document = json.loads(ask(evaluate, run, "--json").stdout)
     splits = ("train", "train_augmented", "test", "validation")
     assert [result["split"] for result in document["results"]] == list(splits)
@@ -127,7 +127,7 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
                 0.05,
                 3,
             )
-            names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy")
+            names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy", "passes")
             assert {name: found[name] for name in names} == {name: expected[split][name] for name in names}
         assert document["checks"] == []
     said = ask(evaluate, run).stdout.splitlines()

@@ -81,7 +81,8 @@ class Sweep:
 
     These are the first n, or with ``nested`` the random subset by which a run is evaluated in training. The training
     images of a run are those it was trained on, not all that its data set has. ``train_augmented`` is the view of them
-    that it was trained on; it and ``validation`` are left out of models that have none.
+    that it was trained on; it and ``validation`` are left out of models that have none. ``with_loss`` and ``recheck``
+    are those of ``evaluate``.
     """
 
     data: DataSet
@@ -93,6 +94,7 @@ class Sweep:
     seed: int = 0
     batch_size: int = BATCH
     with_loss: bool = False
+    recheck: bool = True
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -194,6 +196,7 @@ class Sweep:
                 augment=condition.augment,
                 batch_size=self.batch_size,
                 with_loss=self.with_loss,
+                recheck=self.recheck,
                 keep_delta=keep_delta,
                 progress=progress,
             )
@@ -405,6 +408,7 @@ def as_trained(model: Opened, data: DataSet, evaluation: EvalSpec) -> Sweep:
         nested=True,
         seed=model.spec.seed,
         with_loss=True,
+        recheck=False,  # the attack of a training run decides in fp32 itself
     )
 
 
