@@ -1,4 +1,4 @@
-"""A reproduction from beginning to end: what was asked for, planned, carried out, and gathered."""
+"""A reproduction from beginning to end: what was asked for, what it costs, what is run, and what came out."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class Reproduction:
         return Estimator(data_dir=self.store.data_dir, device=self.store.device)
 
     def check_data(self) -> None:
-        """Refuse other data than the runs in the store were begun with: nothing there could be reused or continued."""
+        """Refuse other data than the runs in the store were begun with: nothing there could be reused or resumed."""
         runs = [task for task in self.tasks if isinstance(task, TrainTask)]
         begun = [(run, digest) for run in runs if (digest := run.data_digest) is not None]
         for name in dict.fromkeys(run.spec.data for run, _ in begun):
