@@ -19,7 +19,7 @@ STEPS, IMAGES = 20, 500
 
 @pytest.fixture(scope="module")
 def digits() -> tuple[nn.Module, Tensor, Tensor]:
-    """A small net after a few seconds of adversarial training, and the images that judge it."""
+    """A small net after a few seconds of adversarial training, and the images it is evaluated on."""
     from sklearn.datasets import load_digits
 
     pixels, labels = load_digits(return_X_y=True)

@@ -153,7 +153,7 @@ def test_hooks_of_a_block_never_see_a_symbol(device: torch.device, monkeypatch: 
     assert [type(one) for one in seen] == [Tensor, Tensor]
 
 
-class Moody(Foreign):
+class ModeDependent(Foreign):
     """In training the convolution's output is normalized, in evaluation it is used twice."""
 
     def body(self, x: Tensor) -> Tensor:
@@ -162,7 +162,7 @@ class Moody(Foreign):
 
 
 def test_another_mode_is_traced_again(device: torch.device) -> None:
-    net, x = with_statistics(Moody().double()).to(device), images(device)
+    net, x = with_statistics(ModeDependent().double()).to(device), images(device)
     with frozen(net, "train"), fused(net):
         pass
     with frozen(net, "eval"):
