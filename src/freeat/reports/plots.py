@@ -130,11 +130,11 @@ def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndar
         [[getattr(record, key) for record in history[:length]] for history in histories], float
     ).mean(0)
 
-    def of(split: str) -> np.ndarray:
-        rows = [
-            [getattr(record, split).robust_accuracy for record in history[:length]] for history in histories
+    accuracies = np.array(
+        [
+            [(record.train.robust_accuracy, record.test.robust_accuracy) for record in history[:length]]
+            for history in histories
         ]
-        return 100 * (1 - np.array(rows, float))
-
-    train, test = of("train"), of("test")
+    )
+    train, test = np.moveaxis(100 * (1 - accuracies), -1, 0)
     return x, [train, test, test - train]

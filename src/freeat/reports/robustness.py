@@ -11,7 +11,7 @@ from freeat.evaluation.evaluator import Scores
 from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import SweepReport
 from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.text import accuracy_lines, aligned, percent, run_remarks
+from freeat.reports.text import NOTHING, accuracy_lines, aligned, percent, percent_interval, run_remarks
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
 
@@ -44,7 +44,7 @@ def robustness_lines(
     for gap in report.gaps:
         lines.append(
             f"gap of {gap.model} ({gap.attack}, {gap.norm} {radius_text(gap.eps)}): "
-            f"{percent(gap.value)} points [{percent(gap.low)}, {percent(gap.high)}]"
+            f"{percent(gap.value)} points {percent_interval(gap.low, gap.high)}"
         )
     notes = dict.fromkeys(note for result in report.results for note in result.notes)
     lines += [f"note: {note}" for note in notes]
@@ -94,7 +94,6 @@ def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:
 
 
 def _row(result: StoredEvaluation) -> tuple[str, ...]:
-    low, high = result.robust_interval
     return (
         result.model,
         attack_text(result.attack, result.iterate, result.settings),
@@ -104,9 +103,9 @@ def _row(result: StoredEvaluation) -> tuple[str, ...]:
         str(result.n),
         percent(result.clean_accuracy),
         percent(result.robust_accuracy),
-        f"[{percent(low)}, {percent(high)}]",
+        percent_interval(*result.robust_interval),
         f"{result.turned_wrong} of {result.n - result.wrong_when_clean}",
-        f"{result.queries.mean:.0f}" if result.queries else "–",
+        f"{result.queries.mean:.0f}" if result.queries else NOTHING,
         f"{result.seconds:.1f} s",
     )
 

@@ -65,7 +65,7 @@ def _alternative(calm: Group, best: Group) -> str:
         f"{calm.label} comes within {percent(best.accuracy('test', 'robust').mean - test.mean)} points of it with a "
         f"gap of only {percent(gap.mean)}"
     )
-    dearer = best.mean("gradient_passes") / calm.mean("gradient_passes")
+    dearer = _gradient_evaluations(best) / _gradient_evaluations(calm)
     if dearer >= 1.5:
         return f"{said} and {times(dearer)} times fewer gradient evaluations"
     return said
@@ -177,9 +177,16 @@ def _row(group: Group) -> list[str | Cell]:
         Cell(span=(test.mean, train.mean)),
         in_percent(group.gap()),
         in_percent(group.accuracy("test", "clean")),
-        count(group.mean("update")),
-        Cell(text=count(group.mean("gradient_passes")), detail=seconds(group.mean("seconds"))),
+        count(group.mean(lambda result: result.update)),
+        Cell(
+            text=count(_gradient_evaluations(group)),
+            detail=seconds(group.mean(lambda result: result.seconds)),
+        ),
     ]
+
+
+def _gradient_evaluations(group: Group) -> float:
+    return group.mean(lambda result: result.gradient_passes)
 
 
 def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:

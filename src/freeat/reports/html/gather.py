@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from freeat.errors import InputError
 from freeat.experiments import comparison
@@ -21,7 +21,7 @@ from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
 from freeat.stability.summary import StudySummary
 from freeat.training.records import Record
 
-Json = dict[str, Any]
+T = TypeVar("T")
 DEPTH = 8
 """How many folders below those given are looked into."""
 FROM = " from "
@@ -104,8 +104,8 @@ class Gathered:
     @property
     def count(self) -> int:
         """How many things were found, of every kind."""
-        found: list[list[Any]] = [self.runs, self.comparisons, self.studies, self.evaluations, self.checks]
-        return sum(len(one) for one in (*found, self.examples, self.reproductions))
+        found: list[Sequence[object]] = [self.runs, self.comparisons, self.studies, self.evaluations]
+        return sum(map(len, [*found, self.checks, self.examples, self.reproductions]))
 
 
 def gather(folders: Sequence[Path]) -> Gathered:
@@ -173,7 +173,7 @@ class _Walk:
         below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "results")]
         return "/".join([self.root.name, *below] if self.several or not below else below)
 
-    def _take(self, into: list[Any], read: Callable[[], Any]) -> None:
+    def _take(self, into: list[T], read: Callable[[], T]) -> None:
         try:
             into.append(read())
         except InputError as error:

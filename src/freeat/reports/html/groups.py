@@ -1,8 +1,8 @@
 """Runs put in order: those of one benchmark side by side, those that differ in the seed only as one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Literal
 
 from freeat.evaluation.statistics import mean_std, wilson
 from freeat.reports.html.gather import Run
@@ -34,19 +34,20 @@ class Group:
     def algorithm(self) -> str:
         return self.runs[0].spec.algorithm
 
-    def accuracy(self, split: str, kind: str) -> Estimate:
-        """Clean or robust accuracy on a split."""
-        shares = [getattr(getattr(result, split), f"{kind}_accuracy") for result in self.finished]
-        n = getattr(self.finished[0], split).n
-        return over_seeds(shares, wilson(shares[0] * n, n), least=0.0)
+    def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> Estimate:
+        """Robust or clean accuracy on a split."""
+        found = [result.train if split == "train" else result.test for result in self.finished]
+        shares = [one.robust_accuracy if kind == "robust" else one.clean_accuracy for one in found]
+        return over_seeds(shares, wilson(shares[0] * found[0].n, found[0].n), least=0.0)
 
-    def gap(self, key: str = "gap") -> Estimate:
-        """The generalization gap: ``gap`` (robust) or ``clean_gap``."""
-        gaps = [getattr(result, key) for result in self.finished]
+    def gap(self) -> Estimate:
+        """The robust generalization gap."""
+        gaps = [result.gap for result in self.finished]
         return over_seeds([gap.value for gap in gaps], (gaps[0].low, gaps[0].high), least=-1.0)
 
-    def mean(self, key: str) -> float:
-        return mean_std([float(getattr(result, key)) for result in self.finished])[0]
+    def mean(self, of: Callable[[RunResult], float]) -> float:
+        """The mean over the seeds of something in the results."""
+        return mean_std([of(result) for result in self.finished])[0]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Benchmark:
 
 def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchmark]:
     """The runs by benchmark, then by everything but the seed; algorithms in ``order``, then as they come."""
-    by_benchmark: dict[tuple[Any, ...], list[Run]] = {}
+    by_benchmark: dict[tuple[str, str, str, float], list[Run]] = {}
     for run in runs:
         by_benchmark.setdefault(_benchmark_key(run), []).append(run)
     return [
@@ -79,13 +80,13 @@ def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchm
     ]
 
 
-def _benchmark_key(run: Run) -> tuple[Any, ...]:
+def _benchmark_key(run: Run) -> tuple[str, str, str, float]:
     spec, evaluation = run.spec, run.evaluation
     eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     return run.description.data.name, spec.model, spec.norm, eps
 
 
-def settings_of(run: Run) -> dict[str, Any]:
+def settings_of(run: Run) -> dict[str, object]:
     """What may tell two groups apart: settings of the training, and the attack that evaluates them."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
@@ -114,7 +115,7 @@ def _place(spec: TrainSpec) -> tuple[str, int, int]:
     return *words, spec.train_size or 0
 
 
-def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
+def _varied(settings: Sequence[Mapping[str, object]]) -> list[str]:
     """The settings in which any two groups differ."""
     names = dict.fromkeys(name for one in settings for name in one)
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
@@ -123,7 +124,7 @@ def _varied(settings: Sequence[dict[str, Any]]) -> list[str]:
 def _label(run: Run, varied: Sequence[str]) -> str:
     settings = settings_of(run)
     extra = [
-        f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS else value}"
+        f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS and isinstance(value, float) else value}"
         for name in varied
         if (value := settings.get(name)) is not None
     ]

@@ -1,13 +1,13 @@
 """Where every number comes from: spec, seed, versions, commit, machine and command."""
 
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from freeat.files.documents import plain
 from freeat.reports.html.blocks import Block, Facts, Section, Table
-from freeat.reports.html.gather import Gathered, Json, Run
+from freeat.reports.html.gather import Gathered, Run
 from freeat.reports.html.numbers import count
+from freeat.reports.text import NOTHING
 from freeat.runs.results import StoredEvaluation
 
 
@@ -55,7 +55,7 @@ def _row(run: Run) -> list[str]:
     return [
         run.name,
         run.spec.algorithm,
-        about.provenance.commit or "–",
+        about.provenance.commit or NOTHING,
         about.identity,
         str(run.spec.seed),
         count(about.parameters),
@@ -70,17 +70,17 @@ def _of_run(run: Run) -> list[tuple[str, str]]:
     return _facts({"seed": run.spec.seed, **facts, **_origin(about["provenance"])})
 
 
-def _origin(document: Json) -> dict[str, Any]:
+def _origin(document: Mapping[str, object]) -> dict[str, object]:
     """What made a document, and what made the results it gathers, where that is something else."""
     keys = ("command", "versions", "commit", "machine", "commits", "machines")
     return {key: document[key] for key in keys if key in document}
 
 
-def _facts(values: dict[str, Any]) -> list[tuple[str, str]]:
+def _facts(values: Mapping[str, object]) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), _text(value)) for name, value in values.items() if value is not None]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         pairs = ((k, v) for k, v in value.items() if v is not None)
         return "\n".join(f"{key}: {_text(v)}" for key, v in pairs)
