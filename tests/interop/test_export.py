@@ -1,6 +1,7 @@
 """An exported model: the same logits, everything known of it, whole or not at all."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,11 @@ from torch import Tensor
 import freeat
 from freeat.cli.main import run
 from freeat.data import load
-from freeat.files.documents import plain
+from freeat.files.documents import read_json
 from freeat.interop import export as exporting
 from freeat.interop.card import model_card
 from freeat.runs.folder import RunFolder
-from freeat.runs.open import FORMAT, MANIFEST, WEIGHTS, ExportedFolder, open_model
+from freeat.runs.open import MANIFEST, WEIGHTS, ExportedFolder, Manifest, open_model
 from small_runs import carry_out
 
 
@@ -53,33 +54,28 @@ def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     run_facts, result = RunFolder(trained).description, RunFolder(trained).result
     assert result is not None
-    assert manifest["format"] == FORMAT
-    assert manifest["model"] == {
-        "network": "cnn-w4",
-        "args": None,
-        "normalize": "digits",
-        "needs_code": False,
-    }
-    assert manifest["input"] == {"shape": [1, 8, 8], "layout": "NCHW", "range": [0.0, 1.0]}
-    assert manifest["classes"] == list("0123456789")
-    assert manifest["threat"] == {"norm": "l2", "eps": 0.5}
-    assert manifest["figures"]["test"]["robust_accuracy"] == result.test.robust_accuracy
-    assert manifest["figures"]["gap"] == plain(result.gap)
-    assert manifest["training"]["command"] == run_facts.provenance.command
-    assert manifest["weights"]["which"] == "model"
-    assert manifest["weights"]["update"] == 14
+    assert read_json(exported / MANIFEST, format=1)["format"] == 1
+    assert manifest.run == run_facts
+    assert (manifest.run.spec.model, manifest.run.spec.normalize, manifest.needs_code) == (
+        "cnn-w4",
+        "digits",
+        False,
+    )
+    assert (manifest.run.data.shape, manifest.run.data.classes) == ((1, 8, 8), tuple("0123456789"))
+    assert (manifest.scores.test, manifest.scores.gap) == (result.test, result.gap)
+    assert (manifest.weights.which, manifest.weights.update) == ("model", 14)
     assert ExportedFolder(exported).spec == RunFolder(trained).spec
 
 
 def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
     result = RunFolder(trained).result
     assert result is not None
-    averaged = ExportedFolder(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest["figures"]
-    assert averaged["test"]["robust_accuracy"] == result.ema.test.robust_accuracy
+    averaged = ExportedFolder(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest
+    assert averaged.scores == result.ema
     best = ExportedFolder(freeat.export(trained, tmp_path / "best", weights="best")).manifest
     records = [record for record in RunFolder(trained).history() if record.best]
-    assert best["figures"]["validation"]["robust_accuracy"] == records[-1].validation.robust_accuracy
-    assert best["weights"]["update"] == records[-1].update
+    assert best.scores.validation == records[-1].validation
+    assert best.weights.update == records[-1].update
 
 
 def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:
@@ -91,8 +87,8 @@ def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:
         assert run(["evaluate", str(trained), "--attack", "fgsm", "-n", n, "--device", "cpu"]) == 0
     assert run(["evaluate", f"{trained}@ema", "--attack", "pgd-5", "-n", "25", "--device", "cpu"]) == 0
     folder = freeat.export(trained, tmp_path / "out")
-    rows = ExportedFolder(folder).manifest["further"]
-    assert {(row["attack"], row["eps"], row["n"]) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
+    rows = ExportedFolder(folder).manifest.further
+    assert {(row.attack, row.eps, row.n) for row in rows} == {("pgd-3", 0.25, 30), ("fgsm", 0.5, 25)}
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
 
@@ -103,8 +99,8 @@ def test_evaluations_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) 
     np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     words = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
     assert run(["evaluate", str(trained), *words]) == 0
-    rows = ExportedFolder(freeat.export(trained, tmp_path / "out")).manifest["further"]
-    assert "pgd-4" not in {row["attack"] for row in rows}
+    rows = ExportedFolder(freeat.export(trained, tmp_path / "out")).manifest.further
+    assert "pgd-4" not in {row.attack for row in rows}
 
 
 def test_exports_of_several_seeds_have_names_of_their_own(
@@ -126,11 +122,11 @@ def front_matter(card: str) -> dict[str, Any]:
 
 def test_the_card_shows_the_figures(exported: Path) -> None:
     card = (exported / "README.md").read_text(encoding="utf-8")
-    front, figures = front_matter(card), ExportedFolder(exported).manifest["figures"]
+    front, scores = front_matter(card), ExportedFolder(exported).manifest.scores
     assert front["library_name"] == "freeat"
     (result,) = front["model-index"][0]["results"]
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
-    assert values["robust accuracy (pgd-2, l2 0.5)"] == figures["test"]["robust_accuracy"]
+    assert values["robust accuracy (pgd-2, l2 0.5)"] == scores.test.robust_accuracy
     for part in (
         "What was measured",
         "Threat model",
@@ -140,18 +136,26 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
         "A stronger attack can only",
     ):
         assert part in card
-    assert f"{100 * figures['gap']['value']:.1f} [" in card
+    assert f"{100 * scores.gap.value:.1f} [" in card
     assert "Evaluated on 24 of 60 training and 24 of 597 test images." in card
 
 
 def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     assert "against l2 ε = 0.5 perturbations" in model_card(manifest)
-    manifest["training"] |= {"algorithm": "erm", "collapsed": True}
-    manifest["figures"]["test"]["robust_accuracy"] = 0.1
-    manifest["weights"]["which"] = "best"
-    manifest["data"]["notes"] = ["The images were resized."]
-    card = model_card(manifest)
+    data, test = manifest.run.data, manifest.scores.test
+    other = replace(
+        manifest,
+        collapsed=True,
+        run=replace(
+            manifest.run,
+            spec=manifest.run.spec.replaced(algorithm="erm"),
+            data=replace(data, notes=("The images were resized.",)),
+        ),
+        scores=replace(manifest.scores, test=replace(test, robust_accuracy=0.1)),
+        weights=replace(manifest.weights, which="best"),
+    )
+    card = model_card(other)
     for part in (
         "without an adversary",
         "collapsed",
@@ -165,10 +169,9 @@ def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
 def test_names_cannot_write_the_card(exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     evil = "<script>alert(1)</script> | # `x`\n# title"
-    manifest["name"] = evil
-    manifest["classes"][0] = evil
-    manifest["data"] |= {"name": evil, "notes": [evil]}
-    card = model_card(manifest)
+    data = manifest.run.data
+    data = replace(data, name=evil, notes=(evil,), classes=(evil, *data.classes[1:]))
+    card = model_card(replace(manifest, name=evil, run=replace(manifest.run, data=data)))
     assert front_matter(card)["model-index"][0]["name"] == evil
     body = card.split("---\n", 2)[2]
     assert "\n# title" not in body
@@ -205,7 +208,7 @@ def test_a_failure_leaves_what_was_there(
     out = freeat.export(trained, tmp_path / "out")
     before = (out / MANIFEST).read_bytes()
 
-    def fail(manifest: dict[str, Any]) -> str:
+    def fail(manifest: Manifest) -> str:
         raise RuntimeError("the disk is full, say")
 
     monkeypatch.setattr(exporting, "model_card", fail)
@@ -230,11 +233,11 @@ def test_damaged_and_newer_exports_are_refused(trained: Path, tmp_path: Path) ->
     (folder / WEIGHTS).unlink()
     with pytest.raises(freeat.InputError, match="copy the whole"):
         freeat.load(folder)
-    changed(folder, format=FORMAT + 1)
+    changed(folder, format=2)
     with pytest.raises(freeat.InputError, match="upgrade freeat"):
         freeat.load(folder)
     (folder / MANIFEST).write_text('{"format": 1}', encoding="utf-8")
-    with pytest.raises(freeat.InputError, match="lacks 'model'"):
+    with pytest.raises(freeat.InputError, match=r"missing required field `name`.*export the run again"):
         freeat.load(folder)
     with pytest.raises(freeat.InputError, match="neither an exported model"):
         freeat.load(tmp_path)

@@ -1,32 +1,32 @@
 """A run's model, exported: the folder is written whole or not at all."""
 
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 from freeat.data.sources import find_source
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
-from freeat.files.documents import plain, sha256, whole_folder, write_json, write_text
+from freeat.files.documents import sha256, whole_folder, write_document, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
-from freeat.models import parameter_count
 from freeat.models.imported import is_import_path
 from freeat.runs.build import weights_digest
 from freeat.runs.folder import RunFolder
-from freeat.runs.open import CARD, FORMAT, MANIFEST, ONNX, WEIGHTS, ExportedFolder, stored_model
-from freeat.runs.results import RESULTS, Results
-
-EVALUATED_BY = ("attack", "iterate", "norm", "eps")
-FIGURES = (
-    "n",
-    "population",
-    "clean_accuracy",
-    "clean_interval",
-    "robust_accuracy",
-    "robust_interval",
+from freeat.runs.open import (
+    CARD,
+    MANIFEST,
+    ONNX,
+    WEIGHTS,
+    ExportedFolder,
+    ExportedWeights,
+    FurtherEvaluation,
+    Manifest,
+    OnnxFacts,
+    stored_model,
 )
+from freeat.runs.results import RESULTS, Results
 
 
 def export(
@@ -49,22 +49,33 @@ def export(
         raise InputError(
             f"{target} exists and is not an exported model: choose another --out; nothing was touched"
         )
-    description, measured = folder.description, _figures(folder, weights)
+    description, scores = folder.description, _scores(folder, weights)
     stored = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert stored is not None  # described above, so it is there
-    digest = weights_digest(stored.model)
+    digest, source = weights_digest(stored.model), find_source(description.data.name)
     with whole_folder(target) as place:
         save_tensors(place / WEIGHTS, stored.model.state_dict(), {"run": description.identity})
-        manifest = _manifest(folder, plain(description), name, weights) | {
-            "parameters": parameter_count(stored.model),
-            "figures": measured,
-            "further": _further(folder, digest),
-        }
-        manifest["weights"] |= {"digest": digest, "sha256": sha256(place / WEIGHTS)}
+        converted: OnnxFacts | None = None
         if onnx:
             error = write_onnx(stored.model, place / ONNX, stored.shape)
-            manifest["onnx"] = {"sha256": sha256(place / ONNX), "largest_difference": error}
-        write_json(place / MANIFEST, manifest, format=FORMAT)
+            converted = OnnxFacts(sha256=sha256(place / ONNX), largest_difference=error)
+        manifest = Manifest(
+            name=name,
+            run=description,
+            weights=ExportedWeights(
+                which=weights,
+                update=folder.weights_update(weights),
+                digest=digest,
+                sha256=sha256(place / WEIGHTS),
+            ),
+            scores=scores,
+            further=_further(folder, digest),
+            collapsed=bool(folder.result and folder.result.collapsed),
+            needs_code=is_import_path(description.spec.model),
+            licence=source.licence if source else None,
+            onnx=converted,
+        )
+        write_document(place / MANIFEST, "export", manifest)
         write_text(place / CARD, model_card(manifest))
     return target
 
@@ -74,64 +85,25 @@ def _name(run: Path) -> str:
     return f"{run.parent.name}-{run.name}" if re.fullmatch(r"seed-\d+", run.name) else run.name
 
 
-def _manifest(folder: RunFolder, run: dict[str, Any], name: str, weights: str) -> dict[str, Any]:
-    """What it takes to build the model again, what it is for, and where it comes from."""
-    spec, data = folder.spec, run["data"]
-    source = find_source(data["name"])
-    return {
-        "name": name,
-        "model": {
-            "network": spec.model,
-            "args": spec.model_args,
-            "normalize": spec.normalize,
-            "needs_code": is_import_path(spec.model),
-        },
-        "input": {"shape": data["shape"], "layout": "NCHW", "range": [0.0, 1.0]},
-        "classes": data["classes"],
-        "threat": {"norm": spec.norm, "eps": spec.eps},
-        "weights": {"which": weights, "update": folder.weights_update(weights)},
-        "data": {
-            **{key: data[key] for key in ("name", "digest", "train", "test", "notes")},
-            "licence": source.licence if source else None,
-        },
-        "training": {
-            "identity": run["identity"],
-            "algorithm": spec.algorithm,
-            "spec": spec.settings(),
-            "evaluation": folder.evaluation.settings(),
-            "updates": run["updates"],
-            "collapsed": bool(folder.result and folder.result.collapsed),
-            "chosen": run["chosen"],
-            **run["provenance"],
-        },
-    }
-
-
-def _figures(folder: RunFolder, weights: str) -> dict[str, Any]:
-    """The evaluation that belongs to these weights: of the last, the averaged, or those best on validation."""
-    record = _record(folder, weights)
-    found = {name: plain(getattr(record, name)) for name in (*EVALUATED_BY, "gap", "clean_gap")}
-    for name, split in record.splits.items():
-        if name != "train_augmented":
-            found[name] = {key: plain(getattr(split, key)) for key in FIGURES}
-    return found
-
-
-def _further(folder: RunFolder, digest: str) -> list[dict[str, Any]]:
+def _further(folder: RunFolder, digest: str) -> tuple[FurtherEvaluation, ...]:
     """What ``freeat evaluate`` found of the weights with this digest on the run's own test images.
 
     Of one attack at one radius, the evaluation on the most images.
     """
     stored = Results(folder.path / RESULTS).evaluations(kind="evaluation", weights=digest, split="test")
-    rows = [plain(one) for one in stored if one.data_digest == folder.data_digest]
-    rows = [{name: row[name] for name in (*EVALUATED_BY, *FIGURES)} for row in rows]
-    most = {
-        tuple(row[key] for key in EVALUATED_BY): row for row in sorted(rows, key=lambda row: int(row["n"]))
-    }
-    return sorted(most.values(), key=lambda row: (row["norm"], row["eps"], row["robust_accuracy"]))
+    names = [field.name for field in fields(FurtherEvaluation)]
+    rows = [
+        FurtherEvaluation(**{name: getattr(one, name) for name in names})
+        for one in stored
+        if one.data_digest == folder.data_digest
+    ]
+    rows.sort(key=lambda row: row.n)
+    most = {(row.attack, row.iterate, row.norm, row.eps): row for row in rows}
+    return tuple(sorted(most.values(), key=lambda row: (row.norm, row.eps, row.robust_accuracy)))
 
 
-def _record(folder: RunFolder, weights: str) -> Scores:
+def _scores(folder: RunFolder, weights: str) -> Scores:
+    """The evaluation that belongs to these weights: of the last, the averaged, or those best on validation."""
     result = folder.result
     if result is None:
         raise InputError(f"{folder.path} has not finished: run its command again, then export it")
@@ -139,5 +111,10 @@ def _record(folder: RunFolder, weights: str) -> Scores:
         best = [record for record in folder.history() if record.best]
         if not best:
             raise InputError(f"{folder.path} has no best weights: train with --validation 0.1, say")
-        return best[-1]
-    return result.ema if weights == "ema" and result.ema is not None else result
+        return _bare(best[-1])
+    return result.ema if weights == "ema" and result.ema is not None else _bare(result)
+
+
+def _bare(record: Scores) -> Scores:
+    """The scores of a record, without the rest of it."""
+    return Scores(**{field.name: getattr(record, field.name) for field in fields(Scores)})

@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -24,18 +24,70 @@ from freeat.compute.machine import resolve_device
 from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
-from freeat.files.documents import read_json, sha256
+from freeat.evaluation.evaluator import Scores
+from freeat.evaluation.statistics import Interval
+from freeat.files.documents import NewerFormat, read_document, sha256
 from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, source_digest
 from freeat.runs.build import build_network, weights_digest
-from freeat.runs.folder import RunFolder
+from freeat.runs.folder import RunDescription, RunFolder
 from freeat.runs.spec import TrainSpec
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
 MANIFEST, WEIGHTS, CARD, ONNX = "freeat.json", "model.safetensors", "README.md", "model.onnx"
-NEEDED = ("model", "input", "classes", "weights", "training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportedWeights:
+    """Which weights of a run were exported (``model``, ``ema`` or ``best``), with their digest and their file's."""
+
+    which: str
+    update: int
+    digest: str
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherEvaluation:
+    """An evaluation of the exported weights on test images, besides that of the training."""
+
+    attack: str
+    iterate: str
+    norm: str
+    eps: float
+    n: int
+    population: int
+    clean_accuracy: float
+    clean_interval: Interval
+    robust_accuracy: float
+    robust_interval: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnnxFacts:
+    """The digest of ``model.onnx``, and how far its logits are from the model's on random images."""
+
+    sha256: str
+    largest_difference: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What it takes to build an exported model again, what it is for, and where it comes from.
+
+    ``run`` holds the spec, the shape of images and the classes. Images are NCHW with pixels in [0, 1].
+    """
+
+    name: str
+    run: RunDescription
+    weights: ExportedWeights
+    scores: Scores
+    further: tuple[FurtherEvaluation, ...]
+    collapsed: bool
+    needs_code: bool
+    licence: str | None
+    onnx: OnnxFacts | None = None
 
 
 @dataclass(frozen=True)
@@ -49,36 +101,34 @@ class ExportedFolder:
         return (self.path / MANIFEST).is_file()
 
     @property
-    def manifest(self) -> dict[str, Any]:
-        """Everything that is known of the model, as plain values."""
-        document = read_json(self.path / MANIFEST, format=FORMAT)
-        if missing := [key for key in NEEDED if key not in document]:
-            raise InputError(
-                f"{self.path / MANIFEST} is damaged: it lacks {missing[0]!r}; export the run again"
-            )
-        return document
+    def manifest(self) -> Manifest:
+        """Everything that is known of the model."""
+        try:
+            return read_document(self.path / MANIFEST, "export", Manifest)
+        except NewerFormat:
+            raise
+        except InputError as error:
+            raise InputError(f"{error}; export the run again") from None
 
     @property
     def spec(self) -> TrainSpec:
         """What the model was trained by."""
-        return TrainSpec.of(self.manifest["training"]["spec"])
+        return self.manifest.run.spec
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W) of the images the model takes."""
-        channels, height, width = self.manifest["input"]["shape"]
-        return channels, height, width
+        return self.manifest.run.data.shape
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes, in the order of the logits."""
-        return tuple(self.manifest["classes"])
+        return self.manifest.run.data.classes
 
     @property
     def data_digest(self) -> str | None:
         """The digest of the data it was trained on."""
-        digest: str | None = self.manifest.get("data", {}).get("digest")
-        return digest
+        return self.manifest.run.data.digest
 
     def weights(self, name: str = "model") -> dict[str, Tensor]:
         """The weights, checked to be those that were exported."""
@@ -89,7 +139,7 @@ class ExportedFolder:
         path = self.path / WEIGHTS
         if not path.is_file():
             raise InputError(f"{path} is missing: copy the whole exported folder, or export the run again")
-        if sha256(path) != self.manifest["weights"]["sha256"]:
+        if sha256(path) != self.manifest.weights.sha256:
             raise InputError(f"{path} is not the file that was exported (its SHA-256 differs): copy it again")
         return load_tensors(path)[0]
 
