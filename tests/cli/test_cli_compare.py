@@ -25,7 +25,7 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert [row["algorithm"] for row in document["algorithms"]] == ["erm", "free-4"]
     assert [row["seeds"] for row in document["algorithms"]] == [[0, 1], [0, 1]]
     means = [RunFolder(Path(f)).result for f in document["algorithms"][1]["folders"]]
-    expected = sum(result["gap"]["value"] for result in means if result) / 2
+    expected = sum(result.gap.value for result in means if result) / 2
     assert document["algorithms"][1]["robust_gap"]["mean"] == pytest.approx(expected)
     assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "| free-4 |" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
