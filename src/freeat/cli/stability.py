@@ -187,7 +187,7 @@ def _summary(
         failures=failures,
         **vars(provenance(torch.device(study.options.device))),
     )
-    write_document(study.folder / SUMMARY, "study", summary)
+    write_document(study.folder / SUMMARY, "study summary", summary)
     return summary
 
 

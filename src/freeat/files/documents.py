@@ -32,6 +32,7 @@ FORMATS: dict[str, int] = {
     "transfer": 1,
     "measurement": 1,
     "study": 1,
+    "study summary": 1,
     "twins": 1,
     "reproduction": 1,
     "published tables": 1,

@@ -209,7 +209,7 @@ class _Walk:
     def _study(self, folder: Path) -> Study:
         summary, settings = None, None
         if (path := folder / SUMMARY).is_file():
-            summary = read_document(path, "study", StudySummary)
+            summary = read_document(path, "study summary", StudySummary)
             settings = summary.settings
         if (path := folder / STUDY).is_file():
             settings = read_document(path, "study", StudyDocument).settings
