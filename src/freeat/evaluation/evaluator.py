@@ -168,8 +168,12 @@ class Evaluator:
 
 def spent(*found: Scores | OneStep | None) -> float:
     """The work that evaluations report."""
-    passes = [one.passes for one in found if isinstance(one, OneStep)]
-    passes += [split.passes for one in found if isinstance(one, Scores) for split in one.splits.values()]
+    passes: list[Passes] = []
+    for one in found:
+        if isinstance(one, Scores):
+            passes += [split.passes for split in one.splits.values()]
+        elif one is not None:
+            passes.append(one.passes)
     return sum(map(work, passes))
 
 

@@ -142,7 +142,7 @@ class Trainer:
         check_losses(scores)
         one_step, collapse = self._watch_collapse(scores, size)
         ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
-        self.evaluation_work += 0 if final else spent(scores, one_step, ema)
+        self.evaluation_work += 0 if final else spent(scores, one_step) + spent(ema)
         record = Record(
             **vars(scores),
             kind="final" if final else "evaluation",
