@@ -36,16 +36,17 @@ def test_fast_learns_to_fake_its_own_step_and_is_stopped(
     with pytest.raises(Stopped, match="because of a collapse"):
         carry_out(folder.path, on_collapse="stop", **FAST)
     seen = list(folder.history())
-    assert [record["collapsed"] for record in seen] == [*[False] * (len(seen) - 1), True]
-    assert seen[-1]["update"] < SETTING["updates"]
+    assert [record.collapsed for record in seen] == [*[False] * (len(seen) - 1), True]
+    assert seen[-1].update < SETTING["updates"]
 
     final = carry_out(folder.path, on_collapse="warn", **FAST)  # goes on where it was stopped
     assert "catastrophic overfitting" in caplog.text
-    best = max(record["train"]["robust_accuracy"] for record in seen)
-    assert final["collapsed"]
-    assert final["one_step"]["robust_accuracy"] > 0.65
-    assert final["train"]["robust_accuracy"] < min(0.1, best / 2)
+    best = max(record.train.robust_accuracy for record in seen)
+    assert final.collapsed
+    assert final.one_step is not None
+    assert final.one_step.robust_accuracy > 0.65
+    assert final.train.robust_accuracy < min(0.1, best / 2)
 
     vanilla = carry_out(tmp_path / "vanilla", algorithm="vanilla-5", **SETTING)
-    assert not any(record["collapsed"] for record in RunFolder(tmp_path / "vanilla").history())
-    assert vanilla["train"]["robust_accuracy"] > 1.5 * final["train"]["robust_accuracy"]
+    assert not any(record.collapsed for record in RunFolder(tmp_path / "vanilla").history())
+    assert vanilla.train.robust_accuracy > 1.5 * final.train.robust_accuracy
