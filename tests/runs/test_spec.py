@@ -37,10 +37,10 @@ def test_numbers_written_as_text_mean_the_same(words: dict[str, Any]) -> None:
 
 
 def test_the_canonical_form_holds_only_what_differs_from_the_defaults() -> None:
-    assert TrainSpec().canonical == '{"semantics": 2}'
+    assert TrainSpec().facts == {"semantics": 2}
     spec = TrainSpec(eps=0.1 + 0.2, algorithm="trades", norm="L2")
     expected = {"semantics": 2, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
-    assert json.loads(spec.canonical) == expected
+    assert spec.facts == expected
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,12 @@ def test_the_canonical_form_holds_only_what_differs_from_the_defaults() -> None:
 def test_spellings_share_an_identity(same: tuple[dict[str, Any], dict[str, Any]]) -> None:
     one, other = same
     assert TrainSpec.of(one).identity == TrainSpec.of(other).identity
+
+
+def test_the_identity_does_not_depend_on_where_files_lie() -> None:
+    here, there = ({"data": f"{place}/photos", "init_from": f"{place}/run"} for place in ("/a", "b/c"))
+    assert TrainSpec.of(here).identity == TrainSpec.of(there).identity
+    assert TrainSpec.of(here).identity != TrainSpec.of({**here, "data": "/a/pictures"}).identity
 
 
 def test_every_setting_changes_the_identity() -> None:

@@ -3,7 +3,6 @@
 Whoever asks for the same task finds it done, or waits for the process that is running it.
 """
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,13 +42,7 @@ class Store:
 
     def task(self, name: str, spec: TrainSpec, evaluation: EvalSpec) -> "TrainTask":
         """The run of a spec in this store, under its identity, which does not depend on where the store lies."""
-        path = Path(spec.data)
-        data = path.relative_to(self.path).as_posix() if path.is_relative_to(self.path) else spec.data
-        facts = {
-            "spec": json.loads(spec.canonical) | {"data": data},
-            "evaluation": evaluation.settings(),
-        }
-        key = identity_of(facts)
+        key = identity_of({"spec": spec.facts, "evaluation": evaluation.settings()})
         options = RunOptions(
             folder=self.path / "runs" / key,
             device=self.device,

@@ -5,8 +5,6 @@ evaluated while it trains and at the end; it changes no weight.
 """
 
 import dataclasses
-import hashlib
-import json
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -17,6 +15,7 @@ from typing import Any, Self
 import yaml
 
 from freeat.errors import InputError, unknown_name
+from freeat.files.documents import identity_of
 from freeat.units import parse_finite, parse_radius, parse_whole
 
 SEMANTICS = 2
@@ -184,14 +183,21 @@ class TrainSpec(_Settings):
         return short_name(self.algorithm)
 
     @property
-    def canonical(self) -> str:
-        """The settings that differ from their defaults, as JSON with sorted keys and exact floats."""
-        return json.dumps({"semantics": SEMANTICS, **self.settings()}, sort_keys=True)
+    def facts(self) -> dict[str, Any]:
+        """What determines the weights: the settings that differ from their defaults, paths by their last part.
+
+        Where files lie does not count. What they hold does: a run stores digests of its data and initial weights.
+        """
+        settings = self.settings()
+        for name in ("data", "init_from"):
+            if name in settings:
+                settings[name] = Path(settings[name]).name
+        return {"semantics": SEMANTICS, **settings}
 
     @property
     def identity(self) -> str:
         """The hash that names the run."""
-        return hashlib.sha256(self.canonical.encode()).hexdigest()[:16]
+        return identity_of(self.facts)[:16]
 
 
 @dataclass(frozen=True, kw_only=True)
