@@ -183,7 +183,7 @@ class TrainSpec(_Settings):
         return short_name(self.algorithm)
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, object]:
         """What determines the weights: the settings that differ from their defaults, paths by their last part.
 
         Where files lie does not count. What they hold does: a run stores digests of its data and initial weights.
