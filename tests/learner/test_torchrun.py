@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from freeat.files.documents import plain
 from freeat.runs.folder import RunFolder
 from small_runs import arguments, carry_out, outcome
 
@@ -53,7 +54,7 @@ def assert_alike(one: Any, other: Any, where: str = "") -> None:
         assert one.keys() == other.keys(), where
         for key in one.keys() - {"seconds", "bins"}:
             assert_alike(one[key], other[key], f"{where}.{key}")
-    elif isinstance(one, list):
+    elif isinstance(one, list | tuple):
         assert len(one) == len(other), where
         for k, (a, b) in enumerate(zip(one, other, strict=True)):
             assert_alike(a, b, f"{where}[{k}]")
@@ -76,8 +77,8 @@ def test_two_processes_end_where_one_does(tmp_path: Path, two: Path) -> None:
     carry_out(tmp_path, **WORDS)
     alone, together = RunFolder(tmp_path), RunFolder(two)
     assert together.description.chosen.processes == 2
-    histories = [list(run.history()) for run in (alone, together)]
-    assert [record.kind for record in histories[0]] == ["evaluation", "final"]
+    histories = [plain(list(run.history())) for run in (alone, together)]
+    assert [record["kind"] for record in histories[0]] == ["evaluation", "final"]
     assert_alike(*histories)
     for name in ("model", "ema"):
         ours, theirs = alone.weights(name), together.weights(name)

@@ -49,7 +49,6 @@ class Fast:
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         ball = self.ball
         h = perturbed_loss(self.objective, learner, ball)
-        norms = [l2_norm(x[..., :0, :, :, :])]
 
         def one_step(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
             delta = ball.confine(x, ball.start(x, self.start, rng))  # line 5
@@ -58,6 +57,7 @@ class Fast:
             return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, rng.at(0)))  # line 7
 
         rng = learner.begin(x, ball.box)  # line 3
+        norms = [l2_norm(x[..., :0, :, :, :])]  # a process may have no image of a batch
         delta = learner.perturb(one_step, x, y, rng, self.attack_mode)  # line 4
         losses = learner.weight_gradient(h, delta, x, y)  # line 8
         learner.descend()

@@ -37,8 +37,8 @@ def test_passes_are_those_of_the_run(algorithm: str, store: Store) -> None:
     result = run.result()
     assert result is not None
     expected = training_passes(run, dataset_info(run.spec.data, store.data_dir))
-    assert expected.gradient == result["gradient_passes"]
-    assert expected.forward == result["forward_passes"]
+    assert expected.gradient == result.gradient_passes
+    assert expected.forward == result.forward_passes
 
 
 def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
@@ -46,12 +46,13 @@ def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
     run.run(Callbacks(), lambda: False)
     expected = evaluation_passes(run, dataset_info(run.spec.data, store.data_dir))
     passes = [
-        record[split]["passes"]
+        split.passes
         for record in run.folder.history()
-        for split in ("train", "train_augmented", "test")
+        for split in (record.train, record.train_augmented, record.test)
+        if split is not None
     ]
-    assert expected.gradient == sum(each["gradient"] for each in passes)
-    assert expected.forward >= sum(each["forward"] for each in passes)
+    assert expected.gradient == sum(each.gradient for each in passes)
+    assert expected.forward >= sum(each.forward for each in passes)
 
 
 def test_a_known_data_set_needs_no_files(tmp_path: Path) -> None:
