@@ -28,6 +28,7 @@ exclude_patterns = ["docs/_build", "**/.*", "src", "tests", "demo", "runs"]
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "sphinx_click",
     "sphinx_copybutton",
