@@ -93,7 +93,7 @@ def train(
     evaluation = EvalSpec(eval_every=eval_every)
     on = resolve_device(device)
     where = next(model.parameters()).device
-    check_logits(model, data.shape, len(data.classes), where, images=data.glimpse)
+    check_logits(model, data.shape, len(data.classes), where, images=data.example_batch)
     evaluated_in.check(data.shape)
     for caution in cautions(batch_size=batch_size, n=len(data.train)):
         log.warning("%s", caution)

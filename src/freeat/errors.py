@@ -56,7 +56,7 @@ def install_command(extra: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
+class OptionalPackage:
     """A package of an extra, and the version that is installed here, if one is."""
 
     extra: str
@@ -64,11 +64,11 @@ class Package:
     installed: str | None
 
 
-def packages() -> list[Package]:
+def optional_packages() -> list[OptionalPackage]:
     """The packages of every extra meant for users, as the metadata of the installed freeat name them."""
     found = (_REQUIREMENT.match(line) for line in metadata.requires("freeat") or ())
     return [
-        Package(extra=match["extra"], package=match["package"], installed=_version(match["package"]))
+        OptionalPackage(extra=match["extra"], package=match["package"], installed=_version(match["package"]))
         for match in found
         if match and match["extra"] not in FOR_DEVELOPERS and match["package"] != "freeat"
     ]

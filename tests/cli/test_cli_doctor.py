@@ -11,7 +11,7 @@ import freeat
 from freeat.cli import doctor as examination
 from freeat.cli.main import run
 from freeat.compute.precision import Precision
-from freeat.errors import InputError, need, packages
+from freeat.errors import InputError, need, optional_packages
 
 
 def test_it_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,12 +70,12 @@ def test_a_precision_that_does_not_work_is_said_so(monkeypatch: pytest.MonkeyPat
 
 
 def test_extras_are_those_of_the_metadata() -> None:
-    extras = {found.extra for found in packages()}
+    extras = {found.extra for found in optional_packages()}
     declared = set(metadata.metadata("freeat").get_all("Provides-Extra") or ())
     assert extras < declared
     assert "dev" not in extras
     assert "lint" not in extras
-    (autoattack,) = (found for found in packages() if found.extra == "autoattack")
+    (autoattack,) = (found for found in optional_packages() if found.extra == "autoattack")
     assert autoattack.package == "pyautoattack"
 
 

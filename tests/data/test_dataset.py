@@ -1,4 +1,4 @@
-"""Data sets by name and by path: .npz files, stand-ins, and what is refused."""
+"""Data sets by name and by path: .npz files, substitutes, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-import miniatures
+import synthetic_files
 from freeat.data import DataSet, Images, available, data_folder, load
 from freeat.errors import InputError
 
-X, Y = miniatures.pixels(6, 5, 5, 3), np.array([0, 1, 2, 0, 1, 2])
+X, Y = synthetic_files.pixels(6, 5, 5, 3), np.array([0, 1, 2, 0, 1, 2])
 
 
 def npz(path: Path, **changes: Any) -> Path:
@@ -47,7 +47,7 @@ def test_npz_may_be_grey_name_its_classes_and_hold_labels_as_a_column(tmp_path: 
 
 
 def test_an_ambiguous_layout_is_refused_unless_the_file_states_it(tmp_path: Path) -> None:
-    cube = miniatures.pixels(6, 3, 5, 3)
+    cube = synthetic_files.pixels(6, 3, 5, 3)
     with pytest.raises(InputError, match="store layout='NHWC'"):
         load(npz(tmp_path / "a.npz", x_train=cube, x_test=cube))
     one = load(npz(tmp_path / "b.npz", x_train=cube, x_test=cube, y_test=Y, layout="nchw"))
@@ -125,7 +125,7 @@ def test_classes_without_an_image_are_noted(tmp_path: Path) -> None:
     assert load(npz(tmp_path / "whole.npz")).notes == ()
 
 
-def test_a_stand_in_says_what_it_is(tmp_path: Path) -> None:
+def test_a_substitute_says_what_it_is(tmp_path: Path) -> None:
     npz(tmp_path / "cifar100.npz")
     data = load("CIFAR-100", data_dir=tmp_path)
     assert data.name == "cifar100"
@@ -136,15 +136,15 @@ def test_a_stand_in_says_what_it_is(tmp_path: Path) -> None:
     assert data.digest[:16] in note
 
 
-def test_published_files_go_before_a_stand_in_and_are_held_to_their_checksums(tmp_path: Path) -> None:
+def test_published_files_go_before_a_substitute_and_are_held_to_their_checksums(tmp_path: Path) -> None:
     npz(tmp_path / "cifar10.npz")
-    miniatures.cifar10_python(tmp_path / "cifar-10-batches-py")
+    synthetic_files.cifar10_python(tmp_path / "cifar-10-batches-py")
     with pytest.raises(InputError, match=r"data_batch_1: MD5 .* but the published file has c99cafc1"):
         load("cifar10", data_dir=tmp_path)
 
 
 def test_a_data_set_unpacked_in_part_is_refused_by_name_but_read_by_path(tmp_path: Path) -> None:
-    miniatures.tiny_imagenet(tmp_path / "tiny-imagenet-200")
+    synthetic_files.tiny_imagenet(tmp_path / "tiny-imagenet-200")
     with pytest.raises(InputError, match="6 train and 4 test images, but Tiny-ImageNet has 100000 and 10000"):
         load("tiny-imagenet", data_dir=tmp_path)
     assert len(load(tmp_path / "tiny-imagenet-200", data_dir=tmp_path).train) == 6
@@ -194,17 +194,17 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
     assert data_folder() == tmp_path / "local" / "freeat" / "data"
 
 
-def test_the_catalogue_tells_published_from_stand_in_from_absent(tmp_path: Path) -> None:
+def test_the_catalogue_tells_published_from_substitute_from_absent(tmp_path: Path) -> None:
     npz(tmp_path / "svhn.npz")
     (tmp_path / "mnist.npz").write_bytes(b"nonsense")
-    miniatures.cifar10_python(tmp_path / "cifar-10-batches-py")
+    synthetic_files.cifar10_python(tmp_path / "cifar-10-batches-py")
     entries = {entry.name: entry for entry in available(tmp_path)}
     states = {name: entry.state for name, entry in entries.items()}
     assert states == {
         "digits": "embedded",
         "cifar10": "published",
         "cifar100": "absent",
-        "svhn": "stand-in",
+        "svhn": "substitute",
         "tiny-imagenet": "absent",
         "mnist": "damaged",
         "fashion-mnist": "absent",

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-import miniatures
+import synthetic_files
 from freeat.data import load
-from freeat.data.fetch import PACKAGES, Fetched, Package, SourceFailed, download, fetch
-from freeat.data.sources import SOURCES, Download, Form, Source
+from freeat.data.fetch import PACKAGES, Fetched, RegistryPackage, SourceFailed, download, fetch
+from freeat.data.sources import SOURCES, Download, FileLayout, Source
 from freeat.errors import InputError
 
 CONTENT = bytes(range(256)) * 4000
@@ -139,20 +139,20 @@ def md5(path: Path) -> str:
 def mini(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Source:
     """CIFAR-100, but a miniature that lies on the local server."""
     folder = server.root / "cifar-100-python"
-    miniatures.cifar100_python(folder)
-    archive = miniatures.tar_gz(folder).rename(server.root / "cifar-100-python.tar.gz")
-    folder_form = Form(
+    synthetic_files.cifar100_python(folder)
+    archive = synthetic_files.tar_gz(folder).rename(server.root / "cifar-100-python.tar.gz")
+    folder_layout = FileLayout(
         path=folder.name,
         reader="cifar100-python",
         mark="meta",
         md5=tuple((name, md5(folder / name)) for name in ("train", "test", "meta")),
     )
-    archive_form = Form(path=archive.name, reader="cifar100-python", md5=(("", md5(archive)),))
+    archive_layout = FileLayout(path=archive.name, reader="cifar100-python", md5=(("", md5(archive)),))
     source = replace(
         SOURCES["cifar100"],
         n_train=6,
         n_test=6,
-        forms=(folder_form, archive_form),
+        layouts=(folder_layout, archive_layout),
         downloads=(Download(url=server.url + archive.name, path=archive.name, md5=md5(archive)),),
     )
     monkeypatch.setitem(SOURCES, "cifar100", source)
@@ -266,7 +266,7 @@ def fake_npm(tmp_path: Path, server: Server, mini: Source, monkeypatch: pytest.M
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setitem(PACKAGES, "cifar100", Package(client="npm", spec="tiny@1.0.0"))
+    monkeypatch.setitem(PACKAGES, "cifar100", RegistryPackage(client="npm", spec="tiny@1.0.0"))
     return package
 
 

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 
-import miniatures
+import synthetic_files
 from freeat.data import CropFlip, load
 from freeat.errors import InputError
 
@@ -29,7 +29,7 @@ def classes(root: Path, per_class: int = 5, side: int = 8) -> dict[str, np.ndarr
     written = {}
     for label in ("cat", "dog"):
         for i in range(per_class):
-            written[f"{label}/{i}.png"] = miniatures.pixels(side, side, 3)
+            written[f"{label}/{i}.png"] = synthetic_files.pixels(side, side, 3)
             save(root / label / f"{i}.png", written[f"{label}/{i}.png"])
     return written
 
@@ -58,15 +58,15 @@ def test_without_a_test_folder_a_stratified_split_is_made_and_said(tmp_path: Pat
 
 def test_a_zip_of_images_is_read_like_its_folder(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
-    archive = miniatures.zipped(tmp_path / "pets")
+    archive = synthetic_files.zipped(tmp_path / "pets")
     assert load(archive).digest == load(tmp_path / "pets").digest
 
 
 def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
     classes(tmp_path)
-    save(tmp_path / "cat" / "deep" / "er" / "nested.png", miniatures.pixels(8, 8, 3))
-    save(tmp_path / "cat" / ".hidden.png", miniatures.pixels(9, 9, 3))
-    save(tmp_path / ".git" / "x.png", miniatures.pixels(9, 9, 3))
+    save(tmp_path / "cat" / "deep" / "er" / "nested.png", synthetic_files.pixels(8, 8, 3))
+    save(tmp_path / "cat" / ".hidden.png", synthetic_files.pixels(9, 9, 3))
+    save(tmp_path / ".git" / "x.png", synthetic_files.pixels(9, 9, 3))
     (tmp_path / "cat" / "readme.txt").write_text("no image")
     data = load(tmp_path)
     assert len(data.train) + len(data.test) == 11
@@ -81,7 +81,7 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool
         classes(root / part)
     (root / split / "owl").mkdir()
     with pytest.raises(InputError, match=rf"pets(\.zip)?/{split}owl: a class folder without images"):
-        load(miniatures.zipped(root) if packed else root)
+        load(synthetic_files.zipped(root) if packed else root)
 
 
 def test_a_folder_of_other_files_is_no_class_and_is_noted(tmp_path: Path) -> None:
@@ -110,18 +110,18 @@ def test_image_size_is_obeyed_and_large_mixed_images_shrink_to_64(tmp_path: Path
     classes(tmp_path, side=70)
     assert load(tmp_path).shape == (3, 70, 70)
     assert load(tmp_path, image_size=12).shape == (3, 12, 12)
-    save(tmp_path / "cat" / "more.png", miniatures.pixels(100, 90, 3))
+    save(tmp_path / "cat" / "more.png", synthetic_files.pixels(100, 90, 3))
     assert load(tmp_path).shape == (3, 64, 64)
     with pytest.raises(InputError, match="image size 0"):
         load(tmp_path, image_size=0)
 
 
 def test_all_modes_become_rgb_unless_all_are_grey(tmp_path: Path) -> None:
-    grey = miniatures.pixels(8, 8)
+    grey = synthetic_files.pixels(8, 8)
     for i, label in enumerate(("a", "b", "a", "b")):
         save(tmp_path / label / f"{i}.png", grey)
     assert load(tmp_path).shape == (1, 8, 8)
-    colour = Image.fromarray(miniatures.pixels(8, 8, 3))
+    colour = Image.fromarray(synthetic_files.pixels(8, 8, 3))
     save(tmp_path / "a" / "palette.png", colour.convert("P"))
     save(tmp_path / "a" / "alpha.png", colour.convert("RGBA"))
     save(tmp_path / "b" / "bits.png", Image.fromarray(grey).convert("1"))
@@ -139,7 +139,7 @@ def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
 
 
 def test_a_photograph_is_turned_as_its_exif_tag_says(tmp_path: Path) -> None:
-    tall = miniatures.pixels(12, 8, 3)
+    tall = synthetic_files.pixels(12, 8, 3)
     exif = Image.Exif()
     exif[0x0112] = 6
     for i, label in enumerate(("a", "b", "a", "b")):
@@ -161,7 +161,7 @@ def bomb() -> bytes:
 
 def truncated() -> bytes:
     out = io.BytesIO()
-    Image.fromarray(miniatures.pixels(64, 64, 3)).save(out, "JPEG")
+    Image.fromarray(synthetic_files.pixels(64, 64, 3)).save(out, "JPEG")
     return out.getvalue()[:-400]
 
 
@@ -185,11 +185,11 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no images"):
         load(tmp_path / "empty")
-    save(tmp_path / "flat" / "a.png", miniatures.pixels(8, 8, 3))
+    save(tmp_path / "flat" / "a.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="outside a class folder"):
         load(tmp_path / "flat")
-    save(tmp_path / "one" / "only" / "a.png", miniatures.pixels(8, 8, 3))
-    save(tmp_path / "one" / "only" / "b.png", miniatures.pixels(8, 8, 3))
+    save(tmp_path / "one" / "only" / "a.png", synthetic_files.pixels(8, 8, 3))
+    save(tmp_path / "one" / "only" / "b.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="at least 2"):
         load(tmp_path / "one", test_fraction=0.5)
     with pytest.raises(InputError, match=r"test fraction 1\.5"):
@@ -199,7 +199,7 @@ def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
 def test_a_class_without_training_images_is_refused(tmp_path: Path) -> None:
     classes(tmp_path / "train")
     classes(tmp_path / "test")
-    save(tmp_path / "test" / "owl" / "0.png", miniatures.pixels(8, 8, 3))
+    save(tmp_path / "test" / "owl" / "0.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="class 'owl' has no training images"):
         load(tmp_path)
 
@@ -242,7 +242,7 @@ def test_a_changed_folder_gets_a_new_cache_and_the_stale_one_goes(tmp_path: Path
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root)
     before = cached(root, data_dir)
-    save(root / "dog" / "new.png", miniatures.pixels(8, 8, 3))
+    save(root / "dog" / "new.png", synthetic_files.pixels(8, 8, 3))
     after = cached(root, data_dir)
     assert len(before) == len(after) == 1
     assert before != after
@@ -269,7 +269,7 @@ def test_caches_that_others_use_stay(tmp_path: Path) -> None:
     shutil.copytree(first, at_work)
     load(root, data_dir=data_dir, memory_limit=100, seed=1)
     assert len(list((data_dir / "cache").iterdir())) == 3
-    save(root / "dog" / "new.png", miniatures.pixels(8, 8, 3))
+    save(root / "dog" / "new.png", synthetic_files.pixels(8, 8, 3))
     load(root, data_dir=data_dir, memory_limit=100)
     kept = sorted((data_dir / "cache").iterdir())
     assert at_work in kept

@@ -1,4 +1,4 @@
-"""Readers of published files, on miniatures in their true formats."""
+"""Readers of published files, on synthetic files in their true formats."""
 
 import gzip
 import io
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import miniatures
+import synthetic_files
 from freeat.data import load
 from freeat.data.readers.cifar import read_pickle
 from freeat.errors import InputError
@@ -25,15 +25,15 @@ def rows(x: torch.Tensor) -> np.ndarray:
 @pytest.mark.parametrize(
     ("write", "name", "archive"),
     [
-        (miniatures.cifar10_python, "cifar-10-batches-py", "cifar-10-python.tar.gz"),
-        (miniatures.cifar10_binary, "cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
+        (synthetic_files.cifar10_python, "cifar-10-batches-py", "cifar-10-python.tar.gz"),
+        (synthetic_files.cifar10_binary, "cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
 def test_cifar10(tmp_path: Path, write: Callable, name: str, archive: str, packed: bool) -> None:
     folder = tmp_path / name
     written = write(folder)
-    path = miniatures.tar_gz(folder).rename(tmp_path / archive) if packed else folder
+    path = synthetic_files.tar_gz(folder).rename(tmp_path / archive) if packed else folder
     data = load(path)
     train = [f"data_batch_{i}" for i in range(1, 6)]
     np.testing.assert_array_equal(rows(data.train.x), np.concatenate([written[n] for n in train]))
@@ -47,8 +47,8 @@ def test_cifar10(tmp_path: Path, write: Callable, name: str, archive: str, packe
 @pytest.mark.parametrize(
     ("write", "name"),
     [
-        (miniatures.cifar100_python, "cifar-100-python"),
-        (miniatures.cifar100_binary, "cifar-100-binary"),
+        (synthetic_files.cifar100_python, "cifar-100-python"),
+        (synthetic_files.cifar100_binary, "cifar-100-binary"),
     ],
 )
 def test_cifar100_has_its_fine_labels(tmp_path: Path, write: Callable, name: str) -> None:
@@ -61,7 +61,7 @@ def test_cifar100_has_its_fine_labels(tmp_path: Path, write: Callable, name: str
 
 
 def test_svhn_label_ten_is_the_digit_zero(tmp_path: Path) -> None:
-    written = miniatures.svhn(tmp_path / "svhn")
+    written = synthetic_files.svhn(tmp_path / "svhn")
     data = load(tmp_path / "svhn")
     assert data.train.y.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
     np.testing.assert_array_equal(data.train.x[4].numpy(), written["train"][..., 4].transpose(2, 0, 1))
@@ -69,7 +69,7 @@ def test_svhn_label_ten_is_the_digit_zero(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx(tmp_path: Path, packed: bool) -> None:
-    written = miniatures.idx(tmp_path / "mnist", packed=packed)
+    written = synthetic_files.idx(tmp_path / "mnist", packed=packed)
     data = load(tmp_path / "mnist")
     np.testing.assert_array_equal(data.test.x[:, 0].numpy(), written["t10k-images-idx3-ubyte"])
     assert data.train.y.tolist() == [*range(10), *range(10)]
@@ -79,8 +79,8 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_tiny_imagenet_takes_its_validation_images_for_testing(tmp_path: Path, packed: bool) -> None:
     folder = tmp_path / "tiny-imagenet-200"
-    miniatures.tiny_imagenet(folder)
-    data = load(miniatures.zipped(folder) if packed else folder, data_dir=tmp_path)
+    synthetic_files.tiny_imagenet(folder)
+    data = load(synthetic_files.zipped(folder) if packed else folder, data_dir=tmp_path)
     assert data.classes == ("n01", "n02")
     assert data.train.y.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.test.y.tolist() == [1, 0, 0, 1]
@@ -90,7 +90,7 @@ def test_tiny_imagenet_takes_its_validation_images_for_testing(tmp_path: Path, p
 
 
 def test_a_tiny_imagenet_image_that_is_missing_is_named(tmp_path: Path) -> None:
-    miniatures.tiny_imagenet(tmp_path / "tiny")
+    synthetic_files.tiny_imagenet(tmp_path / "tiny")
     (tmp_path / "tiny" / "val" / "images" / "val_2.JPEG").unlink()
     with pytest.raises(InputError, match=r"val_2\.JPEG is missing"):
         load(tmp_path / "tiny", data_dir=tmp_path)
@@ -119,7 +119,7 @@ class Hostile:
 @pytest.mark.parametrize("protocol", [0, 2, 5])
 def test_a_hostile_pickle_is_refused(tmp_path: Path, call: tuple, protocol: int) -> None:
     folder = tmp_path / "cifar-10-batches-py"
-    miniatures.cifar10_python(folder)
+    synthetic_files.cifar10_python(folder)
     (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": Hostile(*call)}, protocol))
     with pytest.raises(InputError, match=r"data_batch_3: pickle asks for .*only arrays"):
         load(folder)
@@ -144,11 +144,11 @@ def cut(path: Path) -> None:
 @pytest.mark.parametrize(
     ("write", "name", "file"),
     [
-        (miniatures.cifar10_python, "cifar-10-batches-py", "data_batch_2"),
-        (miniatures.cifar10_binary, "cifar-10-batches-bin", "test_batch.bin"),
-        (miniatures.svhn, "svhn", "test_32x32.mat"),
-        (lambda f: miniatures.idx(f, packed=False), "mnist", "train-images-idx3-ubyte"),
-        (lambda f: miniatures.idx(f, packed=True), "mnist", "train-images-idx3-ubyte.gz"),
+        (synthetic_files.cifar10_python, "cifar-10-batches-py", "data_batch_2"),
+        (synthetic_files.cifar10_binary, "cifar-10-batches-bin", "test_batch.bin"),
+        (synthetic_files.svhn, "svhn", "test_32x32.mat"),
+        (lambda f: synthetic_files.idx(f, packed=False), "mnist", "train-images-idx3-ubyte"),
+        (lambda f: synthetic_files.idx(f, packed=True), "mnist", "train-images-idx3-ubyte.gz"),
     ],
 )
 @pytest.mark.parametrize("damage", [cut, Path.unlink])
@@ -172,7 +172,7 @@ def test_a_cut_or_missing_file_is_named(
     ],
 )
 def test_a_bad_idx_header_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
-    miniatures.idx(tmp_path / "mnist", packed=True)
+    synthetic_files.idx(tmp_path / "mnist", packed=True)
     with gzip.open(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", "wb") as out:
         out.write(content)
     with pytest.raises(InputError, match=message):

@@ -6,13 +6,13 @@ import pytest
 
 from freeat.data import load
 from freeat.data.sources import SOURCES
-from freeat.data.synthetic import WRITERS, write_miniatures
+from freeat.data.synthetic import WRITERS, write_synthetic
 
 
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_real_reader_reads_enough_images(name: str, tmp_path: Path) -> None:
-    write_miniatures(tmp_path, 10)
-    data = load(tmp_path / SOURCES[name].forms[0].path, data_dir=tmp_path)
+    write_synthetic(tmp_path, 10)
+    data = load(tmp_path / SOURCES[name].layouts[0].path, data_dir=tmp_path)
     assert len(data.train) >= 10
     assert len(data.test) >= 10
     assert data.shape == SOURCES[name].shape
@@ -22,9 +22,9 @@ def test_the_real_reader_reads_enough_images(name: str, tmp_path: Path) -> None:
 
 def test_what_is_there_stays(tmp_path: Path) -> None:
     (tmp_path / "svhn").mkdir()
-    write_miniatures(tmp_path, 4)
+    write_synthetic(tmp_path, 4)
     assert list((tmp_path / "svhn").iterdir()) == []
     before = (tmp_path / "cifar-100-python" / "train").read_bytes()
-    write_miniatures(tmp_path, 9)
+    write_synthetic(tmp_path, 9)
     assert (tmp_path / "cifar-100-python" / "train").read_bytes() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]

@@ -13,7 +13,7 @@ import click
 
 from freeat.cli.data import data_dir_option
 from freeat.cli.options import json_option
-from freeat.errors import install_command, packages
+from freeat.errors import install_command, optional_packages
 
 if TYPE_CHECKING:
     import torch
@@ -84,7 +84,7 @@ def examine(data_dir: Path | None = None) -> dict[str, Any]:
         "data": _data(data_dir),
         "extras": [
             {**asdict(found), "command": None if found.installed else install_command(found.extra)}
-            for found in packages()
+            for found in optional_packages()
         ],
     }
 

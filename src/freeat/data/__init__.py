@@ -1,7 +1,7 @@
 """Data sets: images as tensors in memory, readers of published and of users' files, fetching."""
 
 from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
-from freeat.data.catalogue import Entry, available
+from freeat.data.catalogue import DataSetInfo, available
 from freeat.data.dataset import DataSet, load
 from freeat.data.images import Images
 from freeat.data.sources import data_folder
@@ -10,7 +10,7 @@ __all__ = [
     "Augmentation",
     "CropFlip",
     "DataSet",
-    "Entry",
+    "DataSetInfo",
     "Images",
     "available",
     "data_folder",

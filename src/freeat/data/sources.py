@@ -23,8 +23,8 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
-    """One form in which a data set can lie in the data folder.
+class FileLayout:
+    """One layout in which a data set can lie in the data folder.
 
     ``path`` is a folder or an archive in the data folder; ``reader`` the name of the format; ``mark`` the file
     by which a folder is told; ``md5`` the checksums: of the archive itself (under an empty name), or of the
@@ -48,7 +48,7 @@ class Source:
     n_train: int
     n_test: int
     licence: str
-    forms: tuple[Form, ...] = ()
+    layouts: tuple[FileLayout, ...] = ()
     downloads: tuple[Download, ...] = ()
     classes: tuple[str, ...] = ()
     augment: CropFlip | None = None
@@ -111,8 +111,8 @@ def verify(path: Path, expected: str, *, unpacked: bool = False) -> None:
 DIGITS = tuple("0123456789")
 
 
-def _idx_forms(folder: str, md5: dict[str, str]) -> tuple[Form, ...]:
-    return (Form(path=folder, reader="idx", mark="train-images-idx3-ubyte", md5=tuple(md5.items())),)
+def _idx_layouts(folder: str, md5: dict[str, str]) -> tuple[FileLayout, ...]:
+    return (FileLayout(path=folder, reader="idx", mark="train-images-idx3-ubyte", md5=tuple(md5.items())),)
 
 
 def _idx_downloads(folder: str, base: str, md5: dict[str, str]) -> tuple[Download, ...]:
@@ -138,8 +138,8 @@ _CIFAR10 = Source(
     licence=_CIFAR_LICENCE,
     classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     augment=CropFlip(),
-    forms=(
-        Form(
+    layouts=(
+        FileLayout(
             path="cifar-10-batches-py",
             reader="cifar10-python",
             mark="data_batch_1",
@@ -153,12 +153,12 @@ _CIFAR10 = Source(
                 ("batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
             ),
         ),
-        Form(
+        FileLayout(
             path="cifar-10-python.tar.gz",
             reader="cifar10-python",
             md5=(("", "c58f30108f718f92721af3d95e74349a"),),
         ),
-        Form(
+        FileLayout(
             path="cifar-10-batches-bin",
             reader="cifar10-binary",
             mark="data_batch_1.bin",
@@ -171,7 +171,7 @@ _CIFAR10 = Source(
                 ("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
             ),
         ),
-        Form(
+        FileLayout(
             path="cifar-10-binary.tar.gz",
             reader="cifar10-binary",
             md5=(("", "c32a1d4ab5d03f1284b67883e8d87530"),),
@@ -195,8 +195,8 @@ _CIFAR100 = Source(
     n_test=10_000,
     licence=_CIFAR_LICENCE,
     augment=CropFlip(),
-    forms=(
-        Form(
+    layouts=(
+        FileLayout(
             path="cifar-100-python",
             reader="cifar100-python",
             mark="meta",
@@ -206,12 +206,12 @@ _CIFAR100 = Source(
                 ("meta", "7973b15100ade9c7d40fb424638fde48"),
             ),
         ),
-        Form(
+        FileLayout(
             path="cifar-100-python.tar.gz",
             reader="cifar100-python",
             md5=(("", "eb9058c3a382ffc7106e4002c42a8d85"),),
         ),
-        Form(
+        FileLayout(
             path="cifar-100-binary",
             reader="cifar100-binary",
             mark="fine_label_names.txt",
@@ -220,7 +220,7 @@ _CIFAR100 = Source(
                 ("test.bin", "4499cfba6c016c1be1438163640a0898"),
             ),
         ),
-        Form(
+        FileLayout(
             path="cifar-100-binary.tar.gz",
             reader="cifar100-binary",
             md5=(("", "03b5dce01913d631647c71ecec9e9cb8"),),
@@ -249,7 +249,7 @@ _SVHN_SOURCE = Source(
     licence="non-commercial use only; cite Netzer et al., Reading Digits in Natural Images, 2011",
     classes=DIGITS,
     augment=CropFlip(flip=False),  # a mirrored digit is no digit
-    forms=(Form(path="svhn", reader="svhn", mark="train_32x32.mat", md5=tuple(_SVHN_MD5.items())),),
+    layouts=(FileLayout(path="svhn", reader="svhn", mark="train_32x32.mat", md5=tuple(_SVHN_MD5.items())),),
     downloads=tuple(
         Download(url=f"{_SVHN}{name}", path=f"svhn/{name}", md5=digest) for name, digest in _SVHN_MD5.items()
     ),
@@ -264,9 +264,9 @@ _TINY_IMAGENET = Source(
     n_test=10_000,
     licence="ImageNet's terms: non-commercial research and education only",
     augment=CropFlip(),
-    forms=(
-        Form(path="tiny-imagenet-200", reader="tiny-imagenet", mark="val/val_annotations.txt"),
-        Form(
+    layouts=(
+        FileLayout(path="tiny-imagenet-200", reader="tiny-imagenet", mark="val/val_annotations.txt"),
+        FileLayout(
             path="tiny-imagenet-200.zip",
             reader="tiny-imagenet",
             md5=(("", "90528d7ca1a48142e341f4ef8d21d0de"),),
@@ -290,7 +290,7 @@ _MNIST = Source(
     n_test=10_000,
     licence="CC BY-SA 3.0; cite LeCun, Cortes and Burges, The MNIST Database of Handwritten Digits",
     classes=DIGITS,
-    forms=_idx_forms(
+    layouts=_idx_layouts(
         "mnist",
         {
             "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -331,7 +331,7 @@ _FASHION_MNIST = Source(
         "bag",
         "ankle boot",
     ),
-    forms=_idx_forms(
+    layouts=_idx_layouts(
         "fashion-mnist",
         {
             "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",

@@ -18,10 +18,10 @@ from freeat.data.sources import SOURCES
 WNIDS = ("n02", "n01")
 
 
-def write_miniatures(folder: Path, n: int) -> None:
+def write_synthetic(folder: Path, n: int) -> None:
     """All four in a data folder, with at least ``n`` images in each split; what is there already stays."""
     for name, write in WRITERS.items():
-        place = folder / SOURCES[name].forms[0].path
+        place = folder / SOURCES[name].layouts[0].path
         if place.exists():
             continue
         # Written aside and put in place whole: other processes may be looking for it.

@@ -2,11 +2,11 @@
 
 from freeat.models.head import check_logits, replace_head
 from freeat.models.normalize import Normalization, Normalize
-from freeat.models.registry import Architecture, Entry, build, catalogue, parameter_count, parse, size
+from freeat.models.registry import Architecture, ModelInfo, build, catalogue, parameter_count, parse, size
 
 __all__ = [
     "Architecture",
-    "Entry",
+    "ModelInfo",
     "Normalization",
     "Normalize",
     "build",

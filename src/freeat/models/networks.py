@@ -74,7 +74,7 @@ class Layers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Form:
+class NetworkConfig:
     """What every named network is built from: its images (C, H, W), its classes, and the chosen variant."""
 
     shape: tuple[int, int, int]
@@ -173,17 +173,19 @@ def stages(
     return named
 
 
-def resnet(form: Form, *, block: type[BasicBlock | Bottleneck], depths: Sequence[int]) -> nn.Sequential:
+def resnet(
+    config: NetworkConfig, *, block: type[BasicBlock | Bottleneck], depths: Sequence[int]
+) -> nn.Sequential:
     """A ResNet; each stage is twice as wide and half as large as the one before."""
-    layers, width = form.layers, form.width
+    layers, width = config.layers, config.width
     outputs = [(width << stage) * block.expansion for stage in range(len(depths))]
     net: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=layers.conv(form.shape[0], width, form.stem_kernel, form.stem_stride),
+        stem=layers.conv(config.shape[0], width, config.stem_kernel, config.stem_stride),
         norm=layers.norm(width),
         activation=layers.activation(),
     )
     net |= stages(block, stem=width, outputs=outputs, depths=depths, layers=layers)
-    return nn.Sequential(net | classifier(outputs[-1], form.classes))
+    return nn.Sequential(net | classifier(outputs[-1], config.classes))
 
 
 class PreActBlock(nn.Module):
@@ -206,43 +208,45 @@ class PreActBlock(nn.Module):
         return result
 
 
-def _preact_network(form: Form, *, outputs: Sequence[int], depths: Sequence[int]) -> nn.Sequential:
-    layers = form.layers
+def _preact_network(config: NetworkConfig, *, outputs: Sequence[int], depths: Sequence[int]) -> nn.Sequential:
+    layers = config.layers
     net: OrderedDict[str, nn.Module] = OrderedDict(
-        stem=layers.conv(form.shape[0], form.width, form.stem_kernel, form.stem_stride)
+        stem=layers.conv(config.shape[0], config.width, config.stem_kernel, config.stem_stride)
     )
-    net |= stages(PreActBlock, stem=form.width, outputs=outputs, depths=depths, layers=layers)
+    net |= stages(PreActBlock, stem=config.width, outputs=outputs, depths=depths, layers=layers)
     net |= OrderedDict(norm=layers.norm(outputs[-1]), activation=layers.activation())
-    return nn.Sequential(net | classifier(outputs[-1], form.classes))
+    return nn.Sequential(net | classifier(outputs[-1], config.classes))
 
 
-def preact_resnet(form: Form, *, depths: Sequence[int]) -> nn.Sequential:
+def preact_resnet(config: NetworkConfig, *, depths: Sequence[int]) -> nn.Sequential:
     """A PreAct-ResNet with its final norm; each stage is twice as wide and half as large as the last."""
-    return _preact_network(form, outputs=[form.width << stage for stage in range(len(depths))], depths=depths)
+    return _preact_network(
+        config, outputs=[config.width << stage for stage in range(len(depths))], depths=depths
+    )
 
 
-def wide_resnet(form: Form, *, depth: int, widen: int) -> nn.Sequential:
+def wide_resnet(config: NetworkConfig, *, depth: int, widen: int) -> nn.Sequential:
     """WRN-depth-widen: three stages of (depth - 4) / 6 blocks, ``widen`` times as wide as the stem."""
     net = _preact_network(
-        replace(form, layers=replace(form.layers, he_fan_out=True)),
-        outputs=[(form.width << stage) * widen for stage in range(3)],
+        replace(config, layers=replace(config.layers, he_fan_out=True)),
+        outputs=[(config.width << stage) * widen for stage in range(3)],
         depths=[(depth - 4) // 6] * 3,
     )
     nn.init.zeros_(net.get_parameter("head.bias"))
     return net
 
 
-def vgg(form: Form, *, depths: Sequence[int]) -> nn.Sequential:
+def vgg(config: NetworkConfig, *, depths: Sequence[int]) -> nn.Sequential:
     """Stages of ``depths[i]`` convolutions, each ended by a 2×2 pool while the image has pixels to pool."""
-    layers = form.layers
-    channels, *sides = form.shape
-    size = -(-min(sides) // form.stem_stride)
+    layers = config.layers
+    channels, *sides = config.shape
+    size = -(-min(sides) // config.stem_stride)
     net: OrderedDict[str, nn.Module] = OrderedDict()
     for stage, depth in enumerate(depths):
-        outputs = form.width << min(stage, 3)  # the fifth stage is as wide as the fourth
+        outputs = config.width << min(stage, 3)  # the fifth stage is as wide as the fourth
         steps: list[nn.Module] = []
         for index in range(depth):
-            kernel, stride = (form.stem_kernel, form.stem_stride) if stage == index == 0 else (3, 1)
+            kernel, stride = (config.stem_kernel, config.stem_stride) if stage == index == 0 else (3, 1)
             # The published networks keep this bias, idle before a batch norm; their parameter counts hold it.
             steps.append(layers.conv(channels, outputs, kernel, stride, bias=True))
             steps += [layers.norm(outputs), layers.activation()]
@@ -251,40 +255,40 @@ def vgg(form: Form, *, depths: Sequence[int]) -> nn.Sequential:
             steps.append(nn.MaxPool2d(2))
             size //= 2
         net[f"stage{stage + 1}"] = nn.Sequential(*steps)
-    return nn.Sequential(net | classifier(channels, form.classes))
+    return nn.Sequential(net | classifier(channels, config.classes))
 
 
-def cnn(form: Form) -> nn.Sequential:
+def cnn(config: NetworkConfig) -> nn.Sequential:
     """Four 3×3 convolutions of width w, 2w, 2w and 4w, the second and fourth with stride 2."""
-    layers, width = form.layers, form.width
+    layers, width = config.layers, config.width
     net: OrderedDict[str, nn.Module] = OrderedDict()
-    channels = form.shape[0]
-    stem = (width, form.stem_kernel, form.stem_stride)
+    channels = config.shape[0]
+    stem = (width, config.stem_kernel, config.stem_stride)
     plan = [stem, (2 * width, 3, 2), (2 * width, 3, 1), (4 * width, 3, 2)]
     for index, (outputs, kernel, stride) in enumerate(plan, start=1):
         net[f"conv{index}"] = layers.conv(channels, outputs, kernel, stride)
         net[f"norm{index}"] = layers.norm(outputs)
         net[f"activation{index}"] = layers.activation()
         channels = outputs
-    return nn.Sequential(net | classifier(channels, form.classes))
+    return nn.Sequential(net | classifier(channels, config.classes))
 
 
-def mlp(form: Form) -> nn.Sequential:
+def mlp(config: NetworkConfig) -> nn.Sequential:
     """Two hidden layers on the flattened image."""
     return nn.Sequential(
         OrderedDict(
             flatten=nn.Flatten(),
-            hidden1=nn.Linear(math.prod(form.shape), form.width),
-            activation1=form.layers.activation(),
-            hidden2=nn.Linear(form.width, form.width),
-            activation2=form.layers.activation(),
-            head=nn.Linear(form.width, form.classes),
+            hidden1=nn.Linear(math.prod(config.shape), config.width),
+            activation1=config.layers.activation(),
+            hidden2=nn.Linear(config.width, config.width),
+            activation2=config.layers.activation(),
+            head=nn.Linear(config.width, config.classes),
         )
     )
 
 
-def linear(form: Form) -> nn.Sequential:
+def linear(config: NetworkConfig) -> nn.Sequential:
     """A linear classifier on the flattened image."""
     return nn.Sequential(
-        OrderedDict(flatten=nn.Flatten(), head=nn.Linear(math.prod(form.shape), form.classes))
+        OrderedDict(flatten=nn.Flatten(), head=nn.Linear(math.prod(config.shape), config.classes))
     )

@@ -12,7 +12,7 @@ A name is a base and any number of suffixes, in any order and any case::
 
 ``resnet18-w16-s2`` is a ResNet-18 a quarter as wide behind a strided stem, ``wrn16-4`` a WRN-16-4. A suffix
 that says what is so anyway is dropped from the canonical name: ``resnet18-bn-w64`` is ``resnet18``. The width
-of a Wide-ResNet is part of its base. A new network is one function of a ``Form`` and one line of ``_BASES``.
+of a Wide-ResNet is part of its base. A new network is one function of a ``NetworkConfig`` and one line of ``_BASES``.
 """
 
 import re
@@ -32,8 +32,8 @@ from freeat.models.networks import (
     Activation,
     BasicBlock,
     Bottleneck,
-    Form,
     Layers,
+    NetworkConfig,
     Norm,
     cnn,
     linear,
@@ -63,7 +63,7 @@ class _Base(NamedTuple):
     """A network before its suffixes; ``open`` is what they may change."""
 
     about: str
-    network: Callable[[Form], nn.Module]
+    network: Callable[[NetworkConfig], nn.Module]
     width: int = 64
     open: frozenset[str] = frozenset({"width", "stem_stride", "norm", "activation"})
 
@@ -132,10 +132,10 @@ class Architecture:
     def network(self, *, classes: int, shape: tuple[int, int, int]) -> nn.Module:
         """The network, on torch's default device, drawn from its global generator; ``build`` sets both."""
         layers = Layers(norm_kind=self.norm, activation_kind=self.activation)
-        form = Form(
+        config = NetworkConfig(
             shape=shape, classes=classes, width=self.width, stem_stride=self.stem_stride, layers=layers
         )
-        return _base(self.base).network(form)
+        return _base(self.base).network(config)
 
 
 def parse(name: str) -> Architecture:
@@ -191,17 +191,17 @@ def _suffix(word: str, base_name: str, base: _Base) -> tuple[str, object]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class ModelInfo:
     """A line of the catalogue."""
 
     name: str
     about: str
 
 
-def catalogue() -> list[Entry]:
+def catalogue() -> list[ModelInfo]:
     """The networks by name, with examples of what suffixes make of them."""
     names = [*_BASES, *_WIDE_EXAMPLES, *_VARIANT_EXAMPLES]
-    return [Entry(name=name, about=parse(name).about) for name in names]
+    return [ModelInfo(name=name, about=parse(name).about) for name in names]
 
 
 def build(

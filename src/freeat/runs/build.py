@@ -115,7 +115,7 @@ def build_model(spec: TrainSpec, data: DataSet, *, trust_code: bool = False) -> 
     """The network a spec names for these data, checked to return their logits; ``init_from`` is the caller's."""
     classes = len(data.classes)
     model = build_network(spec, classes=classes, shape=data.shape, trust_code=trust_code)
-    models.check_logits(model, data.shape, classes, torch.device("cpu"), images=data.glimpse)
+    models.check_logits(model, data.shape, classes, torch.device("cpu"), images=data.example_batch)
     return model
 
 

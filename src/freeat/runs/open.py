@@ -291,7 +291,9 @@ def open_model(
         )
     if device is not None:
         model = model.to(device)
-    models.check_logits(model, data.shape, len(data.classes), device_and_dtype(model)[0], images=data.glimpse)
+    models.check_logits(
+        model, data.shape, len(data.classes), device_and_dtype(model)[0], images=data.example_batch
+    )
     return Opened(
         name=name or _title(reference),
         model=model,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.data.synthetic import write_miniatures
+from freeat.data.synthetic import write_synthetic
 from freeat.experiments.paper import costs
 from freeat.experiments.paper.catalogue import EXPERIMENTS
 from freeat.experiments.paper.costs import (
@@ -26,7 +26,7 @@ CIFAR10 = DatasetInfo(n_train=50_000, n_test=10_000, shape=(3, 32, 32), classes=
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     path = tmp_path_factory.mktemp("store")
-    write_miniatures(path / "data", 32)
+    write_synthetic(path / "data", 32)
     return Store(path=path, data_dir=path / "data", device="cpu")
 
 

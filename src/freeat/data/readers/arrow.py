@@ -21,7 +21,7 @@ LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "y")
 
 
 @dataclass(frozen=True, eq=False)
-class Columns:
+class TableColumns:
     """One split: its column of images and its column of labels."""
 
     where: str
@@ -30,7 +30,7 @@ class Columns:
     names: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path, files: Sequence[Path]) -> "Columns":
+    def read(cls, path: Path, files: Sequence[Path]) -> "TableColumns":
         """The columns of these files, found by what their features say, else by their names."""
         arrow = need("pyarrow", extra="datasets", what=f"the data set {path.name}")
         try:
@@ -156,11 +156,11 @@ def read_arrow(
     path: Path, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
     """Both splits; where there is no test split a stratified one is made, and said so in the notes."""
-    splits = {split: Columns.read(path, files) for split, files in _splits(path).items()}
+    splits = {split: TableColumns.read(path, files) for split, files in _splits(path).items()}
     names = splits["train"].names or splits["train"].texts
     labels = {split: table.labels(names) for split, table in splits.items()}
     if all(table.encoded for table in splits.values()):
-        tree = Cells(path, {split: table.images for split, table in splits.items()})
+        tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
         pictures: dict[str, Sequence[str]] = {
             split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()
         }
@@ -233,7 +233,7 @@ def _splits(path: Path) -> dict[str, list[Path]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class EncodedImages:
     """Encoded images in columns, as a tree of files: ``train/0``, ``train/1``, …"""
 
     path: Path

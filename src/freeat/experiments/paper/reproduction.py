@@ -8,7 +8,7 @@ from freeat.compute.machine import provenance, resolve_device
 from freeat.data import data_folder, load
 from freeat.data.catalogue import available
 from freeat.data.sources import SOURCES, find_source
-from freeat.data.synthetic import write_miniatures
+from freeat.data.synthetic import write_synthetic
 from freeat.errors import InputError, unknown_name
 from freeat.experiments.paper.catalogue import HEADLINE, Entry, Experiment, experiments, names_of
 from freeat.experiments.paper.costs import Estimator, TaskCost
@@ -166,7 +166,7 @@ def prepare(
     ``dry``: it is only looked at, so that no data set need be here.
     """
     if scale.synthetic:
-        write_miniatures(data_folder(store.data_dir), SYNTHETIC_IMAGES)
+        write_synthetic(data_folder(store.data_dir), SYNTHETIC_IMAGES)
     asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
     absent = [] if scale.synthetic else [one for name in asked for one in _absent(name, scale, store)]
     elsewhere = {one.what for one in absent}

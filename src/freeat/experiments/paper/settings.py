@@ -291,7 +291,7 @@ def source(scale: Scale, store: Store, data: str) -> str:
     """The data set by its name; at a synthetic scale the path of the files that were made in its form."""
     if not scale.synthetic:
         return data
-    return str(data_folder(store.data_dir) / SOURCES[data].forms[0].path)
+    return str(data_folder(store.data_dir) / SOURCES[data].layouts[0].path)
 
 
 def _changes_in_words(changes: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Miniature data sets in the further formats of the published ones, beside those of ``freeat.data.synthetic``."""
+"""Synthetic data sets in the further formats of the published ones, beside those of ``freeat.data.synthetic``."""
 
 import gzip
 import struct
