@@ -162,7 +162,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
         column(image=[{"bytes": b"no", "path": None}] * 10, label=[0, 1] * 5),
         "not a readable image",
     ),
-    "texts": (column(image=["a"] * 10, label=[0, 1] * 5), "neither pictures nor arrays"),
+    "texts": (column(image=["a"] * 10, label=[0, 1] * 5), "neither encoded images nor arrays"),
     "ragged": (column(image=[[[1, 2], [3]]] * 10, label=[0, 1] * 5), "several shapes"),
     "large numbers": (column(image=[[[1, 256], [3, 4]]] * 10, label=[0, 1] * 5), "0 to 255"),
     "missing labels": (column(image=[PICTURE] * 10, label=[0, None] * 5), "5 images have no label"),

@@ -16,8 +16,10 @@ import pytest
 
 import synthetic_files
 from freeat.data import load
+from freeat.data.catalogue import SOURCES
 from freeat.data.fetch import PACKAGES, Fetched, RegistryPackage, SourceFailed, download, fetch
-from freeat.data.sources import SOURCES, Download, FileLayout, Source
+from freeat.data.readers.cifar import read_cifar100_python
+from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
 
 CONTENT = bytes(range(256)) * 4000
@@ -143,11 +145,11 @@ def mini(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Sou
     archive = synthetic_files.tar_gz(folder).rename(server.root / "cifar-100-python.tar.gz")
     folder_layout = FileLayout(
         path=folder.name,
-        reader="cifar100-python",
+        reader=read_cifar100_python,
         mark="meta",
         md5=tuple((name, md5(folder / name)) for name in ("train", "test", "meta")),
     )
-    archive_layout = FileLayout(path=archive.name, reader="cifar100-python", md5=(("", md5(archive)),))
+    archive_layout = FileLayout(path=archive.name, reader=read_cifar100_python, md5=(("", md5(archive)),))
     source = replace(
         SOURCES["cifar100"],
         n_train=6,

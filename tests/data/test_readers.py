@@ -121,7 +121,7 @@ def test_a_hostile_pickle_is_refused(tmp_path: Path, call: tuple, protocol: int)
     folder = tmp_path / "cifar-10-batches-py"
     synthetic_files.cifar10_python(folder)
     (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": Hostile(*call)}, protocol))
-    with pytest.raises(InputError, match=r"data_batch_3: pickle asks for .*only arrays"):
+    with pytest.raises(InputError, match=r"data_batch_3: pickle refers to .*only arrays"):
         load(folder)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from freeat.data import load
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 from freeat.data.synthetic import WRITERS, write_synthetic
 
 

@@ -35,19 +35,19 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        """Batches in one pass over the images."""
+        """Batches in one epoch."""
         whole, rest = divmod(self.n, self.size)
         joined = rest == 1 and whole > 0
         return max(1, whole + (rest > 0) - joined)
 
     @property
     def mean_size(self) -> float:
-        """Images in a batch, on average."""
+        """The mean number of images in a batch."""
         return min(self.n, self.size) if self.sampling == "independent" else self.n / self.per_epoch
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The numbers of images that a batch may have."""
+        """The possible numbers of images in a batch."""
         if self.sampling == "independent":
             return (min(self.n, self.size),)
         last = self.n - (self.per_epoch - 1) * self.size
@@ -57,9 +57,10 @@ class Batches:
         """The rows of batch t = 1, 2, …"""
         if self.sampling == "independent":
             return permutation(self.n, self.seed, "batch", t)[: self.size]
-        epoch, place = divmod(t - 1, self.per_epoch)
-        last = place == self.per_epoch - 1
-        return _order(self.n, self.seed, epoch)[place * self.size : None if last else (place + 1) * self.size]
+        epoch, position = divmod(t - 1, self.per_epoch)
+        last = position == self.per_epoch - 1
+        first = position * self.size
+        return _order(self.n, self.seed, epoch)[first : None if last else first + self.size]
 
 
 @lru_cache(maxsize=4)
@@ -73,5 +74,5 @@ def updates_for(epochs: float, n: int, batch_size: int) -> int:
         raise InputError(f"batch size {batch_size} must be at least 1")
     updates = round(epochs * -(-n // batch_size))
     if updates < 1:
-        raise InputError(f"{epochs:g} epochs of {n} images make no update; ask for more")
+        raise InputError(f"{epochs:g} epochs of {n} images make no update: train for more")
     return updates

@@ -1,32 +1,28 @@
-"""Which data sets there are here, and reading the published ones."""
+"""The published data sets by name, and which of them are here."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from freeat.data.readers.arrays import Arrays, idx_path, npz_sizes, read_idx_folder, read_svhn
-from freeat.data.readers.cifar import (
-    read_cifar10_binary,
-    read_cifar10_python,
-    read_cifar100_binary,
-    read_cifar100_python,
-)
-from freeat.data.readers.folder import read_tiny_imagenet
-from freeat.data.readers.pixels import PixelStore
-from freeat.data.readers.trees import open_tree
-from freeat.data.sources import SOURCES, FileLayout, Source, data_folder, verify
+from freeat.data.readers.arrays import DIGITS, FASHION_MNIST, MNIST, SVHN, npz_sizes
+from freeat.data.readers.cifar import CIFAR10, CIFAR100
+from freeat.data.readers.folder import TINY_IMAGENET
+from freeat.data.sources import FileLayout, Source, data_folder, verify
 from freeat.errors import InputError
 
-READERS: dict[str, Callable[[Path, PixelStore], Arrays]] = {
-    "cifar10-python": lambda path, _: read_cifar10_python(path),
-    "cifar10-binary": lambda path, _: read_cifar10_binary(path),
-    "cifar100-python": lambda path, _: read_cifar100_python(path),
-    "cifar100-binary": lambda path, _: read_cifar100_binary(path),
-    "svhn": lambda path, _: read_svhn(path),
-    "tiny-imagenet": lambda path, store: read_tiny_imagenet(open_tree(path), store),
-    "idx": lambda path, _: read_idx_folder(path),
+SOURCES: dict[str, Source] = {
+    source.name: source for source in (DIGITS, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET, MNIST, FASHION_MNIST)
 }
+
+
+def find_source(name: str) -> Source | None:
+    """The data set of this name, however written: ``CIFAR-10``, ``cifar_10`` and ``cifar10`` are one."""
+    plain = _plain(name)
+    return next((source for source in SOURCES.values() if _plain(source.name) == plain), None)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "").replace(" ", "")
 
 
 def find_layout(source: Source, folder: Path) -> FileLayout | None:
@@ -49,7 +45,7 @@ class Recognized:
 
 
 def recognize(path: Path) -> Recognized | None:
-    """What published data set lies at this path, told by its files; a verified one goes before a likeness."""
+    """The published data set at this path, recognized by its files; verified files take precedence."""
     likely = [
         Recognized(source=source, layout=layout, verified=_is_published(layout, path))
         for source in SOURCES.values()
@@ -66,27 +62,23 @@ def _looks_like(layout: FileLayout, path: Path) -> bool:
 
 
 def _is_published(layout: FileLayout, path: Path) -> bool:
+    return bool(layout.md5) and is_intact(layout, path)
+
+
+def verify_layout(layout: FileLayout, root: Path) -> None:
+    """Refuse files at ``root`` that are not the published ones; each may be gzipped."""
+    for name, expected in layout.md5:
+        file, packed = (root / name, root / f"{name}.gz") if name else (root, root)
+        verify(packed if packed.is_file() and not file.is_file() else file, expected, unpacked=bool(name))
+
+
+def is_intact(layout: FileLayout, path: Path) -> bool:
+    """Whether the published files are at ``path``, as far as checksums are known."""
     try:
         verify_layout(layout, path)
     except InputError:
         return False
-    return bool(layout.md5)
-
-
-def read_layout(layout: FileLayout, path: Path, store: PixelStore) -> Arrays:
-    """Read the folder or archive at ``path`` in the format of the layout."""
-    return READERS[layout.reader](path, store)
-
-
-def verify_layout(layout: FileLayout, root: Path) -> None:
-    """Refuse files at ``root`` that are not the published ones."""
-    for name, expected in layout.md5:
-        if not name:
-            verify(root, expected)
-        elif layout.reader == "idx":
-            verify(idx_path(root, name), expected, unpacked=True)
-        else:
-            verify(root / name, expected)
+    return path.exists()
 
 
 State = Literal["embedded", "published", "substitute", "absent", "damaged"]
@@ -94,7 +86,7 @@ State = Literal["embedded", "published", "substitute", "absent", "damaged"]
 
 @dataclass(frozen=True, kw_only=True)
 class DataSetInfo:
-    """A data set by name: its sizes as it lies here, else as it was published."""
+    """A data set by name, with the sizes of the files found here, else the published sizes."""
 
     name: str
     title: str

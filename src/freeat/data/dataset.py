@@ -11,24 +11,26 @@ from torch import Tensor
 
 from freeat.data.augmentation import Augmentation, CropFlip
 from freeat.data.catalogue import (
+    SOURCES,
     Recognized,
     find_layout,
-    read_layout,
+    find_source,
     recognize,
     substitute_path,
     verify_layout,
 )
 from freeat.data.images import Images
-from freeat.data.readers.arrays import Arrays, read_digits, read_npz
+from freeat.data.readers import Arrays
+from freeat.data.readers.arrays import read_digits, read_npz
 from freeat.data.readers.arrow import is_arrow, read_arrow
 from freeat.data.readers.folder import read_folder
 from freeat.data.readers.pixels import MEMORY_LIMIT, PixelStore
 from freeat.data.readers.trees import open_tree
-from freeat.data.sources import SOURCES, Source, data_folder, find_source
+from freeat.data.sources import Source, data_folder
 from freeat.errors import InputError, unknown_name
 
 SHOWN = 5
-"""Classes named in a note; of more, the number is said."""
+"""The most classes that a note names."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,7 +75,7 @@ class DataSet:
 
     @property
     def example_batch(self) -> Tensor:
-        """Two training images as a model sees them, to try it on."""
+        """Two training images as a model receives them, to check it."""
         return self.train.batch(torch.arange(2) % len(self.train))[0]
 
     @cached_property
@@ -137,12 +139,12 @@ def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
     layout = find_layout(source, folder)
     if layout is not None:
         verify_layout(layout, folder / layout.path)
-        data = _dataset(source.name, read_layout(layout, folder / layout.path, store), source)
+        data = _dataset(source.name, layout.reader(folder / layout.path, store), source)
         _check_published(data, source, folder / layout.path)
         return data
     substitute = substitute_path(source, folder)
     if substitute.is_file():
-        return _substitute(_of_npz(source.name, substitute, source), substitute)
+        return _with_substitute_note(_of_npz(source.name, substitute, source), substitute)
     raise InputError(
         f"{source.title} is not in {folder}: run `freeat data fetch {source.name}`, or name the folder that "
         "has it with --data-dir or $FREEAT_DATA"
@@ -158,7 +160,7 @@ def _check_published(data: DataSet, source: Source, path: Path) -> None:
         )
 
 
-def _substitute(data: DataSet, path: Path) -> DataSet:
+def _with_substitute_note(data: DataSet, path: Path) -> DataSet:
     note = (
         f"{data.name} is represented by the file {path.name} "
         f"({len(data.train)} train and {len(data.test)} test images, SHA-256 {data.digest[:16]}), "
@@ -177,7 +179,7 @@ def _load_npz(path: Path) -> DataSet:
 
 def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
     """The files of a published data set, or files made like them, at a path of the user's choice."""
-    arrays = read_layout(found.layout, path, store)
+    arrays = found.layout.reader(path, store)
     if found.verified:
         return _dataset(found.source.name, arrays, found.source)
     note = f"{path.name} has the form of {found.source.title}, but was not verified by its checksums."
@@ -194,7 +196,7 @@ def _load_images(
 
 
 def _own_images(path: Path, arrays: Arrays) -> DataSet:
-    """A user's pictures, with the augmentation customary for pictures: CIFAR's 4 of 32 pixels, in proportion."""
+    """A user's images, with CIFAR's augmentation: a pad of 4 of 32 pixels, in proportion."""
     pad = max(1, min(arrays.x_train.shape[1:3]) // 8)
     return replace(_dataset(path.stem, arrays), augment=CropFlip(pad=pad))
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from freeat.data.catalogue import find_layout, verify_layout
-from freeat.data.sources import SOURCES, FileLayout, Source, data_folder, find_source, verify
+from freeat.data.catalogue import SOURCES, find_layout, find_source, is_intact, verify_layout
+from freeat.data.sources import FileLayout, Source, data_folder, verify
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
 from freeat.files.locks import Busy, Lease
@@ -38,7 +38,7 @@ class SourceFailed(Exception):
 
 
 def download(url: str, path: Path, md5: str, progress: Progress) -> None:
-    """Fetch ``url`` to ``path``. A broken transfer leaves ``path.part``, from which the next one goes on."""
+    """Fetch ``url`` to ``path``. A broken transfer leaves ``path.part``, from which the next one resumes."""
     part = path.with_name(f"{path.name}.part")
     for attempt in range(1, ATTEMPTS + 1):
         before = _size(part)
@@ -65,7 +65,7 @@ def _transfer(url: str, part: Path, label: str, progress: Progress) -> None:
     except urllib.error.HTTPError as error:
         error.close()
         if done and error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return  # nothing is left to fetch; the checksum tells whether the file is whole
+            return  # nothing is left to fetch; the checksum shows whether the file is whole
         raise
     with response:
         resumed = response.status == http.HTTPStatus.PARTIAL_CONTENT
@@ -241,9 +241,9 @@ def _official(source: Source, folder: Path, progress: Progress) -> Fetched:
 
 @contextmanager
 def _staging(kept: Path) -> Iterator[Path]:
-    """Where to download to: a folder that is kept when a transfer breaks, so that the next fetch goes on there.
+    """Where to download to: a folder that is kept when a transfer breaks, so that the next fetch resumes there.
 
-    While another process holds it, a folder of this process alone.
+    While another process holds it, a temporary folder of this process.
     """
     lease = Lease(kept)
     try:
@@ -261,11 +261,13 @@ def _staging(kept: Path) -> Iterator[Path]:
 
 
 def _unpacked(source: Source, archive: FileLayout, staging: Path) -> FileLayout:
-    """The folder layout of an archive: unpacked once, it is read faster ever after."""
+    """The archive unpacked to its folder layout, which is read faster."""
     layout = next(f for f in source.layouts if f.reader == archive.reader and f is not archive)
-    _fresh(staging / layout.path)
-    unpack(staging / archive.path, staging / layout.path, _names(layout))
-    verify_layout(layout, staging / layout.path)
+    folder = staging / layout.path
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    unpack(staging / archive.path, folder, _names(layout))
+    verify_layout(layout, folder)
     return layout
 
 
@@ -293,33 +295,18 @@ def _names(layout: FileLayout) -> frozenset[str]:
 
 
 def _publish(layout: FileLayout, staged: Path, final: Path) -> Path:
-    """Put what was verified in its place, and what lay there damaged away; a process that was faster is not undone."""
-    if _whole(layout, final):
+    """Move verified files to their final path, replacing damaged ones; what another process published stays."""
+    if is_intact(layout, final):
         return final
     if final.is_dir():
         with (
             tempfile.TemporaryDirectory(dir=final.parent, prefix=".old.") as old,
-            suppress(FileNotFoundError),  # another process put it away
+            suppress(FileNotFoundError),  # another process moved it
         ):
             final.rename(Path(old, final.name))
     try:
         staged.replace(final)
     except OSError:
-        if not _whole(layout, final):
+        if not is_intact(layout, final):
             raise
     return final
-
-
-def _whole(layout: FileLayout, path: Path) -> bool:
-    if not path.exists():
-        return False
-    try:
-        verify_layout(layout, path)
-    except InputError:
-        return False
-    return True
-
-
-def _fresh(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()

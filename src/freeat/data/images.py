@@ -160,7 +160,7 @@ def _check_images(x: Tensor) -> None:
 
 
 def _bad_pixels(x: Tensor) -> str:
-    """What is wrong with float images that are not in [0, 1], and with which of them."""
+    """The message for float images that are not in [0, 1]."""
     broken = ~x.isfinite().flatten(1).all(1)
     bad = broken if broken.any() else ~((x >= 0) & (x <= 1)).flatten(1).all(1)
     rows = bad.nonzero().flatten().tolist()

@@ -1,4 +1,4 @@
-"""Anybody's labelled images, block by block: tensors, PyTorch data sets and loaders, or our own."""
+"""Labelled images block by block: tensors, PyTorch data sets and loaders, or `Images`."""
 
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any
@@ -15,7 +15,7 @@ READ_AT_ONCE = 256
 
 
 def sample_size(sample: Sample) -> int | None:
-    """How many images a sample has, where it says so."""
+    """The number of images of a sample, where it has a length."""
     if isinstance(sample, tuple):
         return len(sample[0])
     if isinstance(sample, DataLoader):

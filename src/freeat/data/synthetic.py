@@ -1,4 +1,4 @@
-"""Miniature data sets in the true formats of the paper's four: made-up images that the real readers read."""
+"""Synthetic data: random images in the published formats of the paper's four data sets."""
 
 import io
 import pickle
@@ -13,26 +13,26 @@ import numpy as np
 from PIL import Image
 from scipy.io import savemat
 
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 
 WNIDS = ("n02", "n01")
 
 
 def write_synthetic(folder: Path, n: int) -> None:
-    """All four in a data folder, with at least ``n`` images in each split; what is there already stays."""
+    """Write all four to a data folder, with at least ``n`` images in each split; existing data sets stay."""
     for name, write in WRITERS.items():
-        place = folder / SOURCES[name].layouts[0].path
-        if place.exists():
+        path = folder / SOURCES[name].layouts[0].path
+        if path.exists():
             continue
-        # Written aside and put in place whole: other processes may be looking for it.
-        aside = folder / f".{place.name}.{secrets.token_hex(4)}.tmp"
-        write(aside, n)
+        # Renamed when complete: other processes may be looking for it.
+        temporary = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
+        write(temporary, n)
         try:
-            aside.rename(place)
+            temporary.rename(path)
         except OSError:
-            if not place.exists():
+            if not path.exists():
                 raise
-            shutil.rmtree(aside)
+            shutil.rmtree(temporary)
 
 
 def pixels(draw: np.random.Generator, *shape: int) -> np.ndarray:

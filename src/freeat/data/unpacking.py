@@ -28,7 +28,7 @@ class _Member:
 def unpack(archive: Path, into: Path, names: frozenset[str]) -> None:
     """Write the files called ``names`` in the archive, whatever their folder in it, into the folder ``into``.
 
-    Every member is checked, also those that are not wanted: one bad name condemns the archive.
+    Every member is checked, also those that are not unpacked: one bad name refuses the archive.
     """
     try:
         with _opened(archive) as opened:

@@ -4,7 +4,7 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
-from freeat.data.sources import find_source
+from freeat.data.catalogue import find_source
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import sha256, whole_folder, write_document, write_text

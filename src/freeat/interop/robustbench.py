@@ -10,7 +10,7 @@ from torch import nn
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import arithmetic
 from freeat.data import load
-from freeat.data.sources import find_source
+from freeat.data.catalogue import find_source
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.files.documents import in_file_name, write_document

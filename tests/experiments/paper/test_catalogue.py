@@ -8,7 +8,7 @@ import pytest
 
 from freeat.algorithms import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms.step import Algorithm
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 from freeat.errors import InputError
 from freeat.experiments.paper.catalogue import EXPERIMENTS, Entry, Experiment, experiments, names_of
 from freeat.experiments.paper.published import PublishedTable, published_tables

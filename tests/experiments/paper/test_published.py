@@ -2,7 +2,7 @@
 
 import pytest
 
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 from freeat.experiments.paper.published import PublishedRow, published_tables
 
 ROWS = [row for table in published_tables().values() for row in table.rows]

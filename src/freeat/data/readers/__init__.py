@@ -1,1 +1,58 @@
 """Readers of published files and of users' own: one module per family of formats, each returning `Arrays`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from freeat.data.images import Images
+from freeat.errors import InputError
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Arrays:
+    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits."""
+
+    x_train: Array
+    y_train: Array
+    x_test: Array
+    y_test: Array
+    classes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def images(self) -> tuple[Images, Images]:
+        """The two splits as tensors."""
+        return as_images(self.x_train, self.y_train, "train"), as_images(self.x_test, self.y_test, "test")
+
+
+def as_images(x: Array, y: Array, split: str) -> Images:
+    """NHWC images and labels as `Images`, without a copy where the memory allows it."""
+    if len(x) == 0:
+        raise InputError(f"the {split} split holds no images: give at least one")
+    try:
+        return Images.of(_pixels(x), _labels(y))
+    except InputError as error:
+        raise InputError(f"{split} split: {error}") from None
+
+
+def _pixels(x: Array) -> Tensor:
+    if x.dtype != np.uint8:
+        if x.dtype.kind != "f":
+            raise InputError(f"images of type {x.dtype}: must be uint8, or float in [0, 1]")
+        x = x.astype(np.float32, copy=False)
+    if not x.flags.writeable:
+        x = x.copy()
+    return torch.from_numpy(x).permute(0, 3, 1, 2)
+
+
+def _labels(y: Array) -> Tensor:
+    if y.dtype.kind not in "iu":
+        raise InputError(f"labels of type {y.dtype}: must be integers, the class numbers from 0")
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    return torch.from_numpy(y.astype(np.int64))

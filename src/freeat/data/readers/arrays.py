@@ -4,64 +4,16 @@ import gzip
 import math
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
-from freeat.data.images import Images, stratified_rows
+from freeat.data.augmentation import CropFlip
+from freeat.data.images import stratified_rows
+from freeat.data.readers import Array, Arrays
+from freeat.data.readers.pixels import PixelStore
+from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
-
-Array = NDArray[Any]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Arrays:
-    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits."""
-
-    x_train: Array
-    y_train: Array
-    x_test: Array
-    y_test: Array
-    classes: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    def images(self) -> tuple[Images, Images]:
-        """The two splits as tensors."""
-        return as_images(self.x_train, self.y_train, "train"), as_images(self.x_test, self.y_test, "test")
-
-
-def as_images(x: Array, y: Array, split: str) -> Images:
-    """NHWC images and labels as `Images`, without a copy where the memory allows it."""
-    if len(x) == 0:
-        raise InputError(f"the {split} split holds no images: give at least one")
-    try:
-        return Images.of(_pixels(x), _labels(y))
-    except InputError as error:
-        raise InputError(f"{split} split: {error}") from None
-
-
-def _pixels(x: Array) -> Tensor:
-    if x.dtype != np.uint8:
-        if x.dtype.kind != "f":
-            raise InputError(f"images of type {x.dtype}: must be uint8, or float in [0, 1]")
-        x = x.astype(np.float32, copy=False)
-    if not x.flags.writeable:
-        x = x.copy()
-    return torch.from_numpy(x).permute(0, 3, 1, 2)
-
-
-def _labels(y: Array) -> Tensor:
-    if y.dtype.kind not in "iu":
-        raise InputError(f"labels of type {y.dtype}: must be integers, the class numbers from 0")
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = y[:, 0]
-    return torch.from_numpy(y.astype(np.int64))
-
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -70,6 +22,7 @@ FILES = (
     "t10k-labels-idx1-ubyte",
 )
 LARGEST = 1 << 30
+DIGIT_NAMES = tuple("0123456789")
 
 
 def idx_path(folder: Path, name: str) -> Path:
@@ -80,7 +33,7 @@ def idx_path(folder: Path, name: str) -> Path:
     return plain if plain.is_file() else packed
 
 
-def read_idx_folder(folder: Path) -> Arrays:
+def read_idx_folder(folder: Path, _: PixelStore) -> Arrays:
     """Both splits of a folder with the four files of MNIST."""
     x_train, y_train, x_test, y_test = (read_idx(idx_path(folder, name)) for name in FILES)
     if x_train.ndim != 3 or x_test.ndim != 3:
@@ -105,14 +58,101 @@ def read_idx(path: Path) -> Array:
     return np.frombuffer(data, np.uint8, offset=start).reshape(shape)
 
 
-def read_svhn(folder: Path) -> Arrays:
+def _idx_layouts(folder: str, md5: dict[str, str]) -> tuple[FileLayout, ...]:
+    return (
+        FileLayout(
+            path=folder, reader=read_idx_folder, mark="train-images-idx3-ubyte", md5=tuple(md5.items())
+        ),
+    )
+
+
+def _idx_downloads(folder: str, base: str, md5: dict[str, str]) -> tuple[Download, ...]:
+    return tuple(
+        Download(url=f"{base}{name}.gz", path=f"{folder}/{name}.gz", md5=digest)
+        for name, digest in md5.items()
+    )
+
+
+MNIST = Source(
+    name="mnist",
+    title="MNIST",
+    shape=(1, 28, 28),
+    n_classes=10,
+    n_train=60_000,
+    n_test=10_000,
+    licence="CC BY-SA 3.0; cite LeCun, Cortes and Burges, The MNIST Database of Handwritten Digits",
+    classes=DIGIT_NAMES,
+    layouts=_idx_layouts(
+        "mnist",
+        {
+            "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+            "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+            "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+            "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+        },
+    ),
+    downloads=_idx_downloads(
+        "mnist",
+        "http://yann.lecun.com/exdb/mnist/",
+        {
+            "train-images-idx3-ubyte": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+)
+
+FASHION_MNIST = Source(
+    name="fashion-mnist",
+    title="Fashion-MNIST",
+    shape=(1, 28, 28),
+    n_classes=10,
+    n_train=60_000,
+    n_test=10_000,
+    licence="MIT; cite Xiao, Rasul and Vollgraf, Fashion-MNIST, 2017",
+    classes=(
+        "T-shirt/top",
+        "trouser",
+        "pullover",
+        "dress",
+        "coat",
+        "sandal",
+        "shirt",
+        "sneaker",
+        "bag",
+        "ankle boot",
+    ),
+    layouts=_idx_layouts(
+        "fashion-mnist",
+        {
+            "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+            "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+            "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+            "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+        },
+    ),
+    downloads=_idx_downloads(
+        "fashion-mnist",
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        {
+            "train-images-idx3-ubyte": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+    ),
+)
+
+
+def read_svhn(folder: Path, _: PixelStore) -> Arrays:
     """``train_32x32.mat`` and ``test_32x32.mat`` of a folder."""
-    x_train, y_train = _read_split(folder / "train_32x32.mat")
-    x_test, y_test = _read_split(folder / "test_32x32.mat")
+    x_train, y_train = _read_mat(folder / "train_32x32.mat")
+    x_test, y_test = _read_mat(folder / "test_32x32.mat")
     return Arrays(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test)
 
 
-def _read_split(path: Path) -> tuple[Array, Array]:
+def _read_mat(path: Path) -> tuple[Array, Array]:
     """X is (32, 32, 3, n); the label 10 means the digit 0."""
     from scipy.io import loadmat
 
@@ -126,6 +166,31 @@ def _read_split(path: Path) -> tuple[Array, Array]:
     if x.ndim != 4 or x.dtype != np.uint8:
         raise InputError(f"{path}: X is {x.dtype} {x.shape}, not uint8 (H, W, C, n); fetch it again")
     return np.ascontiguousarray(np.moveaxis(x, 3, 0)), np.where(y == 10, 0, y)
+
+
+_STANFORD = "http://ufldl.stanford.edu/housenumbers/"
+_SVHN_MD5 = {
+    "train_32x32.mat": "e26dedcc434d2e4c54c9b2d4a06d8373",
+    "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
+}
+SVHN = Source(
+    name="svhn",
+    title="SVHN (cropped digits)",
+    shape=(3, 32, 32),
+    n_classes=10,
+    n_train=73_257,
+    n_test=26_032,
+    licence="non-commercial use only; cite Netzer et al., Reading Digits in Natural Images, 2011",
+    classes=DIGIT_NAMES,
+    augment=CropFlip(flip=False),  # a mirrored digit is no digit
+    layouts=(
+        FileLayout(path="svhn", reader=read_svhn, mark="train_32x32.mat", md5=tuple(_SVHN_MD5.items())),
+    ),
+    downloads=tuple(
+        Download(url=f"{_STANFORD}{name}", path=f"svhn/{name}", md5=digest)
+        for name, digest in _SVHN_MD5.items()
+    ),
+)
 
 
 TEST_IMAGES = 597
@@ -146,9 +211,21 @@ def read_digits() -> Arrays:
         y_train=y[train],
         x_test=x[test],
         y_test=y[test],
-        classes=tuple("0123456789"),
+        classes=DIGIT_NAMES,
         notes=(f"digits: a fixed stratified split, {len(train)} train and {len(test)} test.",),
     )
+
+
+DIGITS = Source(
+    name="digits",
+    title="Handwritten digits, 8×8 (embedded)",
+    shape=(1, 8, 8),
+    n_classes=10,
+    n_train=1200,
+    n_test=597,
+    licence="CC BY 4.0 (UCI Optical Recognition of Handwritten Digits, Alpaydin and Kaynak, 1998)",
+    classes=DIGIT_NAMES,
+)
 
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from freeat.data.images import stratified_rows
-from freeat.data.readers.arrays import Array, Arrays, to_nhwc
+from freeat.data.readers import Array, Arrays
+from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame
 from freeat.data.readers.pixels import PixelStore
 from freeat.errors import InputError, need
@@ -47,7 +48,7 @@ class TableColumns:
 
     @property
     def encoded(self) -> bool:
-        """Whether the images are pictures in bytes rather than arrays."""
+        """Whether the images are encoded files rather than arrays."""
         kind = str(self.images.type)
         return kind.startswith("struct<bytes: ") or kind in ("binary", "large_binary")
 
@@ -96,7 +97,7 @@ class TableColumns:
         x = np.asarray(values)
         if x.dtype.kind not in "uif" or values.null_count:
             raise InputError(
-                f"{what}: the images are {self.images.type}, neither pictures nor arrays of numbers"
+                f"{what}: the images are {self.images.type}, neither encoded images nor arrays of numbers"
             )
         return x.reshape(shape)
 
@@ -117,7 +118,7 @@ def _read(file: Path) -> Any:
 
 
 def _features(metadata: dict[bytes, bytes]) -> dict[str, Any]:
-    """What 🤗 wrote of its columns."""
+    """The features of the columns, as 🤗 wrote them."""
     info = json.loads(metadata.get(b"huggingface", b"{}")).get("info") or {}
     features: dict[str, Any] = info.get("features") or {}
     return features
@@ -126,20 +127,20 @@ def _features(metadata: dict[bytes, bytes]) -> dict[str, Any]:
 def _chosen(
     path: Path, columns: list[str], features: dict[str, Any], kind: str, usual: tuple[str, ...], what: str
 ) -> str:
-    """The column of images or labels: the one its features tell, and where several do or none, by its name."""
-    told = [
+    """The column of images or labels: the only one with that feature, else one with a usual name."""
+    declared = [
         name
         for name in columns
         if isinstance(features.get(name), dict) and features[name].get("_type") == kind
     ]
-    if len(told) == 1:
-        return told[0]
+    if len(declared) == 1:
+        return declared[0]
     for name in usual:
-        if name in (told or columns):
+        if name in (declared or columns):
             return name
     raise InputError(
         f"{path}: no column of {what} among {', '.join(columns)}: call it {usual[0]!r}"
-        + (" (several could be it)" if told else "")
+        + (" (several could be it)" if declared else "")
     )
 
 
@@ -155,17 +156,17 @@ def is_arrow(path: Path) -> bool:
 def read_arrow(
     path: Path, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
-    """Both splits; where there is no test split a stratified one is made, and said so in the notes."""
+    """Both splits; where there is no test split a stratified one is made and noted."""
     splits = {split: TableColumns.read(path, files) for split, files in _splits(path).items()}
     names = splits["train"].names or splits["train"].texts
     labels = {split: table.labels(names) for split, table in splits.items()}
     if all(table.encoded for table in splits.values()):
         tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
-        pictures: dict[str, Sequence[str]] = {
+        files: dict[str, Sequence[str]] = {
             split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()
         }
-        frame, notes = choose_frame(tree, [name for part in pictures.values() for name in part], image_size)
-        pixels = store.pixels(tree, pictures, frame)
+        frame, notes = choose_frame(tree, [name for part in files.values() for name in part], image_size)
+        pixels = store.pixels(tree, files, frame)
     elif image_size is not None:
         raise InputError(
             f"image size {image_size} for {path.name}: its images are arrays of one size; leave it out"
@@ -218,7 +219,7 @@ def _files(path: Path) -> list[Path]:
 
 
 def _splits(path: Path) -> dict[str, list[Path]]:
-    """The files of each split, told by the words in their names or in those of their folders."""
+    """The files of each split, by the words in their names or in those of their folders."""
     if path.is_file():
         return {"train": [path]}
     found: dict[str, list[Path]] = {}
@@ -249,15 +250,15 @@ class EncodedImages:
 
     def read(self, name: str) -> bytes:
         split, _, row = name.partition("/")
-        cell = self.columns[split][int(row)].as_py()
-        value = cell.get("bytes") if isinstance(cell, dict) else cell
+        stored = self.columns[split][int(row)].as_py()
+        value = stored.get("bytes") if isinstance(stored, dict) else stored
         if not isinstance(value, bytes):
             known = (
-                f"only the path {cell['path']!r}"
-                if isinstance(cell, dict) and cell.get("path")
+                f"only the path {stored['path']!r}"
+                if isinstance(stored, dict) and stored.get("path")
                 else "nothing"
             )
             raise InputError(
-                f"{self.path}: image {name} holds {known}, not the picture: save the data set with its images embedded"
+                f"{self.path}: image {name} holds {known}, no image: save the data set with its images embedded"
             )
         return value

@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from freeat.data.readers.arrays import Array, Arrays
+from freeat.data.augmentation import CropFlip
+from freeat.data.readers import Array, Arrays
+from freeat.data.readers.pixels import PixelStore
+from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
 
 LARGEST = 1 << 30
@@ -58,7 +61,7 @@ def _check_size(what: Path, size: int) -> None:
 def _reconstruct(subtype: type, shape: tuple[int, ...], dtype: bytes) -> np.ndarray[Any, Any]:
     """What old pickles call to make an empty array; its state follows."""
     if subtype is not np.ndarray:
-        raise InputError(f"pickle asks for an array of type {subtype!r}: only plain arrays are read")
+        raise InputError(f"pickle holds an array of type {subtype!r}: only plain arrays are read")
     return np.ndarray(shape, dtype=dtype.decode())
 
 
@@ -77,7 +80,7 @@ class _Restricted(pickle.Unpickler):
             return ALLOWED[module, name]
         except KeyError:
             raise InputError(
-                f"pickle asks for {module}.{name}: only arrays and plain containers are read; "
+                f"pickle refers to {module}.{name}: only arrays and plain containers are read; "
                 "do not use this file, fetch the data set again"
             ) from None
 
@@ -99,7 +102,7 @@ PIXELS = 3 * 32 * 32
 CIFAR10_TRAIN = tuple(f"data_batch_{i}" for i in range(1, 6))
 
 
-def read_cifar10_python(path: Path) -> Arrays:
+def read_cifar10_python(path: Path, _: PixelStore) -> Arrays:
     """Five training batches and a test batch, Python-2 pickles with byte keys."""
     files = read_members(path, (*CIFAR10_TRAIN, "test_batch", "batches.meta"))
     batches = [read_pickle(files[name], f"{path}/{name}") for name in CIFAR10_TRAIN]
@@ -114,7 +117,7 @@ def read_cifar10_python(path: Path) -> Arrays:
     )
 
 
-def read_cifar100_python(path: Path) -> Arrays:
+def read_cifar100_python(path: Path, _: PixelStore) -> Arrays:
     """The 100 fine labels; the 20 coarse ones are left aside."""
     files = read_members(path, ("train", "test", "meta"))
     train, test, meta = (read_pickle(files[name], f"{path}/{name}") for name in ("train", "test", "meta"))
@@ -127,7 +130,7 @@ def read_cifar100_python(path: Path) -> Arrays:
     )
 
 
-def read_cifar10_binary(path: Path) -> Arrays:
+def read_cifar10_binary(path: Path, _: PixelStore) -> Arrays:
     """Records of a label byte and 3072 pixel bytes."""
     train, test = tuple(f"{name}.bin" for name in CIFAR10_TRAIN), "test_batch.bin"
     files = read_members(path, (*train, test, "batches.meta.txt"))
@@ -142,7 +145,7 @@ def read_cifar10_binary(path: Path) -> Arrays:
     )
 
 
-def read_cifar100_binary(path: Path) -> Arrays:
+def read_cifar100_binary(path: Path, _: PixelStore) -> Arrays:
     """Records of a coarse label byte, a fine label byte and 3072 pixel bytes."""
     files = read_members(path, ("train.bin", "test.bin", "fine_label_names.txt"))
     x_train, y_train = _records(files["train.bin"], 2, f"{path}/train.bin")
@@ -184,3 +187,116 @@ def _entry(batch: dict[str, Any], key: str, path: Path) -> Any:
     if key not in batch:
         raise InputError(f"{path}: no {key!r} in its pickle; it is not the published python version")
     return batch[key]
+
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz/"
+_CIFAR_LICENCE = (
+    "no licence stated; cite Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009"
+)
+
+CIFAR10 = Source(
+    name="cifar10",
+    title="CIFAR-10",
+    shape=(3, 32, 32),
+    n_classes=10,
+    n_train=50_000,
+    n_test=10_000,
+    licence=_CIFAR_LICENCE,
+    classes=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    augment=CropFlip(),
+    layouts=(
+        FileLayout(
+            path="cifar-10-batches-py",
+            reader=read_cifar10_python,
+            mark="data_batch_1",
+            md5=(
+                ("data_batch_1", "c99cafc152244af753f735de768cd75f"),
+                ("data_batch_2", "d4bba439e000b95fd0a9bffe97cbabec"),
+                ("data_batch_3", "54ebc095f3ab1f0389bbae665268c751"),
+                ("data_batch_4", "634d18415352ddfa80567beed471001a"),
+                ("data_batch_5", "482c414d41f54cd18b22e5b47cb7c3cb"),
+                ("test_batch", "40351d587109b95175f43aff81a1287e"),
+                ("batches.meta", "5ff9c542aee3614f3951f8cda6e48888"),
+            ),
+        ),
+        FileLayout(
+            path="cifar-10-python.tar.gz",
+            reader=read_cifar10_python,
+            md5=(("", "c58f30108f718f92721af3d95e74349a"),),
+        ),
+        FileLayout(
+            path="cifar-10-batches-bin",
+            reader=read_cifar10_binary,
+            mark="data_batch_1.bin",
+            md5=(
+                ("data_batch_1.bin", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+                ("data_batch_2.bin", "5ea93a67294ea407fff1d09f752e9692"),
+                ("data_batch_3.bin", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+                ("data_batch_4.bin", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+                ("data_batch_5.bin", "53f37980c15c3d472c316c40844f3f0d"),
+                ("test_batch.bin", "803d5f7f4d78ea53de84dbe85f74fb6d"),
+            ),
+        ),
+        FileLayout(
+            path="cifar-10-binary.tar.gz",
+            reader=read_cifar10_binary,
+            md5=(("", "c32a1d4ab5d03f1284b67883e8d87530"),),
+        ),
+    ),
+    downloads=(
+        Download(
+            url=f"{_TORONTO}cifar-10-python.tar.gz",
+            path="cifar-10-python.tar.gz",
+            md5="c58f30108f718f92721af3d95e74349a",
+        ),
+    ),
+)
+
+CIFAR100 = Source(
+    name="cifar100",
+    title="CIFAR-100",
+    shape=(3, 32, 32),
+    n_classes=100,
+    n_train=50_000,
+    n_test=10_000,
+    licence=_CIFAR_LICENCE,
+    augment=CropFlip(),
+    layouts=(
+        FileLayout(
+            path="cifar-100-python",
+            reader=read_cifar100_python,
+            mark="meta",
+            md5=(
+                ("train", "16019d7e3df5f24257cddd939b257f8d"),
+                ("test", "f0ef6b0ae62326f3e7ffdfab6717acfc"),
+                ("meta", "7973b15100ade9c7d40fb424638fde48"),
+            ),
+        ),
+        FileLayout(
+            path="cifar-100-python.tar.gz",
+            reader=read_cifar100_python,
+            md5=(("", "eb9058c3a382ffc7106e4002c42a8d85"),),
+        ),
+        FileLayout(
+            path="cifar-100-binary",
+            reader=read_cifar100_binary,
+            mark="fine_label_names.txt",
+            md5=(
+                ("train.bin", "6172c7755cfe09b2fe270c85cebc1b15"),
+                ("test.bin", "4499cfba6c016c1be1438163640a0898"),
+            ),
+        ),
+        FileLayout(
+            path="cifar-100-binary.tar.gz",
+            reader=read_cifar100_binary,
+            md5=(("", "03b5dce01913d631647c71ecec9e9cb8"),),
+        ),
+    ),
+    downloads=(
+        Download(
+            url=f"{_TORONTO}cifar-100-python.tar.gz",
+            path="cifar-100-python.tar.gz",
+            md5="eb9058c3a382ffc7106e4002c42a8d85",
+        ),
+    ),
+)

@@ -3,13 +3,16 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 
+from freeat.data.augmentation import CropFlip
 from freeat.data.images import stratified_rows
-from freeat.data.readers.arrays import Arrays
+from freeat.data.readers import Arrays
 from freeat.data.readers.pixels import SUFFIXES, Frame, Header, PixelStore, is_image, read_header
-from freeat.data.readers.trees import NestedTree, Tree
+from freeat.data.readers.trees import NestedTree, Tree, open_tree
+from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
@@ -34,7 +37,7 @@ class Listing:
 def read_folder(
     tree: NestedTree, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
-    """Both splits; without a test folder a stratified test split is made, and said so in the notes."""
+    """Both splits; without a test folder a stratified test split is made and noted."""
     listing = list_images(tree, seed=seed, test_fraction=test_fraction)
     frame, resized = choose_frame(tree, [name for name, _ in (*listing.train, *listing.test)], image_size)
     return read_listing(tree, replace(listing, notes=(*listing.notes, *resized)), frame, store)
@@ -154,8 +157,9 @@ ANNOTATIONS = "val/val_annotations.txt"
 FRAME = Frame(height=64, width=64, grey=False)  # some images are grey; they are read as RGB like the rest
 
 
-def read_tiny_imagenet(tree: Tree, store: PixelStore) -> Arrays:
+def read_tiny_imagenet(path: Path, store: PixelStore) -> Arrays:
     """Its test images have no published labels, so the validation images are the test split."""
+    tree = open_tree(path)
     if ANNOTATIONS not in tree.files:
         raise InputError(f"{tree.path}: {ANNOTATIONS} is missing; unpack tiny-imagenet-200.zip as it is")
     train = tuple((name, name.split("/")[1]) for name in tree.files if _is_training_image(name))
@@ -170,3 +174,30 @@ def read_tiny_imagenet(tree: Tree, store: PixelStore) -> Arrays:
 def _is_training_image(name: str) -> bool:
     parts = name.split("/")
     return len(parts) == 4 and parts[0] == "train" and parts[2] == "images" and is_image(name)
+
+
+TINY_IMAGENET = Source(
+    name="tiny-imagenet",
+    title="Tiny-ImageNet",
+    shape=(3, 64, 64),
+    n_classes=200,
+    n_train=100_000,
+    n_test=10_000,
+    licence="ImageNet's terms: non-commercial research and education only",
+    augment=CropFlip(),
+    layouts=(
+        FileLayout(path="tiny-imagenet-200", reader=read_tiny_imagenet, mark="val/val_annotations.txt"),
+        FileLayout(
+            path="tiny-imagenet-200.zip",
+            reader=read_tiny_imagenet,
+            md5=(("", "90528d7ca1a48142e341f4ef8d21d0de"),),
+        ),
+    ),
+    downloads=(
+        Download(
+            url="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+            path="tiny-imagenet-200.zip",
+            md5="90528d7ca1a48142e341f4ef8d21d0de",
+        ),
+    ),
+)

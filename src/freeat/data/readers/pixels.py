@@ -15,14 +15,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from freeat.data.readers.arrays import Array
+from freeat.data.readers import Array
 from freeat.data.readers.trees import Tree, listing_digest
 from freeat.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 GREY_MODES = ("1", "L", "LA", "I;16")
 LARGEST_PIXELS = 50_000_000
-"""A picture with more pixels is refused: a small file can claim billions (a decompression bomb)."""
+"""An image with more pixels is refused: a small file can claim billions (a decompression bomb)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class Frame:
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What an image says of itself before it is decoded."""
+    """What the header of an image file holds."""
 
     height: int
     width: int
@@ -57,7 +57,7 @@ def is_image(name: str) -> bool:
 
 
 def read_header(tree: Tree, name: str) -> Header:
-    """Size, after the turn its EXIF tag asks for, and whether it is grey."""
+    """Size, after the rotation of its EXIF tag, and whether it is grey."""
     with _opened(tree, name) as image:
         turned = image.getexif().get(0x0112, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
@@ -129,26 +129,26 @@ class PixelStore:
         Caches of the same images, divided or sized otherwise, may be in use by other processes; those of a listing
         that has changed are removed.
         """
-        place = hashlib.sha256(str(tree.path.resolve()).encode()).hexdigest()[:16]
+        source = hashlib.sha256(str(tree.path.resolve()).encode()).hexdigest()[:16]
         key = hashlib.sha256(
             json.dumps(
                 [FORMAT, frame.shape, {s: listing_digest(tree, n) for s, n in splits.items()}]
             ).encode()
         ).hexdigest()[:16]
-        home = self.folder / f"{place}-{key}"
-        if not (home / "cache.json").is_file():
+        cache = self.folder / f"{source}-{key}"
+        if not (cache / "cache.json").is_file():
             listing = listing_digest(tree, sorted({name for names in splits.values() for name in names}))
-            self._build(home, tree, splits, frame, listing)
-            for other in self.folder.glob(f"{place}-*/cache.json"):
+            self._build(cache, tree, splits, frame, listing)
+            for other in self.folder.glob(f"{source}-*/cache.json"):
                 if _listing(other) != listing and ".part-" not in other.parent.name:
                     shutil.rmtree(other.parent, ignore_errors=True)
         # Copy-on-write: tensors over it count as writable, the files never change.
-        return {split: np.load(home / f"{split}.npy", mmap_mode="c") for split in splits}
+        return {split: np.load(cache / f"{split}.npy", mmap_mode="c") for split in splits}
 
     def _build(
-        self, home: Path, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame, listing: str
+        self, cache: Path, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame, listing: str
     ) -> None:
-        part = home.with_name(f"{home.name}.part-{os.getpid()}")
+        part = cache.with_name(f"{cache.name}.part-{os.getpid()}")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         try:
@@ -164,19 +164,19 @@ class PixelStore:
                 encoding="utf-8",
             )
             try:
-                part.rename(home)
+                part.rename(cache)
             except OSError:
-                if not (home / "cache.json").is_file():  # else another process was faster
+                if not (cache / "cache.json").is_file():  # else another process published it first
                     raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
 
-def _listing(cache: Path) -> str | None:
-    """The digest of all images that a cache was made of; None where it does not say."""
+def _listing(file: Path) -> str | None:
+    """The digest of all images that a cache was made of; None where the cache has none."""
     try:
-        found = json.loads(cache.read_text(encoding="utf-8")).get("listing")
-    except (OSError, ValueError):  # another process is at it
+        found = json.loads(file.read_text(encoding="utf-8")).get("listing")
+    except (OSError, ValueError):  # another process is removing it
         return None
     return None if found is None else str(found)
 

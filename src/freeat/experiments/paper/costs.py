@@ -14,8 +14,7 @@ from freeat.attacks.square import Square
 from freeat.compute.machine import arithmetic, resolve_device, usable_cores
 from freeat.compute.precision import Precision
 from freeat.data import load
-from freeat.data.catalogue import available
-from freeat.data.sources import find_source
+from freeat.data.catalogue import available, find_source
 from freeat.experiments.tasks import AttackTask, Measurement, PaperTask, TrainTask, TransferTask
 from freeat.learner import Learner
 from freeat.runs.build import build_algorithm, build_ball, build_batches, build_network

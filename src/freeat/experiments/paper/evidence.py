@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 from freeat.experiments.paper.documents import (
     CurveFigure,
     CurveSeries,

@@ -6,8 +6,7 @@ from functools import cached_property
 
 from freeat.compute.machine import provenance, resolve_device
 from freeat.data import data_folder, load
-from freeat.data.catalogue import available
-from freeat.data.sources import SOURCES, find_source
+from freeat.data.catalogue import SOURCES, available, find_source
 from freeat.data.synthetic import write_synthetic
 from freeat.errors import InputError, unknown_name
 from freeat.experiments.paper.catalogue import HEADLINE, Entry, Experiment, experiments, names_of

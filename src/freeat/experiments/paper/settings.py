@@ -10,7 +10,7 @@ from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
 from freeat.data import data_folder
-from freeat.data.sources import SOURCES
+from freeat.data.catalogue import SOURCES
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import Store, TrainTask
 from freeat.runs.spec import split_settings
