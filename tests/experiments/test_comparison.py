@@ -11,7 +11,7 @@ from freeat.errors import InputError
 from freeat.experiments.comparison import (
     PRESETS,
     Comparison,
-    Failure,
+    FailedRun,
     check_folder,
     check_tasks,
     comparison_tasks,
@@ -85,7 +85,7 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
     assert row.robust_gap.mean == pytest.approx(0.3)
     assert row.collapsed == 1
     assert row.above_chance
-    assert summary.failures == (Failure(run=fast.name, reason="no memory"),)
+    assert summary.failures == (FailedRun(run=fast.name, reason="no memory"),)
     assert summary.notes == ("from digits",)
 
 

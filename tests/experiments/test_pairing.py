@@ -9,12 +9,12 @@ import torch
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.experiments.pairing import (
+    NotComparable,
     PairedDifference,
     PairedEvaluation,
     RunDifference,
-    Unpaired,
     differing_settings,
-    evaluated_pair,
+    evaluate_pair,
 )
 from freeat.reports.text import difference_lines
 from freeat.runs.inventory import StoredRun, look_at
@@ -37,7 +37,7 @@ def pair(
     store: Path, first: str, second: str, asked: dict[str, Any] | None = None, **more: Any
 ) -> PairedEvaluation:
     one, other = run(store, first), run(store, second)
-    return evaluated_pair(one, other, asked=asked or {}, device="cpu", **more)
+    return evaluate_pair(one, other, asked=asked or {}, device="cpu", **more)
 
 
 def run(store: Path, name: str) -> StoredRun:
@@ -76,7 +76,7 @@ def test_clean_outcomes_are_those_of_the_model(store: Path) -> None:
 
 def test_both_are_judged_at_one_radius(store: Path) -> None:
     assert pair(store, "fast", "friendly", n=20).eps == 0.5
-    with pytest.raises(Unpaired, match=r"l2 0\.5 and l2 1: choose with --norm and --eps"):
+    with pytest.raises(NotComparable, match=r"l2 0\.5 and l2 1: choose with --norm and --eps"):
         pair(store, "fast", "wide", n=20)
     asked = pair(store, "fast", "wide", {"eval_eps": 0.25, "attack": "pgd-3", "iterate": "last"}, n=20)
     assert (asked.eps, asked.attack, asked.iterate) == (0.25, "pgd-3", "last")
@@ -101,7 +101,7 @@ def test_what_has_nothing_in_common_is_refused(store: Path, tmp_path: Path) -> N
     steps = iter(range(1000))
     with pytest.raises(Stopped):
         carry_out(store / "stopped", algorithm="free-4", should_stop=lambda: next(steps) == 1)
-    with pytest.raises(Unpaired, match="stopped is stopped, not finished"):
+    with pytest.raises(NotComparable, match="stopped is stopped, not finished"):
         pair(store, "fast", "stopped")
 
 

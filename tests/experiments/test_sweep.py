@@ -212,7 +212,7 @@ def test_a_damaged_block_is_evaluated_again(
     (condition,) = long.conditions(model)
 
     def evaluated() -> Evaluation:
-        return joined(list(long.blocks(model, condition, sweeps.unwatched, keep_delta=True, kept=kept)))
+        return joined(list(long.blocks(model, condition, sweeps.no_progress, keep_delta=True, kept=kept)))
 
     whole = evaluated()
     (tmp_path / "blocks" / "block-00001.safetensors").write_bytes(b"torn")

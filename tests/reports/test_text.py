@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from freeat.evaluation.evaluate import Gap
-from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row
+from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
 from freeat.reports.text import accuracy_lines, aligned, comparison_markdown, comparison_table, remarks
 from made_records import make_record, make_summary
 
@@ -17,9 +17,9 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     assert aligned(rows, numbers=True) == ["name     n", "   a  1000"]
 
 
-def row(name: str, **changes: Any) -> Row:
+def row(name: str, **changes: Any) -> AlgorithmSummary:
     columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
-    made = Row(
+    made = AlgorithmSummary(
         algorithm=name,
         seeds=(0, 1),
         **dict.fromkeys(columns, MeanStd(mean=0.5, std=0.012)),
@@ -33,7 +33,7 @@ def row(name: str, **changes: Any) -> Row:
     return replace(made, **changes)
 
 
-def summary(*rows: Row, **changes: Any) -> Comparison:
+def summary(*rows: AlgorithmSummary, **changes: Any) -> Comparison:
     return Comparison(algorithms=rows, settings={}, **changes)
 
 
@@ -71,7 +71,7 @@ def test_a_reader_is_told_what_spoils_a_comparison() -> None:
             row("free-4", above_chance=False),
             row("fast", collapsed=1),
             row("erm"),
-            failures=(Failure(run="erm/seed-1", reason="no memory"),),
+            failures=(FailedRun(run="erm/seed-1", reason="no memory"),),
             notes=("a note",),
         )
     )

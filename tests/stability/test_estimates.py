@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from freeat.errors import InputError
-from freeat.stability import Estimate, estimates, mean_estimate, mean_largest, uniform_stability
+from freeat.stability import BootstrapEstimate, estimates, mean_estimate, mean_largest, uniform_stability
 
 
 def noisy(signal: np.ndarray, seeds: int, rng: np.random.Generator, noise: float = 1.0) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_the_interval_of_a_mean_covers() -> None:
 
 
 def test_equal_runs_give_zero() -> None:
-    assert uniform_stability(np.zeros((4, 2, 3))) == Estimate(value=0.0, low=0.0, high=0.0)
+    assert uniform_stability(np.zeros((4, 2, 3))) == BootstrapEstimate(value=0.0, low=0.0, high=0.0)
 
 
 def test_too_few_seeds_are_refused_or_have_no_interval() -> None:

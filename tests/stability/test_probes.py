@@ -8,7 +8,7 @@ from freeat.data import Images
 from freeat.errors import InputError
 from freeat.models import build
 from freeat.objectives import cross_entropy
-from freeat.stability import Probing, make_runs, train_twins
+from freeat.stability import ProbeAttack, make_runs, train_twins
 from freeat.threat import L2, make_ball
 from samples import (
     EPS,
@@ -29,7 +29,7 @@ def test_on_a_linear_model_of_two_classes_it_finds_the_maximum() -> None:
     images = Images.of(images.x, images.y % 2)
     ball = L2(0.5, box=None)
     runs = make_runs("separate", model, 1, learner_of(1))
-    found = Probing(ball=ball, steps=60)(runs, images)
+    found = ProbeAttack(ball=ball, steps=60)(runs, images)
     x, y = images.batch(torch.arange(20))
     head = model.head
     logits = model(x.double())
@@ -52,7 +52,7 @@ def test_stacked_and_separate_runs_are_probed_alike(norm: str) -> None:
         runs = some_runs(engine, twins, updates=20)
         for _ in train_twins(runs, algorithm_of("fast", norm), twins, some_batches(twins)):
             pass
-        found[engine] = Probing(ball=ball, steps=5, restarts=2)(runs, twins.both)
+        found[engine] = ProbeAttack(ball=ball, steps=5, restarts=2)(runs, twins.both)
     torch.testing.assert_close(
         found["stacked"].cross_entropy, found["separate"].cross_entropy, rtol=1e-9, atol=1e-9
     )
@@ -63,7 +63,7 @@ def test_more_steps_and_restarts_never_find_less() -> None:
     runs = make_runs("separate", some_model(), 1, learner_of(1))
     images = some_images(10)
     few, more, again = (
-        Probing(ball=L2(1.0), steps=k, restarts=r)(runs, images).cross_entropy
+        ProbeAttack(ball=L2(1.0), steps=k, restarts=r)(runs, images).cross_entropy
         for k, r in ((1, 1), (4, 1), (4, 3))
     )
     assert bool((more >= few).all())
@@ -74,4 +74,4 @@ def test_more_steps_and_restarts_never_find_less() -> None:
 
 def test_an_attack_of_no_steps_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1"):
-        Probing(ball=L2(1.0), steps=0)
+        ProbeAttack(ball=L2(1.0), steps=0)

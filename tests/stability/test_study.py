@@ -21,8 +21,8 @@ from freeat.stability.results import (
     run_twins,
     spread,
 )
-from freeat.stability.study import Study, StudyDocument, parse_algorithms, parse_sizes
-from freeat.stability.summary import SummaryRow, constants_of, covered_by, exponents, summarize
+from freeat.stability.study import StabilityStudy, StudyDocument, parse_algorithms, parse_sizes
+from freeat.stability.summary import SummaryRow, applicable_bound, constants_of, exponents, summarize
 from freeat.training.records import Callbacks
 from freeat.training.trainer import Stopped
 from samples import some_images
@@ -92,7 +92,7 @@ def some_settings(corners: str, **changes: object) -> StudySettings:
     return StudySettings(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def some_study(folder: Path, corners: str, **changes: object) -> Study:
+def some_study(folder: Path, corners: str, **changes: object) -> StabilityStudy:
     values = {
         "settings": some_settings(corners),
         "algorithms": ("vanilla-2", "fast", "free-3"),
@@ -101,10 +101,10 @@ def some_study(folder: Path, corners: str, **changes: object) -> Study:
         "options": RunOptions(folder=folder, device="cpu"),
         "engine": "separate",
     }
-    return Study(**{**values, **changes})  # type: ignore[arg-type]
+    return StabilityStudy(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def carried_out(study: Study, data: DataSet) -> list[TwinResult]:
+def carried_out(study: StabilityStudy, data: DataSet) -> list[TwinResult]:
     _, tasks = study.prepare(data)
     for task in tasks:
         task.run(Callbacks(), lambda: False)
@@ -258,7 +258,7 @@ def test_the_summary_holds_both_estimates_the_gap_and_the_bound(
         constants = constants_of(own)
         assert constants.beta == max(r.constants.beta for r in own)
         assert row.bound.sharpest <= row.bound.bound * (1 + 1e-9)
-        updates, limits = covered_by(settings, row.algorithm, 20, constants).curve()
+        updates, limits = applicable_bound(settings, row.algorithm, 20, constants).curve()
         assert (updates[0], updates[-1], limits[0]) == (0, 12, 0.0)
 
 

@@ -103,7 +103,7 @@ def _as_trained(
         as_trained,
         check_distinct,
         evaluate_models,
-        together,
+        merged_reports,
     )
     from freeat.reports.robustness import trained_lines
     from freeat.runs.build import build_data
@@ -138,4 +138,4 @@ def _as_trained(
             lines, remarks = trained_lines(report, spec.algorithm, update)
             tables += lines
             notes |= dict.fromkeys(remarks)
-    return together(reports), tables, list(notes)
+    return merged_reports(reports), tables, list(notes)

@@ -139,7 +139,7 @@ def diff(
     The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
     """
     from freeat.cli.progress import SweepProgress
-    from freeat.experiments.pairing import RunDifference, Unpaired, differing_settings, evaluated_pair
+    from freeat.experiments.pairing import NotComparable, RunDifference, differing_settings, evaluate_pair
     from freeat.files.documents import plain, to_json
     from freeat.reports.text import difference_lines
 
@@ -148,7 +148,7 @@ def diff(
     found = RunDifference(first=one.key, second=other.key, settings=differing)
     try:
         with SweepProgress() as progress:
-            evaluated = evaluated_pair(
+            evaluated = evaluate_pair(
                 one,
                 other,
                 asked={name: value for name, value in given.items() if value is not None},
@@ -160,6 +160,6 @@ def diff(
                 watch=progress.watch,
             )
         found = replace(found, evaluated=evaluated)
-    except Unpaired as reason:
+    except NotComparable as reason:
         found = replace(found, reason=str(reason))
     click.echo(to_json(plain(found)) if as_json else "\n".join(difference_lines(found)))

@@ -10,7 +10,7 @@ from freeat.errors import InputError
 
 if TYPE_CHECKING:
     from freeat.stability.results import TwinResult
-    from freeat.stability.study import Study, StudyDocument
+    from freeat.stability.study import StabilityStudy, StudyDocument
     from freeat.stability.summary import StudySummary
 
 
@@ -113,12 +113,12 @@ def stability(as_json: bool, **given: Any) -> int:
     return 1 if failures else 0
 
 
-def _study(given: dict[str, Any]) -> "Study":
+def _study(given: dict[str, Any]) -> "StabilityStudy":
     from freeat.cli.options import parse_arguments, trusts_code
     from freeat.compute.machine import resolve_device, resolve_threads
     from freeat.runs.run import RunOptions
     from freeat.stability.results import StudySettings
-    from freeat.stability.study import Study, parse_algorithms, parse_sizes
+    from freeat.stability.study import StabilityStudy, parse_algorithms, parse_sizes
     from freeat.units import parse_radius
 
     sizes = parse_sizes([given["train_size"]])
@@ -138,7 +138,7 @@ def _study(given: dict[str, Any]) -> "Study":
         data_dir=given["data_dir"],
         trust_code=trusts_code(False, names_code=True),  # all code is named by what was typed
     )
-    return Study(
+    return StabilityStudy(
         settings=settings,
         algorithms=parse_algorithms(given["algorithms"]),
         seeds=given["seeds"],
@@ -150,7 +150,7 @@ def _study(given: dict[str, Any]) -> "Study":
 
 
 def _summary(
-    study: "Study",
+    study: "StabilityStudy",
     document: "StudyDocument",
     results: "list[TwinResult]",
     failures: dict[str, str],
@@ -164,7 +164,7 @@ def _summary(
     from freeat.reports.stability import draw_study
     from freeat.stability.results import converged
     from freeat.stability.study import SUMMARY
-    from freeat.stability.summary import StudySummary, constants_of, covered_by, exponents, summarize
+    from freeat.stability.summary import StudySummary, applicable_bound, constants_of, exponents, summarize
 
     settings = study.settings
     rows = summarize(settings, results, classes)
@@ -173,7 +173,7 @@ def _summary(
     curves = {}
     for name in study.algorithms:
         shown = [result for result in whole if result.algorithm == name and result.n == largest]
-        if (covered := covered_by(settings, name, largest, constants_of(shown))) is not None:
+        if (covered := applicable_bound(settings, name, largest, constants_of(shown))) is not None:
             curves[name] = covered.curve()
     title = f"{settings.data}, {settings.model}, {settings.norm} ε = {settings.eps:.4g}"
     figures = draw_study(study.folder, whole, curves, fits, title) if whole else []

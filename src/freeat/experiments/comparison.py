@@ -54,7 +54,7 @@ class MeanStd:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class AlgorithmSummary:
     """An algorithm of a comparison: its accuracies as shares, what an average run cost, and where its runs lie."""
 
     algorithm: str
@@ -79,7 +79,7 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailedRun:
     """A run that failed, and why."""
 
     run: str
@@ -90,8 +90,8 @@ class Failure:
 class Comparison:
     """What came out of all runs; ``settings`` are those that they share."""
 
-    algorithms: tuple[Row, ...]
-    failures: tuple[Failure, ...] = ()
+    algorithms: tuple[AlgorithmSummary, ...]
+    failures: tuple[FailedRun, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any]
 
@@ -177,20 +177,20 @@ def summarize(
     own = (note for o in done for note in o.task.notes)
     return Comparison(
         algorithms=tuple(rows),
-        failures=tuple(Failure(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
+        failures=tuple(FailedRun(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
         notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result.notes)])),
         settings=settings or {},
     )
 
 
-def _row(algorithm: str, runs: Sequence[TrainTask]) -> Row:
+def _row(algorithm: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
     results = [result for run in runs if (result := run.result()) is not None]
 
     def over_seeds(part: str, key: str) -> MeanStd:
         mean, std = mean_std([getattr(getattr(result, part), key) for result in results])
         return MeanStd(mean=mean, std=std)
 
-    return Row(
+    return AlgorithmSummary(
         algorithm=algorithm,
         seeds=tuple(run.spec.seed for run in runs),
         robust_train=over_seeds("train", "robust_accuracy"),
@@ -236,6 +236,6 @@ def read_comparison(folder: Path) -> Comparison:
     return read_document(folder / FILE, "comparison", Comparison)
 
 
-def curves_of(row: Row) -> list[list[Record]]:
+def curves_of(row: AlgorithmSummary) -> list[list[Record]]:
     """The histories of an algorithm's runs."""
     return [list(RunFolder(Path(folder)).history()) for folder in row.folders]

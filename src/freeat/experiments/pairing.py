@@ -9,7 +9,7 @@ from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
-from freeat.experiments.sweep import OTHER_DATA, Sweep, Watch, evaluate_models, unwatched
+from freeat.experiments.sweep import OTHER_DATA, StartProgress, Sweep, evaluate_models, no_progress
 from freeat.runs.build import evaluation_attack
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import StoredRun
@@ -19,7 +19,7 @@ from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
 
 
-class Unpaired(InputError):
+class NotComparable(InputError):
     """Two runs that cannot be evaluated side by side; their settings still can be compared."""
 
 
@@ -86,7 +86,7 @@ def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSe
     )
 
 
-def evaluated_pair(
+def evaluate_pair(
     first: StoredRun,
     second: StoredRun,
     *,
@@ -96,7 +96,7 @@ def evaluated_pair(
     device: str = "auto",
     data_dir: Path | None = None,
     trust_code: bool = False,
-    watch: Watch = unwatched,
+    watch: StartProgress = no_progress,
 ) -> PairedEvaluation:
     """Both models on the first n test images: accuracies, and their difference with a 95 % paired interval.
 
@@ -139,10 +139,10 @@ def check_comparable(first: StoredRun, second: StoredRun) -> None:
         raise InputError(f"{first.key} and {second.key} are the same run: name two")
     for run in (first, second):
         if run.status != "finished":
-            raise Unpaired(f"{run.key} is {run.status}, not finished: run it to its end first")
+            raise NotComparable(f"{run.key} is {run.status}, not finished: run it to its end first")
     one, other = (run.folder.description.data for run in (first, second))
     if one.digest != other.digest:
-        raise Unpaired(f"other data ({one.name} | {other.name}), so no test images in common")
+        raise NotComparable(f"other data ({one.name} | {other.name}), so no test images in common")
 
 
 def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: str | None) -> Ball:
@@ -154,7 +154,7 @@ def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: s
     }
     if len(balls) > 1:
         were = " and ".join(f"{norm} {radius:.4g}" for norm, radius in sorted(balls))
-        raise Unpaired(f"they were evaluated at {were}: choose with --norm and --eps")
+        raise NotComparable(f"they were evaluated at {were}: choose with --norm and --eps")
     return make_ball(*balls.pop())
 
 

@@ -40,7 +40,8 @@ from freeat.runs.spec import EvalSpec
 from freeat.threat import Ball, make_ball
 from freeat.training.checks import out_of_memory
 
-Watch = Callable[[str, int], Progress]  # receives a title and a number of images, returns what counts them
+StartProgress = Callable[[str, int], Progress]
+"""Receives a title and a number of images, and returns what counts them."""
 SPLITS = ("train", "train_augmented", "test", "validation")
 OTHER_DATA = (
     "evaluate it on others with `freeat evaluate --data`: its test images may have become training images"
@@ -49,12 +50,12 @@ BLOCK = 256
 """Images after which an evaluation is saved, as long as it has more."""
 
 
-def numbered(watch: Watch, k: int, total: int) -> Watch:
+def numbered(watch: StartProgress, k: int, total: int) -> StartProgress:
     """The same, with the number of the evaluation and how many there are."""
     return lambda title, images: watch(f"[{k}/{total}] {title}" if total > 1 else title, images)
 
 
-def unwatched(title: str, images: int) -> Progress:
+def no_progress(title: str, images: int) -> Progress:
     """No progress is shown."""
     return lambda done: None
 
@@ -165,7 +166,7 @@ class Sweep:
                     )
 
     def blocks(
-        self, model: Opened, condition: Condition, watch: Watch, *, keep_delta: bool, kept: Blocks
+        self, model: Opened, condition: Condition, watch: StartProgress, *, keep_delta: bool, kept: Blocks
     ) -> Iterator[Evaluation]:
         """A model under one condition, block by block in the order of the images; kept ones are found."""
         total = len(condition.images)
@@ -292,7 +293,7 @@ class SweepReport:
     stored: tuple[str, ...]
 
 
-def together(reports: Sequence[SweepReport]) -> SweepReport:
+def merged_reports(reports: Sequence[SweepReport]) -> SweepReport:
     """Several reports as one."""
     return SweepReport(
         results=tuple(result for report in reports for result in report.results),
@@ -309,7 +310,7 @@ def evaluate_models(
     folder: Path | None = None,
     examples: bool = False,
     checks: bool = True,
-    watch: Watch = unwatched,
+    watch: StartProgress = no_progress,
 ) -> SweepReport:
     """Every model under every condition; results that are stored already are not computed again.
 
@@ -339,7 +340,7 @@ def evaluate_models(
 
 
 def _result(
-    model: Opened, sweep: Sweep, condition: Condition, store: Results, examples: bool, watch: Watch
+    model: Opened, sweep: Sweep, condition: Condition, store: Results, examples: bool, watch: StartProgress
 ) -> StoredEvaluation:
     identity = sweep.identity(
         "evaluation",
@@ -357,15 +358,15 @@ def _result(
         with store.blocks(sweep.blocks_identity(identity, keep_delta=examples)) as kept:
             blocks = sweep.blocks(model, condition, watch, keep_delta=examples, kept=kept)
             evaluation = joined(list(blocks), population=condition.population)
-            found = noted(sweep.stored(identity, model, condition, evaluation), notes)
+            found = with_notes(sweep.stored(identity, model, condition, evaluation), notes)
             store.save(found)
             if examples and store.folder is not None:
                 file = examples_path(store.folder, found)
                 save_examples(file, condition.images, evaluation, sweep.data.classes)
-    return replace(noted(found, notes), model=model.name, examples=None if file is None else str(file))
+    return replace(with_notes(found, notes), model=model.name, examples=None if file is None else str(file))
 
 
-def check_model(model: Opened, sweep: Sweep, store: Results, watch: Watch) -> list[Check]:
+def check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgress) -> list[Check]:
     """The sanity checks of the model itself, at the smallest radius of each norm, 0 only where there is no other.
 
     They are made once for each model, and stored as its evaluations are.
@@ -426,7 +427,7 @@ def gaps(results: Sequence[StoredEvaluation]) -> Iterator[ModelGap]:
             yield ModelGap(**vars(robust), clean=clean, model=model, attack=attack, norm=norm, eps=eps)
 
 
-def noted(result: StoredEvaluation, notes: Sequence[str]) -> StoredEvaluation:
+def with_notes(result: StoredEvaluation, notes: Sequence[str]) -> StoredEvaluation:
     """The result with what a report of it must say besides what it says itself."""
     return replace(result, notes=tuple(dict.fromkeys([*notes, *result.notes])))
 

@@ -13,18 +13,18 @@ from freeat.evaluation.sanity import compare
 from freeat.evaluation.transfer import apply_to, weakness
 from freeat.experiments.sweep import (
     Condition,
+    StartProgress,
     Sweep,
     SweepReport,
-    Watch,
     architecture,
     check_distinct,
     check_model,
     gaps,
-    noted,
+    no_progress,
     numbered,
     result_folders,
     results_folder,
-    unwatched,
+    with_notes,
 )
 from freeat.runs.open import Opened
 from freeat.runs.results import Making, Results, StoredEvaluation
@@ -37,7 +37,7 @@ def transfer_models(
     *,
     folder: Path | None = None,
     checks: bool = True,
-    watch: Watch = unwatched,
+    watch: StartProgress = no_progress,
 ) -> SweepReport:
     """The whole matrix, every perturbation computed once and only where a result is missing.
 
@@ -92,7 +92,7 @@ def _row(
     sweep: Sweep,
     condition: Condition,
     folder: Path | None,
-    watch: Watch,
+    watch: StartProgress,
 ) -> list[StoredEvaluation]:
     """One source against targets that are evaluated on the same images, in one split and ball."""
     asked: dict[str, Any] = {
@@ -122,10 +122,10 @@ def _row(
                 result = replace(
                     sweep.stored(identities[i], targets[i], condition, evaluation), making=making, **pair
                 )
-                found[i] = result = noted(result, notes[i])
+                found[i] = result = with_notes(result, notes[i])
                 stores[i].save(result)
     return [
-        replace(noted(result, notes[i]), **_pair(source, targets[i], condition.attack))
+        replace(with_notes(result, notes[i]), **_pair(source, targets[i], condition.attack))
         for i, result in enumerate(found)
         if result is not None
     ]

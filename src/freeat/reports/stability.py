@@ -7,7 +7,7 @@ import numpy as np
 
 from freeat.reports.plots import draw_band, look, save_figure, styled
 from freeat.reports.text import aligned
-from freeat.stability.estimates import Estimate
+from freeat.stability.estimates import BootstrapEstimate
 from freeat.stability.results import TwinResult
 from freeat.stability.summary import ExponentFit, ExponentRow, SummaryRow
 
@@ -200,7 +200,7 @@ def _line(row: SummaryRow) -> list[str]:
     ]
 
 
-def _with_interval(estimate: Estimate | ExponentFit | None) -> str:
+def _with_interval(estimate: BootstrapEstimate | ExponentFit | None) -> str:
     if estimate is None or estimate.value is None:
         return "–"
     if estimate.low is None or estimate.high is None:

@@ -8,7 +8,7 @@ from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.evaluation.evaluator import Scores
-    from freeat.experiments.comparison import Comparison, Row
+    from freeat.experiments.comparison import AlgorithmSummary, Comparison
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
@@ -163,7 +163,7 @@ def remarks(comparison: "Comparison") -> list[str]:
     return [*lines, *comparison.notes]
 
 
-def accuracy_cells(row: "Row") -> list[str]:
+def accuracy_cells(row: "AlgorithmSummary") -> list[str]:
     """The accuracies of an algorithm, mean ± standard deviation over its seeds, in the order of ``ACCURACIES``."""
     measured = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
     return [spread(one.mean, one.std) for one in measured]

@@ -2,8 +2,8 @@
 
 from freeat.objectives import BoundedLoss, error_probability
 from freeat.stability.constants import Constants, estimate_constants
-from freeat.stability.estimates import Estimate, mean_estimate, mean_largest, uniform_stability
-from freeat.stability.probes import Hardest, Probing
+from freeat.stability.estimates import BootstrapEstimate, mean_estimate, mean_largest, uniform_stability
+from freeat.stability.probes import ProbeAttack, WorstCase
 from freeat.stability.twins import (
     CoupledRuns,
     EngineChoice,
@@ -19,17 +19,17 @@ from freeat.stability.twins import (
 )
 
 __all__ = [
+    "BootstrapEstimate",
     "BoundedLoss",
     "Constants",
     "CoupledRuns",
     "EngineChoice",
-    "Estimate",
-    "Hardest",
-    "Probing",
+    "ProbeAttack",
     "SeparateRuns",
     "Stack",
     "StackedRuns",
     "Twins",
+    "WorstCase",
     "choose_engine",
     "delta_distances",
     "error_probability",

@@ -16,7 +16,7 @@ AT_ONCE = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class BootstrapEstimate:
     """A value with its 95 % interval; ``low`` and ``high`` are None where one seed shows no spread."""
 
     value: float
@@ -24,7 +24,7 @@ class Estimate:
     high: float | None = None
 
 
-def uniform_stability(differences: Array) -> Estimate:
+def uniform_stability(differences: Array) -> BootstrapEstimate:
     """Definition 1: the largest over (S′, x) of E_A[max_δ h(A(S), δ; x) − max_δ h(A(S′), δ; x)].
 
     ``differences`` has shape (seeds, neighbours, probes) and is signed. A maximum of noisy means is biased
@@ -46,12 +46,12 @@ def uniform_stability(differences: Array) -> Estimate:
     return _bootstrapped(valued, tuple(len(half) for half in halves))
 
 
-def mean_largest(differences: Array) -> Estimate:
+def mean_largest(differences: Array) -> BootstrapEstimate:
     """The average over seeds of the largest absolute difference: at least the uniform stability, and no expectation."""
     return mean_estimate(np.abs(_flattened(differences)).max(1))
 
 
-def mean_estimate(values: Array) -> Estimate:
+def mean_estimate(values: Array) -> BootstrapEstimate:
     """The mean of one number per seed."""
     values = np.asarray(values, dtype=np.float64)
 
@@ -76,20 +76,20 @@ def _value(chosen_on: Array, valued_on: Array) -> Array:
     return np.asarray((sign * np.take_along_axis(valued_on, at, -1))[..., 0])
 
 
-def _bootstrapped(statistic: Callable[..., Array], sizes: tuple[int, ...]) -> Estimate:
+def _bootstrapped(statistic: Callable[..., Array], sizes: tuple[int, ...]) -> BootstrapEstimate:
     """The statistic of all seeds and its percentile interval; it is a function of weights over the seeds."""
     value = float(statistic(tuple(np.full(size, 1 / size) for size in sizes)))
     if min(sizes) < 2:
-        return Estimate(value=value)
+        return BootstrapEstimate(value=value)
     rng = np.random.default_rng(stream_key(0, "bootstrap", *sizes))
     weights = tuple(rng.multinomial(size, np.full(size, 1 / size), RESAMPLES) / size for size in sizes)
     chunks = [slice(first, first + AT_ONCE) for first in range(0, RESAMPLES, AT_ONCE)]
     found = np.concatenate([statistic(tuple(w[chunk] for w in weights)) for chunk in chunks])
     low, high = np.percentile(found, (2.5, 97.5))
-    return Estimate(value=value, low=float(low), high=float(high))
+    return BootstrapEstimate(value=value, low=float(low), high=float(high))
 
 
-def fitted_exponent(sizes: Array, values: Array) -> Estimate | None:
+def fitted_exponent(sizes: Array, values: Array) -> BootstrapEstimate | None:
     """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
 
     None where a mean is not positive and has no logarithm. Where some resampled mean is not, there is no interval:
@@ -108,6 +108,6 @@ def fitted_exponent(sizes: Array, values: Array) -> Estimate | None:
     if not np.isfinite(value):
         return None
     if len(values) < 2 or not np.isfinite(spread).all():
-        return Estimate(value=value)
+        return BootstrapEstimate(value=value)
     low, high = np.percentile(spread, (2.5, 97.5))
-    return Estimate(value=value, low=float(low), high=float(high))
+    return BootstrapEstimate(value=value, low=float(low), high=float(high))

@@ -18,7 +18,7 @@ PROBE_BATCH = 256
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Hardest:
+class WorstCase:
     """For each member and image, (K, n): the largest −log p_y found in the ball, and whether all were right."""
 
     cross_entropy: Tensor
@@ -36,7 +36,7 @@ class Hardest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Probing:
+class ProbeAttack:
     """PGD on cross-entropy with steps of ε/4 from random starts; the clean image is looked at too.
 
     For one seed all members, and all times of a run, are attacked with the same draws.
@@ -53,7 +53,7 @@ class Probing:
                 f"probing with {self.steps} steps and {self.restarts} restarts: both must be at least 1"
             )
 
-    def __call__(self, runs: CoupledRuns, images: Images) -> Hardest:
+    def __call__(self, runs: CoupledRuns, images: Images) -> WorstCase:
         dtype = next(runs.base.model.parameters()).dtype
         losses, robust = [], []
         for rows in torch.split(torch.arange(len(images)), PROBE_BATCH):
@@ -66,7 +66,7 @@ class Probing:
             part_losses, part_robust = runs.measure(attacked, x.to(dtype), y)
             losses.append(part_losses.cpu())
             robust.append(part_robust.cpu())
-        return Hardest(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
+        return WorstCase(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))
 
     def _attacked(self, f: Model, x: Tensor, y: Tensor, rng: ImageRng) -> tuple[Tensor, Tensor]:
         largest = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)

@@ -23,7 +23,7 @@ from freeat.rng import ImageRng
 from freeat.runs.build import build_algorithm, build_ball, build_batches, build_learner, build_model
 from freeat.runs.spec import TrainSpec
 from freeat.stability.constants import Constants, estimate_constants
-from freeat.stability.probes import Probing
+from freeat.stability.probes import ProbeAttack
 from freeat.stability.twins import (
     CoupledRuns,
     Twins,
@@ -238,7 +238,7 @@ class TwinRecorder:
         n = len(twins.sample)
         self.train = twins.sample.subset(min(settings.eval_size, n), settings.sample_seed)
         self.test = setup.test.subset(min(settings.eval_size, len(setup.test)), settings.sample_seed + 1)
-        self.probing = Probing(ball=setup.ball, steps=settings.attack_steps, seed=setup.spec.seed)
+        self.probe = ProbeAttack(ball=setup.ball, steps=settings.attack_steps, seed=setup.spec.seed)
         self.distances: list[Distances] = []
         self.probes: list[ProbeRecord] = []
         self.gradients: list[GradientRecord] = []
@@ -266,8 +266,8 @@ class TwinRecorder:
             self._probe(runs, update)
 
     def _probe(self, runs: CoupledRuns, update: int) -> None:
-        at_probes = self.probing(runs, self.probe_images).bounded
-        train, test = (self.probing(runs, images) for images in (self.train, self.test))
+        at_probes = self.probe(runs, self.probe_images).bounded
+        train, test = (self.probe(runs, images) for images in (self.train, self.test))
         if not all(bool(losses.isfinite().all()) for losses in (at_probes, train.bounded, test.bounded)):
             self.diverged = update
             return

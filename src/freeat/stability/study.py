@@ -116,7 +116,7 @@ def read_result(folder: Path) -> TwinResult | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class StabilityStudy:
     """What is run, and the folder it is kept in. Algorithms, sizes and seeds may be added later."""
 
     settings: StudySettings

@@ -9,7 +9,7 @@ from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import Provenance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
-    Estimate,
+    BootstrapEstimate,
     fitted_exponent,
     mean_estimate,
     mean_largest,
@@ -43,7 +43,7 @@ class EqualAccuracy:
     """The distance when the robust training accuracy first reached what every trained run reached."""
 
     robust_train: float
-    distance: Estimate
+    distance: BootstrapEstimate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class SummaryRow:
     neighbours: int = 0
     trained: bool = False
     seconds: float = 0.0
-    distance: Estimate | None = None
-    uniform_stability: Estimate | None = None
-    mean_largest: Estimate | None = None
-    robust_train: Estimate | None = None
-    robust_test: Estimate | None = None
-    gap: Estimate | None = None
-    risk_gap: Estimate | None = None
+    distance: BootstrapEstimate | None = None
+    uniform_stability: BootstrapEstimate | None = None
+    mean_largest: BootstrapEstimate | None = None
+    robust_train: BootstrapEstimate | None = None
+    robust_test: BootstrapEstimate | None = None
+    gap: BootstrapEstimate | None = None
+    risk_gap: BootstrapEstimate | None = None
     meetings: float | None = None
     constants: Constants | None = None
     bound: MeasuredBound | None = None
@@ -137,7 +137,7 @@ def _row(
     train, test = (np.array([f.robust_train for f in finals]), np.array([f.robust_test for f in finals]))
     robust_train = mean_estimate(train.mean(1))
     constants = constants_of(results)
-    covered = covered_by(settings, name, n, constants)
+    covered = applicable_bound(settings, name, n, constants)
     return SummaryRow(
         algorithm=name,
         n=n,
@@ -184,7 +184,7 @@ def constants_of(results: Sequence[TwinResult]) -> Constants | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Covered:
+class ApplicableBound:
     """The theorem that covers an algorithm in a study, with its problem and the parameters of the run."""
 
     theorem: str
@@ -205,7 +205,9 @@ class Covered:
         return [min(k * m, self.T) for k in range(len(values))], values
 
 
-def covered_by(settings: StudySettings, name: str, n: int, constants: Constants | None) -> Covered | None:
+def applicable_bound(
+    settings: StudySettings, name: str, n: int, constants: Constants | None
+) -> ApplicableBound | None:
     """The theorem with measured constants; None where no theorem of the paper covers the settings.
 
     The theorems are for the bounded loss, L2 balls and vanishing steps, of Vanilla, Fast and Free without further
@@ -229,7 +231,7 @@ def covered_by(settings: StudySettings, name: str, n: int, constants: Constants 
         psi=constants.psi,
     )
     step = getattr(algorithm, "step_size", None)
-    return Covered(
+    return ApplicableBound(
         theorem=parsed.theorem,
         problem=problem,
         T=settings.updates,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from freeat.experiments.comparison import Comparison, Failure, MeanStd, Row, write_comparison
+from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd, write_comparison
 from freeat.experiments.paper.documents import CurveFigure
 from freeat.reports.html.answer import _about, _row
 from freeat.reports.html.blocks import (
@@ -308,7 +308,7 @@ def test_an_answer_without_runs(store: Path) -> None:
 
 def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
     columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
-    row = Row(
+    row = AlgorithmSummary(
         algorithm="free-4",
         seeds=(0, 1),
         **dict.fromkeys(columns, MeanStd(mean=0.5, std=0.01)),
@@ -319,7 +319,7 @@ def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
         above_chance=True,
         folders=(),
     )
-    failure = Failure(run="fast/seed-0", reason="no memory")
+    failure = FailedRun(run="fast/seed-0", reason="no memory")
     write_comparison(tmp_path, Comparison(algorithms=(row,), failures=(failure,), settings={}))
     document = make_document(gather([tmp_path]), [tmp_path])
     assert "free-4 keeps the most new images right under attack, 50.0 %" in document.answers[0]

@@ -24,7 +24,7 @@ from freeat.reports.html.groups import Benchmark, Group, settings_of
 from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
 from freeat.reports.html.stability import results_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
-from freeat.stability.estimates import Estimate, fitted_exponent
+from freeat.stability.estimates import BootstrapEstimate, fitted_exponent
 from freeat.stability.results import GradientRecord
 from freeat.stability.summary import ExponentFit, ExponentRow
 from freeat.training.records import Record
@@ -214,7 +214,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> 
     )
 
 
-def exponent(fit: Estimate | None) -> str:
+def exponent(fit: BootstrapEstimate | None) -> str:
     """A fitted exponent in words."""
     cell = with_interval(fit, 2)
     return f"a = {cell.text} {cell.detail}".strip()

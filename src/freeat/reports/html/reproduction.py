@@ -39,7 +39,7 @@ from freeat.reports.html.numbers import norm_text, optional, positive, with_inte
 from freeat.reports.plots import AXES
 from freeat.reports.reproduction import VERDICTS, statistic_text
 from freeat.reports.text import NOTHING, spread
-from freeat.stability.estimates import Estimate
+from freeat.stability.estimates import BootstrapEstimate
 
 Documents = Sequence[tuple[str, ReproductionDocument]]
 PASSED = {"confirmed": True, "refuted": False}
@@ -272,7 +272,7 @@ def _exponents(figure: SizeFigure) -> Table:
     """How fast each gap falls, panel by panel."""
     labels = dict.fromkeys(one.label for panel in figure.panels for one in panel.series)
     fits = {
-        (_place(panel), one.label): Estimate(**vars(one.exponent))
+        (_place(panel), one.label): BootstrapEstimate(**vars(one.exponent))
         for panel in figure.panels
         for one in panel.series
         if one.exponent

@@ -23,7 +23,7 @@ from freeat.reports.html.numbers import optional, seed_curve, with_interval
 from freeat.reports.stability import ROOM
 from freeat.reports.text import NOTHING, percent
 from freeat.stability.results import TwinResult
-from freeat.stability.summary import MeasuredBound, SummaryRow, constants_of, covered_by
+from freeat.stability.summary import MeasuredBound, SummaryRow, applicable_bound, constants_of
 from freeat.theory.bounds import THEOREMS
 from freeat.theory.problem import MEANINGS
 
@@ -143,7 +143,7 @@ def _limits(study: Study, by_name: ByAlgorithm) -> dict[str, list[Curve]]:
         return {}
     found = {}
     for name, results in by_name.items():
-        covered = covered_by(study.settings, name, results[0].n, constants_of(results))
+        covered = applicable_bound(study.settings, name, results[0].n, constants_of(results))
         if covered is not None:
             updates, values = covered.curve()
             highest = ROOM * max(np.max(row.d_w) for result in results for row in result.distances)
@@ -237,7 +237,7 @@ def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
         return []
     presets = []
     for row in study.summary.rows:
-        covered = covered_by(study.summary.settings, row.algorithm, row.n, row.constants)
+        covered = applicable_bound(study.summary.settings, row.algorithm, row.n, row.constants)
         if row.bound is None or covered is None or not covered.problem.eps:  # no logarithmic slider has 0
             continue
         every = {**asdict(covered.problem), "T": covered.T, "alpha": covered.alpha, "m": covered.m}
