@@ -7,8 +7,13 @@ import torch
 
 from freeat.errors import InputError
 from freeat.rng import StepRng
-from freeat.stability.lower_bound import LowerBoundInstance, TwoKinds, exact_maximum, growth_exponent
-from freeat.stability.lower_bound import OwnKind as Objective
+from freeat.stability.instances import (
+    KindLoss,
+    LowerBoundInstance,
+    TwoKinds,
+    growth_exponent,
+    lower_bound_maximum,
+)
 
 SEEDS = range(6)
 
@@ -27,12 +32,12 @@ def test_the_inner_maximum_is_exact() -> None:
     y = torch.tensor([0, 1])
     for k in range(20):
         w = 0.1 * torch.randn(16, generator=g, dtype=torch.float64) - (0.4 if k % 2 else 0.0)
-        h = Objective().attack(_net(w, instance), x, y)
-        delta = exact_maximum(h, x, y, instance.ball, StepRng(0))
+        h = KindLoss().attack(_net(w, instance), x, y)
+        delta = lower_bound_maximum(h, x, y, instance.ball, StepRng(0))
         assert float(h(delta)[0]) == pytest.approx(max(0.0, float(w.max()) - instance.gamma), abs=1e-15)
         assert float(h(delta)[1]) == pytest.approx(-float(w.sum()) / 4)
         others = instance.ball.project(torch.randn(300, 1, 1, 16, generator=g, dtype=torch.float64))
-        values = Objective().attack(_net(w, instance), others, torch.zeros(300, dtype=torch.long))(others)
+        values = KindLoss().attack(_net(w, instance), others, torch.zeros(300, dtype=torch.long))(others)
         assert float(values.max()) <= float(h(delta)[0]) + 1e-12
 
 

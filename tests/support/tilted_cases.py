@@ -2,7 +2,7 @@
 
 import torch
 
-from freeat.stability.tilted import TiltedInstance
+from freeat.stability.instances import TiltedInstance
 
 D = 4
 NAMES = ("vanilla", "fast", "free")
