@@ -7,14 +7,15 @@ import pytest
 
 from freeat.evaluation.evaluate import Gap
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
-from freeat.reports.text import accuracy_lines, aligned, comparison_markdown, comparison_table, remarks
+from freeat.reports.tables import aligned
+from freeat.reports.text import accuracy_lines, comparison_markdown, comparison_table, remarks
 from made_records import make_record, make_summary
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [("name", "n"), ("a", "1000")]
     assert aligned(rows) == ["name  n", "a     1000"]
-    assert aligned(rows, numbers=True) == ["name     n", "   a  1000"]
+    assert aligned(rows, right=True) == ["name     n", "   a  1000"]
 
 
 def row(name: str, **changes: Any) -> AlgorithmSummary:

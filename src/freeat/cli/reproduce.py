@@ -157,7 +157,7 @@ def _show(dry: "DryRun", as_json: bool) -> None:
 
     from freeat.cli.progress import duration
     from freeat.files.documents import plain, to_json
-    from freeat.reports.text import NARROWEST
+    from freeat.reports.tables import NARROWEST
 
     if as_json:
         click.echo(to_json(plain(dry)))

@@ -8,7 +8,7 @@ import yaml
 from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.evaluate import Summary
 from freeat.evaluation.evaluator import Scores
-from freeat.reports.text import percent, percent_interval
+from freeat.reports.tables import percent, percent_interval
 from freeat.runs.open import FurtherEvaluation, Manifest
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text

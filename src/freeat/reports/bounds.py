@@ -6,7 +6,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 
 from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.text import aligned
+from freeat.reports.tables import aligned
 from freeat.theory import (
     BoundDocument,
     ComparisonRow,
@@ -80,7 +80,7 @@ def table_lines(rows: Sequence[ComparisonRow] | Sequence[FreeStepsRow]) -> list[
     """The rows of a comparison or of Remark 3 as a table, with their fields as columns."""
     heads = [field.name for field in fields(rows[0])]
     values = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in astuple(row)] for row in rows]
-    return [f"  {line}" for line in aligned([heads, *values], numbers=True)]
+    return [f"  {line}" for line in aligned([heads, *values], right=True)]
 
 
 def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from freeat.experiments.paper.documents import Printed, Row, SeedMean, Table
-from freeat.reports.text import NOTHING, spread
+from freeat.reports.tables import NOTHING, percent_spread
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -167,7 +167,7 @@ def _cell(row: Row | None, source: str, column: str) -> str:
     if source == "published":
         return _printed((row.published or {}).get(column))
     mean = ((row.measured if source == "measured" else row.plain) or {}).get(column)
-    return NOTHING if mean is None else spread(mean.mean, mean.std)
+    return NOTHING if mean is None else percent_spread(mean.mean, mean.std)
 
 
 def _printed(number: Printed | None) -> str:

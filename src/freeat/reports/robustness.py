@@ -11,7 +11,8 @@ from freeat.evaluation.evaluator import Scores
 from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import SweepReport
 from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.text import NOTHING, accuracy_lines, aligned, percent, percent_interval, run_remarks
+from freeat.reports.tables import NOTHING, aligned, percent, percent_interval
+from freeat.reports.text import accuracy_lines, run_remarks
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
 

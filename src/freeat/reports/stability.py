@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from freeat.reports.plots import draw_band, look, save_figure, styled
-from freeat.reports.text import aligned
+from freeat.reports.tables import aligned
 from freeat.stability.estimates import BootstrapEstimate
 from freeat.stability.results import TwinResult
 from freeat.stability.summary import ExponentFit, ExponentRow, SummaryRow

@@ -4,6 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from freeat.evaluation.statistics import chance_remark
+from freeat.reports.tables import (
+    NARROWEST,
+    NOTHING,
+    aligned,
+    percent,
+    percent_interval,
+    percent_spread,
+    size_text,
+)
 from freeat.units import radius_text
 
 if TYPE_CHECKING:
@@ -12,10 +21,6 @@ if TYPE_CHECKING:
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
-NARROWEST = 100
-"""Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
-NOTHING = "–"
-"""What stands in a table where there is no value."""
 RUN_COLUMNS = (
     "run",
     "data",
@@ -34,36 +39,10 @@ ACCURACIES = ("robust train", "robust test", "robust gap", "clean test", "clean 
 """The headings of the accuracies of a comparison."""
 
 
-def percent(value: float) -> str:
-    return f"{round(100 * value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
-
-
-def spread(mean: float, std: float | None) -> str:
-    """Mean ± standard deviation over the seeds, in percent; one seed has no spread."""
-    return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"
-
-
-def percent_interval(low: float, high: float) -> str:
-    """An interval in percent."""
-    return f"[{percent(low)}, {percent(high)}]"
-
-
-def aligned(rows: Sequence[Sequence[str]], *, numbers: bool = False) -> list[str]:
-    """One line per row, every column as wide as its widest cell; ``numbers`` are put to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            word.rjust(width) if numbers else word.ljust(width)
-            for word, width in zip(row, widths, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
-
-
 def runs_lines(rows: Sequence["RunRow"]) -> list[str]:
     """A line per run under a heading, in columns."""
     total = sum(row.bytes for row in rows)
-    return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{len(rows)} runs, {_size(total)}"]
+    return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{len(rows)} runs, {size_text(total)}"]
 
 
 def _run_row(row: "RunRow") -> tuple[str, ...]:
@@ -79,12 +58,8 @@ def _run_row(row: "RunRow") -> tuple[str, ...]:
         NOTHING if row.seed is None else str(row.seed),
         status,
         *(NOTHING if value is None else percent(value) for value in accuracies),
-        _size(row.bytes),
+        size_text(row.bytes),
     )
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def run_lines(run: "StoredRun") -> list[str]:
@@ -101,7 +76,7 @@ def run_lines(run: "StoredRun") -> list[str]:
     lines.append(f"  chosen here: {chosen}; commit {about.provenance.commit or 'unknown'}")
     if run.result is not None:
         lines += accuracy_lines(about.spec.algorithm, run.result.update, run.result)
-    return [*lines, f"folder: {row.folder} ({_size(row.bytes)})"]
+    return [*lines, f"folder: {row.folder} ({size_text(row.bytes)})"]
 
 
 def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
@@ -166,7 +141,7 @@ def remarks(comparison: "Comparison") -> list[str]:
 def accuracy_cells(row: "AlgorithmSummary") -> list[str]:
     """The accuracies of an algorithm, mean ± standard deviation over its seeds, in the order of ``ACCURACIES``."""
     measured = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
-    return [spread(one.mean, one.std) for one in measured]
+    return [percent_spread(one.mean, one.std) for one in measured]
 
 
 def _comparison_rows(comparison: "Comparison") -> list[list[str]]:

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.evaluation.statistics import wilson
+from freeat.reports.charts import thinned
 from freeat.reports.html.gather import gather
-from freeat.reports.html.groups import benchmarks_of
-from freeat.reports.html.numbers import over_seeds, thinned
+from freeat.reports.html.groups import benchmarks_of, over_seeds
 
 
 def test_groups_differ_in_what_their_label_says(store: Path) -> None:

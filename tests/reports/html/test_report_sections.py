@@ -11,28 +11,24 @@ import pytest
 
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd, write_comparison
 from freeat.experiments.paper.documents import CurveFigure
+from freeat.reports.charts import ChartSeries, HeatMap, LineChart
 from freeat.reports.html.answer import _about, _row
 from freeat.reports.html.blocks import (
-    Cell,
-    Checks,
-    Claim,
-    Density,
-    Document,
-    Facts,
-    Lines,
-    Matrix,
-    Pictures,
+    AccuracyMatrix,
+    CheckList,
+    ClaimBlock,
+    ExampleImages,
+    FactList,
+    ReportPage,
     Section,
-    Series,
-    Table,
 )
 from freeat.reports.html.curves import COLUMNS, _merged
-from freeat.reports.html.gather import Examples, Gathered, gather
+from freeat.reports.html.gather import ExampleFile, Findings, gather
 from freeat.reports.html.groups import benchmarks_of
-from freeat.reports.html.numbers import ball_text
 from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
 from freeat.reports.html.robustness import _lines, data_uri, examples_section, largest_samples
+from freeat.reports.tables import ReportTable, TableCell, ball_text
 from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
@@ -42,16 +38,16 @@ from stored_results import stored_evaluation
 
 
 @pytest.fixture(scope="module")
-def document(store: Path) -> Document:
+def document(store: Path) -> ReportPage:
     return make_document(gather([store]), [store])
 
 
-def section(document: Document, key: str) -> Section:
+def section(document: ReportPage, key: str) -> Section:
     (found,) = [one for one in document.sections if one.key == key]
     return found
 
 
-def test_every_section_with_something_to_show(document: Document) -> None:
+def test_every_section_with_something_to_show(document: ReportPage) -> None:
     assert [one.key for one in document.sections] == [
         "curves", "robustness", "transfer", "evaluations", "examples", "checks", "sizes", "stability", "gradients",
         "explorer", "provenance",
@@ -66,7 +62,7 @@ def test_nothing_is_shown_of_what_is_not_there(store: Path) -> None:
     assert [one.key for one in document.sections] == ["curves", "checks", "explorer", "provenance"]
 
 
-def test_the_answer_names_the_best_and_its_gap(document: Document, store: Path) -> None:
+def test_the_answer_names_the_best_and_its_gap(document: ReportPage, store: Path) -> None:
     (sentence,) = document.answers
     groups = {}
     for run in gather([store]).runs:
@@ -81,9 +77,9 @@ def test_the_answer_names_the_best_and_its_gap(document: Document, store: Path) 
     assert any("is evaluated on 24 of" in remark for remark in document.remarks)
 
 
-def test_curves_hold_the_stored_errors(document: Document, store: Path) -> None:
+def test_curves_hold_the_stored_errors(document: ReportPage, store: Path) -> None:
     (chart,) = section(document, "curves").blocks
-    assert isinstance(chart, Lines)
+    assert isinstance(chart, LineChart)
     assert [axis.key for axis in chart.axes] == ["epochs", "updates", "gradients", "seconds"]
     named = {one.name: one for one in chart.series}["free-4, train size 60"]
     line = next(curve for curve in named.curves if curve.panel == 1 and not curve.apart)
@@ -101,21 +97,21 @@ def test_a_run_evaluated_twice_has_curves_and_one_evaluated_once_says_why_not(st
     found = gather([folder])
     (run,) = found.runs
     for kept, shown in ((run.history[-2:], True), (run.history[-1:], False)):
-        document = make_document(Gathered(runs=[replace(run, history=kept)]), [folder])
+        document = make_document(Findings(runs=[replace(run, history=kept)]), [folder])
         assert ("curves" in {one.key for one in document.sections}) is shown
         assert any("--eval-every" in remark for remark in document.remarks) is not shown
 
 
-def test_every_chart_has_its_numbers(document: Document) -> None:
-    charts = [b for one in document.sections for b in one.blocks if isinstance(b, Lines | Density)]
+def test_every_chart_has_its_numbers(document: ReportPage) -> None:
+    charts = [b for one in document.sections for b in one.blocks if isinstance(b, LineChart | HeatMap)]
     assert len(charts) > 5
     for chart in charts:
         assert chart.numbers.rows, chart.title
         assert all(len(row) == len(chart.numbers.columns) for row in chart.numbers.rows)
 
 
-def test_curves_fit_their_panels_and_axes(document: Document) -> None:
-    for chart in (b for one in document.sections for b in one.blocks if isinstance(b, Lines)):
+def test_curves_fit_their_panels_and_axes(document: ReportPage) -> None:
+    for chart in (b for one in document.sections for b in one.blocks if isinstance(b, LineChart)):
         for curve in (curve for one in chart.series for curve in one.curves):
             assert curve.panel < len(chart.panels)
             assert set(curve.x) >= {axis.key for axis in chart.axes}
@@ -124,10 +120,10 @@ def test_curves_fit_their_panels_and_axes(document: Document) -> None:
                 assert all(y is None or y > 0 for y in curve.y)
 
 
-def test_the_matrix_has_sources_down_and_targets_across(document: Document, store: Path) -> None:
+def test_the_matrix_has_sources_down_and_targets_across(document: ReportPage, store: Path) -> None:
     matrix, table = section(document, "transfer").blocks
-    assert isinstance(matrix, Matrix)
-    assert isinstance(table, Table)
+    assert isinstance(matrix, AccuracyMatrix)
+    assert isinstance(table, ReportTable)
     assert {name for name, _ in matrix.rows} == {"free-4-60/seed-0", "vanilla-2-60/seed-0"}
     found = {
         (one.source, one.model): one.robust_accuracy
@@ -140,13 +136,13 @@ def test_the_matrix_has_sources_down_and_targets_across(document: Document, stor
         }
 
 
-def test_bounds_stand_beside_twin_distances(document: Document) -> None:
+def test_bounds_stand_beside_twin_distances(document: ReportPage) -> None:
     table, distances, differences = section(document, "stability").blocks
-    assert isinstance(table, Table)
+    assert isinstance(table, ReportTable)
     assert len(table.rows) == 6
-    assert isinstance(distances, Lines)
+    assert isinstance(distances, LineChart)
     assert any(curve.limit for one in distances.series for curve in one.curves)
-    assert isinstance(differences, Lines)
+    assert isinstance(differences, LineChart)
     presets = section(document, "explorer").blocks[0].presets  # type: ignore[union-attr]
     assert len(presets) == 6
     assert {"beta", "L", "L_w", "c", "b", "n", "T", "eps"} <= set(presets[0][1])
@@ -166,9 +162,9 @@ def test_merging_columns_loses_no_image() -> None:
     assert [row.update for row in _merged(rows[:3])] == [1, 2, 3]
 
 
-def test_failed_checks_come_first(document: Document) -> None:
+def test_failed_checks_come_first(document: ReportPage) -> None:
     for block in section(document, "checks").blocks:
-        assert isinstance(block, Checks)
+        assert isinstance(block, CheckList)
         passed = [check.passed for check in block.checks]
         assert passed == sorted(passed)
 
@@ -181,7 +177,7 @@ def test_examples_are_pictures_within_the_budget(
     assert found.blocks
     assert left_out == []
     for block in found.blocks:
-        assert isinstance(block, Pictures)
+        assert isinstance(block, ExampleImages)
         assert all(p.source.startswith("data:image/png;base64,") for _, row in block.rows for p in row)
     monkeypatch.setattr("freeat.reports.html.robustness.BUDGET", 10)
     none, left_out = examples_section(files)
@@ -189,7 +185,7 @@ def test_examples_are_pictures_within_the_budget(
     assert len(left_out) == len(files)
     assert "no room" in left_out[0]
     (tmp_path / "bad.npz").write_text("no archive")
-    assert "bad.npz" in examples_section([Examples(path=tmp_path / "bad.npz")])[1][0]
+    assert "bad.npz" in examples_section([ExampleFile(path=tmp_path / "bad.npz")])[1][0]
 
 
 def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
@@ -206,14 +202,14 @@ def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
 def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
     fooled = {8 / 255: 9, 2 / 255: 1, 4 / 255: 8}
     files = [
-        Examples(
+        ExampleFile(
             path=stored_examples(tmp_path / f"{k}.npz", number), evaluation=stored_evaluation("mine", eps)
         )
         for k, (eps, number) in enumerate(fooled.items())
     ]
-    files.append(Examples(path=stored_examples(tmp_path / "strange.npz", 1, wrong_when_clean=3)))
+    files.append(ExampleFile(path=stored_examples(tmp_path / "strange.npz", 1, wrong_when_clean=3)))
     found, _ = examples_section(files)
-    blocks = [block for block in found.blocks if isinstance(block, Pictures)]
+    blocks = [block for block in found.blocks if isinstance(block, ExampleImages)]
     assert [(block.caption, block.folded) for block in blocks] == [
         ("mine: pgd-10, L∞ ε = 4/255, test images", False),
         ("strange", False),
@@ -271,24 +267,30 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     ]
     assert "1 are refuted" in document.answers[0] or "1 refuted" in document.answers[0]
     (table,) = section(document, "published").blocks
-    assert isinstance(table, Table)
-    assert table.rows[0][3] == Cell(text="31.0 ± 1.0", detail="paper 33.1 ± 0.2 (its columns give 33.2)")
-    assert table.rows[1][3] == Cell(text="–", detail="not published")
+    assert isinstance(table, ReportTable)
+    assert table.rows[0][3] == TableCell(text="31.0 ± 1.0", detail="paper 33.1 ± 0.2 (its columns give 33.2)")
+    assert table.rows[1][3] == TableCell(text="–", detail="not published")
     assert "table-4 (too long)" in section(document, "published").lead
     assert "scale “hour” trains cnn on 40 or 60 training images" in section(document, "published").lead
     figures = section(document, "figures").blocks
-    assert [block.kind for block in figures] == ["lines", "lines", "lines", "table", "density"]
-    assert isinstance(figures[3], Table)
-    assert figures[3].rows == [["free-4", Cell(text="0.5", detail="[0.4, 0.6]")]]
+    assert [block.kind for block in figures] == [
+        "line-chart",
+        "line-chart",
+        "line-chart",
+        "table",
+        "heat-map",
+    ]
+    assert isinstance(figures[3], ReportTable)
+    assert figures[3].rows == [["free-4", TableCell(text="0.5", detail="[0.4, 0.6]")]]
     (claim,) = section(document, "claims").blocks
-    assert isinstance(claim, Claim)
+    assert isinstance(claim, ClaimBlock)
     assert claim.sentence == "“Free closes the gap.”"
     assert [(tally.label, tally.counts) for tally in claim.tallies] == [
         ("measured here", [(False, "1 refuted"), (None, "1 undecided")]),
         ("published", [(True, "1 confirmed")]),
     ]
     assert [one.passed for one in claim.checks] == [False, None, True]
-    facts = [block for block in section(document, "provenance").blocks if isinstance(block, Facts)]
+    facts = [block for block in section(document, "provenance").blocks if isinstance(block, FactList)]
     assert [name for name, _ in facts[-1].facts] == ["free-4 40", "free-4 60"]
     assert {"commit": "abc", "commits": '["def", "012"]'}.items() <= dict(facts[0].facts).items()
 
@@ -302,7 +304,7 @@ def test_an_answer_without_runs(store: Path) -> None:
     found.studies[:] = [replace(study, summary=replace(study.summary, rows=rows))]
     assert "one of 30 training examples" in make_document(found, [store]).answers[0]
     found = gather([store / "runs" / "free-4-60"])
-    of_attacks = make_document(Gathered(evaluations=found.evaluations), [store])
+    of_attacks = make_document(Findings(evaluations=found.evaluations), [store])
     assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)
 
 
@@ -327,7 +329,7 @@ def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
     assert any("fast/seed-0 failed: no memory" in remark for remark in document.remarks)
 
 
-def test_a_preset_reproduces_the_bound_it_is_named_after(document: Document, store: Path) -> None:
+def test_a_preset_reproduces_the_bound_it_is_named_after(document: ReportPage, store: Path) -> None:
     presets = dict(section(document, "explorer").blocks[0].presets)  # type: ignore[union-attr]
     rows = json.loads((store / "study" / "summary.json").read_text())["rows"]
     assert len(rows) == len(presets)
@@ -347,7 +349,7 @@ def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: P
 
     def lines(folder: Path) -> list[list[str]]:
         chart = section(make_document(gather([folder]), [folder]), "sizes").blocks[0]
-        assert isinstance(chart, Lines)
+        assert isinstance(chart, LineChart)
         return [row[:3] for row in chart.numbers.rows]  # type: ignore[misc, union-attr]
 
     assert lines(tmp_path / "runs") == lines(store / "runs")
@@ -358,7 +360,7 @@ def test_a_last_point_on_more_images_stands_apart() -> None:
     series: dict[str, Any] = {"label": "free-4", "epochs": [1, 2, 3], "updates": [10, 20, 30]}
     series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test", "gap", "low", "high")}
 
-    def drawn(images: list[int]) -> Series:
+    def drawn(images: list[int]) -> ChartSeries:
         shown = {"data": "cifar10", "norm": "l2", "panel": "", "series": [series | {"images": images}]}
         (figure,) = typed_figures([{"name": "figure-1", "panels": [shown]}])
         assert isinstance(figure, CurveFigure)

@@ -6,11 +6,11 @@ from freeat.evaluation.sanity import Check as SanityCheck
 from freeat.evaluation.sanity import compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.experiments.comparison import Comparison
-from freeat.reports.html.blocks import Cell, Check, Checks, Section, Table
-from freeat.reports.html.gather import Gathered, ModelChecks
-from freeat.reports.html.groups import Benchmark, Group
-from freeat.reports.html.numbers import ball_text, count, in_percent, seconds, times
-from freeat.reports.text import ACCURACIES, accuracy_cells, percent
+from freeat.reports.html.blocks import CheckLine, CheckList, Section
+from freeat.reports.html.gather import Findings, ModelChecks
+from freeat.reports.html.groups import Benchmark, SeedGroup
+from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
+from freeat.reports.text import ACCURACIES, accuracy_cells
 from freeat.runs.folder import RunResult
 from freeat.runs.results import StoredEvaluation
 
@@ -29,7 +29,7 @@ COLUMNS = (
 )
 
 
-def answers(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
+def answers(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
     """A sentence for every benchmark; without one, for what else was found."""
     sentences = [
         *_of_reproductions(found),
@@ -59,7 +59,7 @@ def _sentence(benchmark: Benchmark) -> str:
     return f"{start}; {_alternative(calm, best)}."
 
 
-def _alternative(calm: Group, best: Group) -> str:
+def _alternative(calm: SeedGroup, best: SeedGroup) -> str:
     test, gap = calm.accuracy("test", "robust"), calm.gap()
     said = (
         f"{calm.label} comes within {percent(best.accuracy('test', 'robust').mean - test.mean)} points of it with a "
@@ -67,11 +67,11 @@ def _alternative(calm: Group, best: Group) -> str:
     )
     dearer = _gradient_evaluations(best) / _gradient_evaluations(calm)
     if dearer >= 1.5:
-        return f"{said} and {times(dearer)} times fewer gradient evaluations"
+        return f"{said} and {dearer:.{0 if dearer >= 10 else 1}f} times fewer gradient evaluations"
     return said
 
 
-def _of_reproductions(found: Gathered) -> list[str]:
+def _of_reproductions(found: Findings) -> list[str]:
     sentences = []
     for name, document in found.reproductions:
         verdicts = [one.verdict for claim in document.claims for one in claim.measured]
@@ -85,7 +85,7 @@ def _of_reproductions(found: Gathered) -> list[str]:
     return sentences
 
 
-def _of_studies(found: Gathered) -> list[str]:
+def _of_studies(found: Findings) -> list[str]:
     sentences = []
     for study in found.studies:
         rows = [row for row in (study.summary.rows if study.summary else ()) if row.trained]
@@ -107,7 +107,7 @@ def _of_studies(found: Gathered) -> list[str]:
     return sentences
 
 
-def _of_comparisons(found: Gathered) -> list[str]:
+def _of_comparisons(found: Findings) -> list[str]:
     """Of comparisons whose runs are not here."""
     sentences = []
     for name, comparison in found.comparisons:
@@ -120,7 +120,7 @@ def _of_comparisons(found: Gathered) -> list[str]:
     return sentences
 
 
-def _of_evaluations(found: Gathered) -> list[str]:
+def _of_evaluations(found: Findings) -> list[str]:
     hardest: dict[str, StoredEvaluation] = {}
     for one in found.evaluations:
         if one.split == "test" and one.eps > 0:
@@ -134,12 +134,12 @@ def _of_evaluations(found: Gathered) -> list[str]:
     ]
 
 
-def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Table]:
+def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[ReportTable]:
     """Everyone's accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
     if not found.runs:
         return [_comparison_table(name, comparison) for name, comparison in found.comparisons]
     return [
-        Table(
+        ReportTable(
             caption=f"{benchmark.title}. {_meaning(benchmark)}",
             columns=COLUMNS,
             rows=[_row(group) for group in benchmark.finished],
@@ -149,12 +149,12 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Gathered) -> list[Tabl
     ]
 
 
-def _comparison_table(name: str, comparison: Comparison) -> Table:
+def _comparison_table(name: str, comparison: Comparison) -> ReportTable:
     rows = [
-        [row.label, *accuracy_cells(row), count(row.gradient_evaluations), seconds(row.seconds)]
+        [row.label, *accuracy_cells(row), count_text(row.gradient_evaluations), seconds_text(row.seconds)]
         for row in comparison.algorithms
     ]
-    return Table(
+    return ReportTable(
         caption=f"{name}. In %, mean ± standard deviation over the seeds.",
         columns=("algorithm", *ACCURACIES, "gradient evaluations", "time"),
         rows=rows,
@@ -167,29 +167,29 @@ def _meaning(benchmark: Benchmark) -> str:
     return "In brackets 95 % intervals over the images (Wilson's; for the gap Newcombe's)."
 
 
-def _row(group: Group) -> list[str | Cell]:
+def _row(group: SeedGroup) -> list[str | TableCell]:
     test, train = group.accuracy("test", "robust"), group.accuracy("train", "robust")
     seeds = [run.spec.seed for run in group.runs if run.result is not None]
     return [
-        Cell(text=group.label, detail=f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
-        in_percent(test),
-        in_percent(train),
-        Cell(span=(test.mean, train.mean)),
-        in_percent(group.gap()),
-        in_percent(group.accuracy("test", "clean")),
-        count(group.mean(lambda result: result.update)),
-        Cell(
-            text=count(_gradient_evaluations(group)),
-            detail=seconds(group.mean(lambda result: result.seconds)),
+        TableCell(text=group.label, detail=f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"),
+        test.cell(),
+        train.cell(),
+        TableCell(span=(test.mean, train.mean)),
+        group.gap().cell(),
+        group.accuracy("test", "clean").cell(),
+        count_text(group.mean(lambda result: result.update)),
+        TableCell(
+            text=count_text(_gradient_evaluations(group)),
+            detail=seconds_text(group.mean(lambda result: result.seconds)),
         ),
     ]
 
 
-def _gradient_evaluations(group: Group) -> float:
+def _gradient_evaluations(group: SeedGroup) -> float:
     return group.mean(lambda result: result.gradient_passes)
 
 
-def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
+def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
     """What a reader of the table must know before believing it."""
     lines = []
     for benchmark in benchmarks:
@@ -208,7 +208,7 @@ def remarks(benchmarks: Sequence[Benchmark], found: Gathered) -> list[str]:
     return list(dict.fromkeys([*lines, *notes]))
 
 
-def _about(group: Group) -> list[str]:
+def _about(group: SeedGroup) -> list[str]:
     lines = []
     unfinished = [run for run in group.runs if run.result is None]
     if unfinished:
@@ -239,7 +239,7 @@ def checks_section(
         ("Attacks among each other", _compared(evaluations)),
         *((f"{one.model}, {ball_text(one.norm, one.eps)}", _shown(one.stored.checks)) for one in checks),
     ]
-    blocks = [Checks(caption=caption, checks=_failed_first(own)) for caption, own in captioned if own]
+    blocks = [CheckList(caption=caption, checks=_failed_first(own)) for caption, own in captioned if own]
     failed = sum(check.passed is False for block in blocks for check in block.checks)
     total = sum(len(block.checks) for block in blocks)
     lead = (
@@ -252,11 +252,11 @@ def checks_section(
     return Section(key="checks", title="Sanity checks", lead=lead, blocks=blocks)
 
 
-def _failed_first(checks: Sequence[Check]) -> list[Check]:
+def _failed_first(checks: Sequence[CheckLine]) -> list[CheckLine]:
     return sorted(checks, key=lambda check: check.passed is not False)
 
 
-def _of_group(group: Group) -> list[Check]:
+def _of_group(group: SeedGroup) -> list[CheckLine]:
     """Whether a model resists one full step but not PGD: catastrophic overfitting."""
     evaluated = [result for result in group.finished if result.one_step is not None]
     if not evaluated:
@@ -264,10 +264,10 @@ def _of_group(group: Group) -> list[Check]:
     collapsed = [result for result in evaluated if result.collapsed]
     if collapsed:
         said = f"{group.label}: {collapsed[0].collapse}"
-        return [Check(passed=False, sentence=f"{said} ({len(collapsed)} of {len(evaluated)} runs).")]
+        return [CheckLine(passed=False, sentence=f"{said} ({len(collapsed)} of {len(evaluated)} runs).")]
     widest = max(evaluated, key=lambda result: _one_step(result) - _pgd(result))
     return [
-        Check(
+        CheckLine(
             passed=True,
             sentence=f"{group.label}: no catastrophic overfitting; {percent(_one_step(widest))} % of the training "
             f"images stay right against one full step, {percent(_pgd(widest))} % against {widest.attack}.",
@@ -283,7 +283,7 @@ def _pgd(result: RunResult) -> float:
     return result.train.robust_accuracy
 
 
-def _compared(evaluations: Sequence[StoredEvaluation]) -> list[Check]:
+def _compared(evaluations: Sequence[StoredEvaluation]) -> list[CheckLine]:
     """Attacks are compared where they were made on the same images, with the same settings and draws."""
     groups: dict[tuple[str, ...], list[StoredEvaluation]] = {}
     for one in evaluations:
@@ -292,5 +292,5 @@ def _compared(evaluations: Sequence[StoredEvaluation]) -> list[Check]:
     return _shown(check for group in groups.values() for check in compare(group))
 
 
-def _shown(checks: Iterable[SanityCheck]) -> list[Check]:
-    return [Check(passed=check.passed, sentence=check.sentence) for check in checks]
+def _shown(checks: Iterable[SanityCheck]) -> list[CheckLine]:
+    return [CheckLine(passed=check.passed, sentence=check.sentence) for check in checks]

@@ -6,33 +6,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from freeat.reports.html.blocks import (
-    Axis,
-    Block,
-    Cell,
+from freeat.reports.charts import (
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
     Curve,
-    Density,
-    Heat,
-    Lines,
-    Panel,
-    Section,
-    Series,
-    Table,
+    HeatMap,
+    HeatMapPanel,
+    LineChart,
+    positive,
+    seed_curve,
+    thinned,
 )
-from freeat.reports.html.gather import Study
-from freeat.reports.html.groups import Benchmark, Group, settings_of
-from freeat.reports.html.numbers import positive, seed_curve, thinned, with_interval
+from freeat.reports.html.blocks import Block, Section
+from freeat.reports.html.gather import FoundStudy
+from freeat.reports.html.groups import Benchmark, SeedGroup, settings_of
 from freeat.reports.html.stability import results_by_algorithm
 from freeat.reports.plots import AXES, History, comparable, errors, larger_last
+from freeat.reports.tables import ReportTable, TableCell, with_interval
 from freeat.stability.estimates import BootstrapEstimate, fitted_exponent
 from freeat.stability.results import GradientRecord
 from freeat.stability.summary import ExponentFit, ExponentRow
 from freeat.training.records import Record
 
 PANELS = (
-    Panel(title="robust training error", unit="%"),
-    Panel(title="robust test error", unit="%"),
-    Panel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
+    ChartPanel(title="robust training error", unit="%"),
+    ChartPanel(title="robust test error", unit="%"),
+    ChartPanel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
 )
 LABELS = {"epochs": "epochs", "updates": "updates", "gradients": "gradient evaluations", "seconds": "time"}
 
@@ -50,27 +50,27 @@ def curves_section(benchmarks: Sequence[Benchmark]) -> Section:
     )
 
 
-def _chart(benchmark: Benchmark) -> Lines | None:
+def _chart(benchmark: Benchmark) -> LineChart | None:
     series = [one for group in benchmark.groups if (one := _series(group)) is not None]
     if all(sum(len(curve.y) for curve in one.curves if curve.panel == 0) < 2 for one in series):
         return None
-    return Lines(
+    return LineChart(
         title=benchmark.title,
         description=f"Robust training error, test error and gap of {', '.join(one.name for one in series)}",
-        axes=[Axis(key=key, label=text) for key, (_, text) in AXES.items()],
+        axes=[ChartAxis(key=key, label=text) for key, (_, text) in AXES.items()],
         panels=PANELS,
         series=series,
         numbers=_numbers(series),
     )
 
 
-def _series(group: Group) -> Series | None:
+def _series(group: SeedGroup) -> ChartSeries | None:
     histories = [run.history for run in group.runs if run.history]
     if not histories:
         return None
     curves = _curves([comparable(history) for history in histories], apart=False)
     ends = larger_last(histories)
-    return Series(name=group.label, curves=[*curves, *(_curves(ends, apart=True) if ends else [])])
+    return ChartSeries(name=group.label, curves=[*curves, *(_curves(ends, apart=True) if ends else [])])
 
 
 def _curves(histories: list[History], *, apart: bool) -> list[Curve]:
@@ -80,7 +80,7 @@ def _curves(histories: list[History], *, apart: bool) -> list[Curve]:
     return [seed_curve(place, x, rows[:, keep], apart=apart) for place, rows in enumerate(panels)]
 
 
-def _numbers(series: Sequence[Series]) -> Table:
+def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
     rows = []
     for one in series:
         for apart in (False, True):
@@ -91,14 +91,14 @@ def _numbers(series: Sequence[Series]) -> Table:
                 )
                 rows += [[one.name, *(f"{value:.4g}" for value in values)] for values in columns]
     heads = ["algorithm", *LABELS.values(), "train error %", "test error %", "gap (points)"]
-    return Table(caption="Learning curves as numbers, means over the seeds", columns=heads, rows=rows)
+    return ReportTable(caption="Learning curves as numbers, means over the seeds", columns=heads, rows=rows)
 
 
 COLUMNS = 40
 """Columns of a heat map; more records than this are added up."""
 
 
-def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> Section:
+def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """A heat map for every algorithm whose training shows gradients; the first seed speaks for the others."""
     blocks: list[Block] = []
     for benchmark in benchmarks:
@@ -126,7 +126,7 @@ def _norms_of(history: Sequence[Record]) -> list[GradientRecord]:
     ]
 
 
-def _charts(title: str, records: Mapping[str, Sequence[GradientRecord]]) -> list[Density]:
+def _charts(title: str, records: Mapping[str, Sequence[GradientRecord]]) -> list[HeatMap]:
     shown = {name: _merged(rows) for name, rows in records.items() if rows}
     if not shown:
         return []
@@ -134,13 +134,13 @@ def _charts(title: str, records: Mapping[str, Sequence[GradientRecord]]) -> list
     rows = [_quantiles(name, row) for name, own in shown.items() for row in own]
     columns = ("algorithm", "update", "images", "5 % below", "median", "95 % below", "smallest so far")
     return [
-        Density(
+        HeatMap(
             title=title,
             description=f"Counts of the gradient norms of {', '.join(shown)} against updates, with the running minimum",
             x_label="weight updates",
             y_label="‖∂h/∂δ‖",
             panels=panels,
-            numbers=Table(
+            numbers=ReportTable(
                 caption="Gradient norms as numbers, to a tenth of a decade", columns=columns, rows=rows
             ),
         )
@@ -165,8 +165,8 @@ def _counts(row: GradientRecord) -> dict[int, int]:
     return dict(sorted((int(bin_), images) for bin_, images in row.bins.items()))
 
 
-def _panel(name: str, rows: Sequence[GradientRecord]) -> Heat:
-    return Heat(
+def _panel(name: str, rows: Sequence[GradientRecord]) -> HeatMapPanel:
+    return HeatMapPanel(
         title=name,
         updates=[0, *(row.update for row in rows)],
         counts=[
@@ -193,10 +193,10 @@ def _quantiles(name: str, row: GradientRecord) -> list[str]:
 MEASURES = ("distance ‖w − w′‖", "largest loss difference, averaged", "gap of the robust risk")
 SWEPT = ("train_size", "epochs", "updates")
 """Settings that may differ along a line; T itself may not."""
-N_AXIS = Axis(key="n", label="training images n", log=True)
+N_AXIS = ChartAxis(key="n", label="training images n", log=True)
 
 
-def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[Study]) -> Section:
+def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """Of every benchmark that was trained on several n, and of every study that swept it."""
     blocks: list[Block] = [
         chart for benchmark in benchmarks if (chart := _of_benchmark(benchmark)) is not None
@@ -220,7 +220,7 @@ def exponent(fit: BootstrapEstimate | None) -> str:
     return f"a = {cell.text} {cell.detail}".strip()
 
 
-def _of_benchmark(benchmark: Benchmark) -> Lines | None:
+def _of_benchmark(benchmark: Benchmark) -> LineChart | None:
     swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(benchmark).items()}
     lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
     if not lines:
@@ -230,24 +230,24 @@ def _of_benchmark(benchmark: Benchmark) -> Lines | None:
         fit = fitted_exponent(np.array(sizes, float), np.array(gaps))
         means = np.array(gaps).mean(0)
         curve = Curve(panel=0, x={"n": sizes}, y=positive(100 * means))
-        series.append(Series(name=f"{name}: {exponent(fit)}", curves=[curve]))
+        series.append(ChartSeries(name=f"{name}: {exponent(fit)}", curves=[curve]))
         rows += [
             [name, str(n), f"{100 * gap:.1f}", exponent(fit)] for n, gap in zip(sizes, means, strict=True)
         ]
     columns = ("algorithm", "n", "robust gap (points)", "exponent")
-    return Lines(
+    return LineChart(
         title=benchmark.title,
         description=f"Robust generalization gap against the number of training images of {', '.join(lines)}",
         axes=[N_AXIS],
-        panels=[Panel(title="robust generalization gap", unit="points", log=True)],
+        panels=[ChartPanel(title="robust generalization gap", unit="points", log=True)],
         series=series,
-        numbers=Table(caption="Gap against n as numbers", columns=columns, rows=rows),
+        numbers=ReportTable(caption="Gap against n as numbers", columns=columns, rows=rows),
     )
 
 
-def _sweeps(benchmark: Benchmark) -> dict[str, list[Group]]:
+def _sweeps(benchmark: Benchmark) -> dict[str, list[SeedGroup]]:
     """Groups that differ in n only, the number of weight updates being fixed, by a name that tells them apart."""
-    sweeps: dict[tuple[str, str], list[Group]] = {}
+    sweeps: dict[tuple[str, str], list[SeedGroup]] = {}
     for group in benchmark.finished:
         run = group.runs[0]
         if run.spec.train_size is not None:
@@ -262,13 +262,13 @@ def _sweeps(benchmark: Benchmark) -> dict[str, list[Group]]:
     }
 
 
-def _by_size(groups: Sequence[Group]) -> dict[int, Group]:
+def _by_size(groups: Sequence[SeedGroup]) -> dict[int, SeedGroup]:
     """The groups by n, ascending."""
     sizes = {int(group.runs[0].spec.train_size or 0): group for group in groups}
     return dict(sorted(sizes.items()))
 
 
-def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
+def _gaps(groups: Mapping[int, SeedGroup]) -> tuple[list[int], list[list[float]]]:
     """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
     by_seed = [
         {run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None}
@@ -278,9 +278,9 @@ def _gaps(groups: Mapping[int, Group]) -> tuple[list[int], list[list[float]]]:
     return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
 
 
-def _of_study(study: Study, rows: Sequence[ExponentRow]) -> Lines:
+def _of_study(study: FoundStudy, rows: Sequence[ExponentRow]) -> LineChart:
     series = [
-        Series(
+        ChartSeries(
             name=row.algorithm,
             curves=[
                 Curve(panel=place, x={"n": list(row.sizes)}, y=positive(fit.means))
@@ -294,13 +294,15 @@ def _of_study(study: Study, rows: Sequence[ExponentRow]) -> Lines:
         for row in rows
         for k, n in enumerate(row.sizes)
     ]
-    return Lines(
+    return LineChart(
         title=f"{study.name}: twin runs",
         description=f"Distance, loss difference and risk gap against n of {', '.join(r.algorithm for r in rows)}",
         axes=[N_AXIS],
-        panels=[Panel(title=title, log=True) for title in MEASURES],
+        panels=[ChartPanel(title=title, log=True) for title in MEASURES],
         series=series,
-        numbers=Table(caption="Means over the seeds", columns=("algorithm", "n", *MEASURES), rows=numbers),
+        numbers=ReportTable(
+            caption="Means over the seeds", columns=("algorithm", "n", *MEASURES), rows=numbers
+        ),
     )
 
 
@@ -309,8 +311,8 @@ def _measured(row: ExponentRow) -> tuple[ExponentFit, ...]:
     return row.distance, row.mean_largest, row.risk_gap
 
 
-def _fits(study: Study, rows: Sequence[ExponentRow]) -> Table:
-    cells: list[list[str | Cell]] = [
+def _fits(study: FoundStudy, rows: Sequence[ExponentRow]) -> ReportTable:
+    cells: list[list[str | TableCell]] = [
         [
             row.algorithm,
             *(with_interval(fit, 2) for fit in _measured(row)),
@@ -318,7 +320,7 @@ def _fits(study: Study, rows: Sequence[ExponentRow]) -> Table:
         ]
         for row in rows
     ]
-    return Table(
+    return ReportTable(
         caption=f"{study.name}: fitted exponents a in n⁻ᵃ, and that of the bound",
         columns=("algorithm", *MEASURES, "the bound's"),
         rows=cells,

@@ -33,7 +33,7 @@ INSIDE_RUNS = ("checkpoints", "examples")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class FoundRun:
     """A training run as its folder tells it; ``last`` is its result, or the newest record of an unfinished one."""
 
     name: str
@@ -55,7 +55,7 @@ class Run:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
+class FoundStudy:
     """A stability study: its settings and summary, where they are there, and the results of runs that converged."""
 
     name: str
@@ -81,7 +81,7 @@ class ModelChecks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Examples:
+class ExampleFile:
     """A file of adversarial examples, with the evaluation that made them where it is here."""
 
     path: Path
@@ -89,15 +89,15 @@ class Examples:
 
 
 @dataclass
-class Gathered:
+class Findings:
     """Everything found, in the order of the folders, and what could not be read."""
 
-    runs: list[Run] = field(default_factory=list)
+    runs: list[FoundRun] = field(default_factory=list)
     comparisons: list[tuple[str, comparison.Comparison]] = field(default_factory=list)
-    studies: list[Study] = field(default_factory=list)
+    studies: list[FoundStudy] = field(default_factory=list)
     evaluations: list[StoredEvaluation] = field(default_factory=list)
     checks: list[ModelChecks] = field(default_factory=list)
-    examples: list[Examples] = field(default_factory=list)
+    examples: list[ExampleFile] = field(default_factory=list)
     reproductions: list[tuple[str, ReproductionDocument]] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
 
@@ -108,9 +108,9 @@ class Gathered:
         return sum(map(len, [*found, self.checks, self.examples, self.reproductions]))
 
 
-def gather(folders: Sequence[Path]) -> Gathered:
+def gather(folders: Sequence[Path]) -> Findings:
     """All that lies in the folders; what is damaged is named in ``left_out``, a folder with nothing refused."""
-    found = Gathered()
+    found = Findings()
     seen: set[Path] = set()
     for folder in folders:
         if not folder.is_dir():
@@ -137,7 +137,7 @@ def gather(folders: Sequence[Path]) -> Gathered:
 class _Walk:
     """One of the folders given, looked through."""
 
-    found: Gathered
+    found: Findings
     root: Path
     several: bool
     seen: set[Path]
@@ -162,7 +162,7 @@ class _Walk:
         else:
             self._results(folder)
         for path in sorted((folder / "examples").glob("*.npz")):
-            found.examples.append(Examples(path=path, evaluation=self._made.get(path)))
+            found.examples.append(ExampleFile(path=path, evaluation=self._made.get(path)))
         for below in self._below(folder):
             self.visit(below, depth - 1)
 
@@ -190,12 +190,12 @@ class _Walk:
             if ours and path.is_dir() and not path.is_symlink():
                 yield path
 
-    def _run(self, path: Path) -> Run:
+    def _run(self, path: Path) -> FoundRun:
         folder = RunFolder(path)
         history = list(folder.history())
         if DIGEST.fullmatch(path.name):
             self._called[path] = self._unused(_spelled(folder.spec), path.name)
-        return Run(
+        return FoundRun(
             name=self.name(path),
             description=folder.description,
             history=history,
@@ -206,7 +206,7 @@ class _Walk:
         taken = name in self._called.values() or any(run.name == name for run in self.found.runs)
         return f"{name} ({digest[:6]})" if taken else name
 
-    def _study(self, folder: Path) -> Study:
+    def _study(self, folder: Path) -> FoundStudy:
         summary, settings = None, None
         if (path := folder / SUMMARY).is_file():
             summary = read_document(path, "study summary", StudySummary)
@@ -216,7 +216,9 @@ class _Walk:
         results: list[TwinResult] = []
         for path in sorted((folder / "results").glob(f"*/{RESULT}")):
             self._take(results, partial(read_document, path, "twins", TwinResult))
-        return Study(name=self.name(folder), settings=settings, summary=summary, results=converged(results))
+        return FoundStudy(
+            name=self.name(folder), settings=settings, summary=summary, results=converged(results)
+        )
 
     def _results(self, folder: Path) -> None:
         """The results of sweeps; in a run's folder the evaluated model is that run, or other weights of it."""
@@ -258,7 +260,7 @@ def _model_key(identity: Identity) -> tuple[str, str]:
     return identity["weights"], identity["architecture"]
 
 
-def _name_models(found: Gathered) -> None:
+def _name_models(found: Findings) -> None:
     """Weights that have one name are told apart; checks and sources, which are stored by weights, get that name.
 
     Every attack is called by its name and by what about it is not as usual.

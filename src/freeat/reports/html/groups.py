@@ -1,12 +1,15 @@
 """Runs put in order: those of one benchmark side by side, those that differ in the seed only as one."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from freeat.evaluation.statistics import mean_std, wilson
-from freeat.reports.html.gather import Run
-from freeat.reports.html.numbers import Estimate, ball_text, over_seeds
+from scipy.special import stdtrit
+
+from freeat.evaluation.statistics import Interval, mean_std, wilson
+from freeat.reports.html.gather import FoundRun
+from freeat.reports.tables import TableCell, ball_text, percent_interval, percent_spread
 from freeat.runs.folder import RunResult
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
@@ -19,11 +22,36 @@ LENGTHS = ("eps", "alpha")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Group:
+class SeedEstimate:
+    """A mean over seeds, its standard deviation, and a 95 % interval."""
+
+    mean: float
+    std: float | None
+    low: float
+    high: float
+
+    def cell(self) -> TableCell:
+        """Mean ± standard deviation with the interval beneath it, in percent."""
+        return TableCell(
+            text=percent_spread(self.mean, self.std), detail=percent_interval(self.low, self.high)
+        )
+
+
+def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> SeedEstimate:
+    """Student's interval of the mean of several seeds; a single run keeps its ``own``, that over its images."""
+    mean, std = mean_std(list(values))
+    if std is None:
+        return SeedEstimate(mean=mean, std=None, low=own[0], high=own[1])
+    half = float(stdtrit(len(values) - 1, 0.975)) * std / math.sqrt(len(values))
+    return SeedEstimate(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedGroup:
     """Runs that differ in nothing but their seed."""
 
     label: str
-    runs: Sequence[Run]
+    runs: Sequence[FoundRun]
 
     @property
     def finished(self) -> list[RunResult]:
@@ -34,13 +62,13 @@ class Group:
     def algorithm(self) -> str:
         return self.runs[0].spec.algorithm
 
-    def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> Estimate:
+    def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> SeedEstimate:
         """Robust or clean accuracy on a split."""
         found = [result.train if split == "train" else result.test for result in self.finished]
         shares = [one.robust_accuracy if kind == "robust" else one.clean_accuracy for one in found]
         return over_seeds(shares, wilson(shares[0] * found[0].n, found[0].n), least=0.0)
 
-    def gap(self) -> Estimate:
+    def gap(self) -> SeedEstimate:
         """The robust generalization gap."""
         gaps = [result.gap for result in self.finished]
         return over_seeds([gap.value for gap in gaps], (gaps[0].low, gaps[0].high), least=-1.0)
@@ -58,20 +86,20 @@ class Benchmark:
     model: str
     norm: str
     eps: float
-    groups: Sequence[Group]
+    groups: Sequence[SeedGroup]
 
     @property
     def title(self) -> str:
         return f"{self.data}, {self.model}, {ball_text(self.norm, self.eps)}"
 
     @property
-    def finished(self) -> list[Group]:
+    def finished(self) -> list[SeedGroup]:
         return [group for group in self.groups if group.finished]
 
 
-def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchmark]:
+def benchmarks_of(runs: Sequence[FoundRun], order: Sequence[str] = ()) -> list[Benchmark]:
     """The runs by benchmark, then by everything but the seed; algorithms in ``order``, then as they come."""
-    by_benchmark: dict[tuple[str, str, str, float], list[Run]] = {}
+    by_benchmark: dict[tuple[str, str, str, float], list[FoundRun]] = {}
     for run in runs:
         by_benchmark.setdefault(_benchmark_key(run), []).append(run)
     return [
@@ -80,13 +108,13 @@ def benchmarks_of(runs: Sequence[Run], order: Sequence[str] = ()) -> list[Benchm
     ]
 
 
-def _benchmark_key(run: Run) -> tuple[str, str, str, float]:
+def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
     spec, evaluation = run.spec, run.evaluation
     eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     return run.description.data.name, spec.model, spec.norm, eps
 
 
-def settings_of(run: Run) -> dict[str, object]:
+def settings_of(run: FoundRun) -> dict[str, object]:
     """What may tell two groups apart: settings of the training, and the attack that evaluates them."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
@@ -95,8 +123,8 @@ def settings_of(run: Run) -> dict[str, object]:
     return settings | trained_at | attack
 
 
-def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:
-    grouped: dict[str, list[Run]] = {}
+def _groups(runs: Sequence[FoundRun], order: Sequence[str]) -> list[SeedGroup]:
+    grouped: dict[str, list[FoundRun]] = {}
     for run in runs:
         grouped.setdefault(repr((run.spec.algorithm, settings_of(run))), []).append(run)
     groups = list(grouped.values())
@@ -104,7 +132,8 @@ def _groups(runs: Sequence[Run], order: Sequence[str]) -> list[Group]:
     rank = {name: place for place, name in enumerate(order)}
     groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_place(own[0].spec)))
     return [
-        Group(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed)) for own in groups
+        SeedGroup(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed))
+        for own in groups
     ]
 
 
@@ -121,7 +150,7 @@ def _varied(settings: Sequence[Mapping[str, object]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
 
 
-def _label(run: Run, varied: Sequence[str]) -> str:
+def _label(run: FoundRun, varied: Sequence[str]) -> str:
     settings = settings_of(run)
     extra = [
         f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS and isinstance(value, float) else value}"

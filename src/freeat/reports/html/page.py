@@ -20,9 +20,9 @@ import freeat
 from freeat.errors import InputError
 from freeat.files.documents import to_json, write_text
 from freeat.reports.html.answer import answer_tables, answers, checks_section, remarks
-from freeat.reports.html.blocks import Density, Document, Explorer, Lines, Section
+from freeat.reports.html.blocks import Chart, ReportPage, Section
 from freeat.reports.html.curves import curves_section, gradients_section, sizes_section
-from freeat.reports.html.gather import Gathered, gather
+from freeat.reports.html.gather import Findings, gather
 from freeat.reports.html.groups import Benchmark, benchmarks_of
 from freeat.reports.html.provenance import provenance_section
 from freeat.reports.html.reproduction import claims_section, figures_section, published_section
@@ -44,7 +44,7 @@ ASSETS = resources.files("freeat.reports.html") / "assets"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class WrittenReport:
     """The page that was written: its size in bytes, its sections, and what could not be shown."""
 
     size: int
@@ -52,26 +52,26 @@ class Written:
     left_out: Sequence[str]
 
 
-def write_report(path: Path, folders: Sequence[Path], *, title: str | None = None) -> Written:
+def write_report(path: Path, folders: Sequence[Path], *, title: str | None = None) -> WrittenReport:
     """One self-contained HTML page of all that lies in the folders."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {path}: the report is a page; give it a name that ends in .html")
     document = make_document(gather(folders), folders, title)
     page = render(document)
     write_text(path, page)
-    return Written(
+    return WrittenReport(
         size=len(page.encode()),
         sections=[section.key for section in document.sections],
         left_out=document.left_out,
     )
 
 
-def make_document(found: Gathered, folders: Sequence[Path], title: str | None = None) -> Document:
+def make_document(found: Findings, folders: Sequence[Path], title: str | None = None) -> ReportPage:
     """The report of all that was found."""
     order = [row.algorithm for _, comparison in found.comparisons for row in comparison.algorithms]
     benchmarks = benchmarks_of(found.runs, order)
     sections, left_out = _sections(found, benchmarks)
-    return Document(
+    return ReportPage(
         title=title or ", ".join(folder.resolve().name for folder in folders),
         setting=_setting(found, benchmarks),
         answers=answers(benchmarks, found),
@@ -82,7 +82,7 @@ def make_document(found: Gathered, folders: Sequence[Path], title: str | None = 
     )
 
 
-def _sections(found: Gathered, benchmarks: Sequence[Benchmark]) -> tuple[list[Section], list[str]]:
+def _sections(found: Findings, benchmarks: Sequence[Benchmark]) -> tuple[list[Section], list[str]]:
     evaluations = largest_samples(found.evaluations)
     examples, left_out = examples_section(found.examples)
     sections = [
@@ -104,7 +104,7 @@ def _sections(found: Gathered, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
     return [section for section in sections if section.blocks], left_out
 
 
-def _setting(found: Gathered, benchmarks: Sequence[Benchmark]) -> str:
+def _setting(found: Findings, benchmarks: Sequence[Benchmark]) -> str:
     """What the page is about, in a line."""
     counted = (
         (len(found.runs), "run", "runs"),
@@ -121,7 +121,7 @@ def asset(name: str) -> str:
     return ASSETS.joinpath(*name.split("/")).read_text(encoding="utf-8")
 
 
-def render(document: Document) -> str:
+def render(document: ReportPage) -> str:
     """The document as one HTML page; refused where it would be larger than ``LIMIT``."""
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(asset),
@@ -168,17 +168,17 @@ def policy(scripts: list[str]) -> str:
     )
 
 
-def charts(document: Document) -> dict[str, Any]:
+def charts(document: ReportPage) -> dict[str, Any]:
     """What the scripts draw, by the id of its place on the page."""
     return {
         f"{section.key}-{place}": {"kind": block.kind, **_without_numbers(block)}
         for section in document.sections
         for place, block in enumerate(section.blocks)
-        if isinstance(block, Lines | Density | Explorer)
+        if isinstance(block, Chart)
     }
 
 
-def _without_numbers(block: Lines | Density | Explorer) -> dict[str, Any]:
+def _without_numbers(block: Chart) -> dict[str, Any]:
     """A block as plain values; its table is on the page already."""
     return {name: value for name, value in asdict(block).items() if name != "numbers"}
 

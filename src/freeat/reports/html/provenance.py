@@ -4,32 +4,31 @@ import json
 from collections.abc import Mapping, Sequence
 
 from freeat.files.documents import plain
-from freeat.reports.html.blocks import Block, Facts, Section, Table
-from freeat.reports.html.gather import Gathered, Run
-from freeat.reports.html.numbers import count
-from freeat.reports.text import NOTHING
+from freeat.reports.html.blocks import Block, FactList, Section
+from freeat.reports.html.gather import Findings, FoundRun
+from freeat.reports.tables import NOTHING, ReportTable, count_text
 from freeat.runs.results import StoredEvaluation
 
 
-def provenance_section(found: Gathered) -> Section:
+def provenance_section(found: Findings) -> Section:
     """A line for every run, and all that is known of each under it."""
     blocks: list[Block] = []
     if found.runs:
         blocks.append(_table(found.runs))
-        blocks += [Facts(title=run.name, facts=_of_run(run)) for run in found.runs]
+        blocks += [FactList(title=run.name, facts=_of_run(run)) for run in found.runs]
     for study in found.studies:
         settings = {"settings": plain(study.settings)} if study.settings else {}
         origin = _origin(plain(study.summary)) if study.summary else {}
-        blocks.append(Facts(title=study.name, facts=_facts({**settings, **origin})))
+        blocks.append(FactList(title=study.name, facts=_facts({**settings, **origin})))
     for name, reproduction in found.reproductions:
         made_by = plain(reproduction.provenance) | _origin(plain(reproduction))
-        blocks.append(Facts(title=name, facts=_facts({"scale": reproduction.scale, **made_by})))
+        blocks.append(FactList(title=name, facts=_facts({"scale": reproduction.scale, **made_by})))
         if runs := reproduction.runs.values():
             specs = {run.name: json.dumps(run.spec, ensure_ascii=False) for run in runs}
-            blocks.append(Facts(title=f"{name}: its {len(specs)} runs", facts=_facts(specs)))
+            blocks.append(FactList(title=f"{name}: its {len(specs)} runs", facts=_facts(specs)))
     if found.evaluations:
         facts = {_evaluated(one): one.identity for one in found.evaluations}
-        blocks.append(Facts(title="Attacks: what each evaluation depends on", facts=_facts(facts)))
+        blocks.append(FactList(title="Attacks: what each evaluation depends on", facts=_facts(facts)))
     return Section(
         key="provenance",
         title="Provenance",
@@ -44,12 +43,12 @@ def _evaluated(one: StoredEvaluation) -> str:
     return f"{one.model}: {one.attack}, {place}"
 
 
-def _table(runs: Sequence[Run]) -> Table:
+def _table(runs: Sequence[FoundRun]) -> ReportTable:
     columns = ("run", "algorithm", "commit", "identity", "seed", "parameters", "updates")
-    return Table(caption="Runs", columns=columns, rows=[_row(run) for run in runs], words=4)
+    return ReportTable(caption="Runs", columns=columns, rows=[_row(run) for run in runs], text_columns=4)
 
 
-def _row(run: Run) -> list[str]:
+def _row(run: FoundRun) -> list[str]:
     about = run.description
     updates = run.last.update if run.last else 0
     return [
@@ -58,12 +57,12 @@ def _row(run: Run) -> list[str]:
         about.provenance.commit or NOTHING,
         about.identity,
         str(run.spec.seed),
-        count(about.parameters),
-        count(updates),
+        count_text(about.parameters),
+        count_text(updates),
     ]
 
 
-def _of_run(run: Run) -> list[tuple[str, str]]:
+def _of_run(run: FoundRun) -> list[tuple[str, str]]:
     about = plain(run.description)
     keys = ("identity", "spec", "evaluation", "chosen", "data", "initial_weights")
     facts = {key: about[key] for key in keys}

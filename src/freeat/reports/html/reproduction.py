@@ -18,27 +18,29 @@ from freeat.experiments.paper.documents import (
     ReproductionDocument,
     SizeFigure,
 )
-from freeat.reports.html.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Check,
-    Claim,
+from freeat.reports.charts import (
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
     Curve,
-    Density,
-    Heat,
-    Lines,
-    Panel,
-    Section,
-    Series,
-    Table,
-    Tally,
+    HeatMap,
+    HeatMapPanel,
+    LineChart,
+    positive,
 )
+from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
 from freeat.reports.html.curves import N_AXIS, PANELS
-from freeat.reports.html.numbers import norm_text, optional, positive, with_interval
 from freeat.reports.plots import AXES
 from freeat.reports.reproduction import VERDICTS, statistic_text
-from freeat.reports.text import NOTHING, spread
+from freeat.reports.tables import (
+    NOTHING,
+    ReportTable,
+    TableCell,
+    norm_text,
+    number_text,
+    percent_spread,
+    with_interval,
+)
 from freeat.stability.estimates import BootstrapEstimate
 
 Documents = Sequence[tuple[str, ReproductionDocument]]
@@ -58,9 +60,9 @@ def claims_section(documents: Documents) -> Section:
     )
 
 
-def _claim(claim: ClaimReport) -> Claim:
+def _claim(claim: ClaimReport) -> ClaimBlock:
     where = ", ".join(title_of(place) for place in claim.where)
-    return Claim(
+    return ClaimBlock(
         sentence=_said(claim),
         source=f"our observation, not the paper's; {where}" if claim.ours else where,
         tallies=[_tally("measured here", claim.measured), _tally("published", claim.published)],
@@ -76,12 +78,12 @@ def _said(claim: ClaimReport) -> str:
     return f"“{'… ' if sentence[:1].islower() else ''}{sentence}”"
 
 
-def _tally(label: str, rows: Sequence[Decision]) -> Tally:
+def _tally(label: str, rows: Sequence[Decision]) -> VerdictCounts:
     counts = Counter(row.verdict for row in rows)
     if len(counts) <= 1 and not counts["confirmed"] + counts["refuted"] + counts["undecided"]:
-        return Tally(label=label, counts=[(None, "not published" if counts else "not measured")])
+        return VerdictCounts(label=label, counts=[(None, "not published" if counts else "not measured")])
     shown = [verdict for verdict in VERDICTS if counts[verdict]]
-    return Tally(
+    return VerdictCounts(
         label=label, counts=[(PASSED.get(verdict), f"{counts[verdict]} {verdict}") for verdict in shown]
     )
 
@@ -91,9 +93,9 @@ def title_of(name: str) -> str:
     return name.replace("-", " ").capitalize()
 
 
-def _comparisons(claim: ClaimReport) -> list[Check]:
+def _comparisons(claim: ClaimReport) -> list[CheckLine]:
     return [
-        Check(
+        CheckLine(
             passed=PASSED.get(one.verdict),
             sentence=", ".join(filter(None, (source, one.panel))) + f": {one.verdict}",
             detail=_found(claim, one),
@@ -139,24 +141,26 @@ def _scales(documents: Documents) -> list[str]:
     return said
 
 
-def _table(table: documents.Table) -> Table:
+def _table(table: documents.Table) -> ReportTable:
     heads = [column.replace("_", " ") for column in table.columns]
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | TableCell]] = []
     for row in table.rows:
         cells = [_cell(row, column) for column in table.columns]
         rows.append([row.data, norm_text(row.norm), row.label, *cells])
-    return Table(
+    return ReportTable(
         caption=f"{title_of(table.name)}: {table.title}",
         columns=("data", "norm", "algorithm", *heads),
         rows=rows,
-        words=3,
+        text_columns=3,
     )
 
 
-def _cell(row: documents.Row, column: str) -> Cell:
+def _cell(row: documents.Row, column: str) -> TableCell:
     measured, published = (row.measured or {}).get(column), (row.published or {}).get(column)
-    text = NOTHING if measured is None else spread(measured.mean, measured.std)
-    return Cell(text=text, detail="not published" if published is None else f"paper {_printed(published)}")
+    text = NOTHING if measured is None else percent_spread(measured.mean, measured.std)
+    return TableCell(
+        text=text, detail="not published" if published is None else f"paper {_printed(published)}"
+    )
 
 
 def _printed(number: Printed) -> str:
@@ -187,26 +191,26 @@ def _charts(figure: Figure) -> list[Block]:
 
 
 def _lines(
-    figure: Figure, axes: Sequence[Axis], panels: Sequence[Panel], curves: dict[str, list[Curve]]
-) -> Lines:
-    series = [Series(name=name, curves=own) for name, own in curves.items()]
+    figure: Figure, axes: Sequence[ChartAxis], panels: Sequence[ChartPanel], curves: dict[str, list[Curve]]
+) -> LineChart:
+    series = [ChartSeries(name=name, curves=own) for name, own in curves.items()]
     rows = [
-        [name, panels[curve.panel].title, f"{curve.x[axes[0].key][k]:.4g}", optional(y)]
+        [name, panels[curve.panel].title, f"{curve.x[axes[0].key][k]:.4g}", number_text(y)]
         for name, own in curves.items()
         for curve in own
         for k, y in enumerate(curve.y)
     ]
-    return Lines(
+    return LineChart(
         title=_title(figure),
         description=f"{figure.title}: {', '.join(curves)}",
         axes=axes,
         panels=panels,
         series=series,
-        numbers=Table(
+        numbers=ReportTable(
             caption=f"{title_of(figure.name)} as numbers",
             columns=("series", "panel", axes[0].label, "value"),
             rows=rows,
-            words=2,
+            text_columns=2,
         ),
     )
 
@@ -219,8 +223,8 @@ def _place(panel: documents.Panel[Any]) -> str:
     return ", ".join(word for word in (panel.data, norm_text(panel.norm), panel.panel) if word)
 
 
-def _curves(figure: CurveFigure) -> Lines:
-    panels: list[Panel] = []
+def _curves(figure: CurveFigure) -> LineChart:
+    panels: list[ChartPanel] = []
     curves: dict[str, list[Curve]] = {}
     for place, panel in enumerate(figure.panels):
         panels += [replace(one, title=f"{_place(panel)}: {one.title}") for one in PANELS]
@@ -230,7 +234,7 @@ def _curves(figure: CurveFigure) -> Lines:
             own += _learning(one, slice(whole), 3 * place)
             if whole < len(one.epochs):
                 own += _learning(one, slice(whole, None), 3 * place, apart=True)
-    axes = [Axis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
+    axes = [ChartAxis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
     return _lines(figure, axes, panels, curves)
 
 
@@ -245,30 +249,30 @@ def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False)
     return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
 
 
-def _radius(figure: RadiusFigure) -> Lines:
+def _radius(figure: RadiusFigure) -> LineChart:
     curves: dict[str, list[Curve]] = {}
     for place, panel in enumerate(figure.panels):
         for one in panel.series:
             x = {"levels": [255 * eps for eps in one.eps], "eps": one.eps}
             y, low, high = ([100 * v for v in column] for column in (one.accuracy, one.low, one.high))
             curves.setdefault(one.label, []).append(Curve(panel=place, x=x, y=y, low=low, high=high))
-    axes = [Axis(key="levels", label="radius ε in 255ths"), Axis(key="eps", label="radius ε")]
-    panels = [Panel(title=_place(panel), unit="% right") for panel in figure.panels]
+    axes = [ChartAxis(key="levels", label="radius ε in 255ths"), ChartAxis(key="eps", label="radius ε")]
+    panels = [ChartPanel(title=_place(panel), unit="% right") for panel in figure.panels]
     return _lines(figure, axes, panels, curves)
 
 
-def _size(figure: SizeFigure) -> Lines:
+def _size(figure: SizeFigure) -> LineChart:
     curves: dict[str, list[Curve]] = {}
     for place, panel in enumerate(figure.panels):
         for one in panel.series:
             y, low, high = (positive([100 * v for v in column]) for column in (one.gap, one.low, one.high))
             curve = Curve(panel=place, x={"n": one.n}, y=y, low=low, high=high)
             curves.setdefault(one.label, []).append(curve)
-    panels = [Panel(title=_place(panel), unit="points", log=True) for panel in figure.panels]
+    panels = [ChartPanel(title=_place(panel), unit="points", log=True) for panel in figure.panels]
     return _lines(figure, [N_AXIS], panels, curves)
 
 
-def _exponents(figure: SizeFigure) -> Table:
+def _exponents(figure: SizeFigure) -> ReportTable:
     """How fast each gap falls, panel by panel."""
     labels = dict.fromkeys(one.label for panel in figure.panels for one in panel.series)
     fits = {
@@ -279,7 +283,7 @@ def _exponents(figure: SizeFigure) -> Table:
     }
     places = [_place(panel) for panel in figure.panels]
     missing = len(fits) < len(labels) * len(places)
-    return Table(
+    return ReportTable(
         caption=f"{title_of(figure.name)}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
         columns=("algorithm", *places),
         rows=[[label, *(with_interval(fits.get((place, label))) for place in places)] for label in labels],
@@ -289,13 +293,13 @@ def _exponents(figure: SizeFigure) -> Table:
     )
 
 
-def _norms(figure: NormFigure) -> Density:
+def _norms(figure: NormFigure) -> HeatMap:
     panels, rows = [], []
     for panel in figure.panels:
         for one in panel.series:
             name = f"{_place(panel)}: {one.label}"
             panels.append(
-                Heat(
+                HeatMapPanel(
                     title=name,
                     updates=[0, *one.updates],
                     counts=[
@@ -310,11 +314,11 @@ def _norms(figure: NormFigure) -> Density:
             pairs = zip(one.updates, one.smallest, strict=True)
             rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
     columns = ("algorithm", "update", "smallest so far")
-    return Density(
+    return HeatMap(
         title=_title(figure),
         description=f"{figure.title}, with the running minimum",
         x_label="weight updates",
         y_label="‖∂h/∂δ‖",
         panels=panels,
-        numbers=Table(caption=f"{title_of(figure.name)} as numbers", columns=columns, rows=rows),
+        numbers=ReportTable(caption=f"{title_of(figure.name)} as numbers", columns=columns, rows=rows),
     )

@@ -12,24 +12,20 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.experiments.examples import AdversarialExamples, load_examples
 from freeat.experiments.sweep import gaps
-from freeat.reports.html.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Curve,
-    Lines,
-    Matrix,
-    Panel,
-    Picture,
-    Pictures,
-    Section,
-    Series,
-    Table,
-)
-from freeat.reports.html.gather import FROM, Examples
-from freeat.reports.html.numbers import ball_text, norm_text, seconds, share, thinned
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, thinned
+from freeat.reports.html.blocks import AccuracyMatrix, Block, ExampleImage, ExampleImages, Section
+from freeat.reports.html.gather import FROM, ExampleFile
 from freeat.reports.robustness import chosen, views
-from freeat.reports.text import NOTHING, percent
+from freeat.reports.tables import (
+    NOTHING,
+    ReportTable,
+    TableCell,
+    ball_text,
+    norm_text,
+    percent,
+    seconds_text,
+    share_cell,
+)
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
 
@@ -60,9 +56,9 @@ def _panel(one: StoredEvaluation) -> str:
     return f"{one.attack}, {place}" if one.source is not None else place
 
 
-def _chart(evaluations: Sequence[StoredEvaluation], title: str) -> Lines:
+def _chart(evaluations: Sequence[StoredEvaluation], title: str) -> LineChart:
     panels = list(dict.fromkeys(_panel(one) for one in evaluations))
-    axes = [Axis(key="eps", label="radius ε"), Axis(key="levels", label="radius ε in 255ths")]
+    axes = [ChartAxis(key="eps", label="radius ε"), ChartAxis(key="levels", label="radius ε in 255ths")]
     if in_255ths(one.eps for one in evaluations):
         axes.reverse()
     series = []
@@ -70,12 +66,12 @@ def _chart(evaluations: Sequence[StoredEvaluation], title: str) -> Lines:
         curves = [
             _curve([one for one in own if _panel(one) == key], place) for place, key in enumerate(panels)
         ]
-        series.append(Series(name=name, curves=[curve for curve in curves if curve.y]))
-    return Lines(
+        series.append(ChartSeries(name=name, curves=[curve for curve in curves if curve.y]))
+    return LineChart(
         title=title,
         description=f"Robust accuracy against the radius for {', '.join(one.name for one in series)}",
         axes=axes,
-        panels=[Panel(title=panel, unit="% right") for panel in panels],
+        panels=[ChartPanel(title=panel, unit="% right") for panel in panels],
         series=series,
         numbers=_table(evaluations),
     )
@@ -105,18 +101,18 @@ def _curve(evaluations: list[StoredEvaluation], place: int) -> Curve:
     )
 
 
-def _table(evaluations: Sequence[StoredEvaluation]) -> Table:
+def _table(evaluations: Sequence[StoredEvaluation]) -> ReportTable:
     columns = ("model", "attack", "norm", "split", "ε", "images", "clean %", "robust %", "queries", "time")
-    return Table(
+    return ReportTable(
         caption="Every evaluation, with 95 % intervals over the images",
         columns=columns,
         rows=[_row(one) for one in evaluations],
-        words=4,
+        text_columns=4,
         notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
     )
 
 
-def _row(one: StoredEvaluation) -> list[str | Cell]:
+def _row(one: StoredEvaluation) -> list[str | TableCell]:
     return [
         one.model,
         one.attack,
@@ -125,9 +121,9 @@ def _row(one: StoredEvaluation) -> list[str | Cell]:
         radius_text(one.eps),
         str(one.n),
         percent(one.clean_accuracy),
-        share(one.robust_accuracy, *one.robust_interval),
+        share_cell(one.robust_accuracy, *one.robust_interval),
         f"{one.queries.mean:.0f}" if one.queries else NOTHING,
-        seconds(one.seconds),
+        seconds_text(one.seconds),
     ]
 
 
@@ -158,11 +154,11 @@ def _place(one: StoredEvaluation) -> tuple[str, float, str, str]:
     return one.norm, one.eps, one.split, one.attack.split(FROM)[0]
 
 
-def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str, str]) -> Matrix:
+def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str, str]) -> AccuracyMatrix:
     norm, eps, split, attack = key
     own = {(one.source, one.model): one.robust_accuracy for one in evaluations if _place(one) == key}
     sources, targets = (sorted(set(names)) for names in zip(*own, strict=True))
-    return Matrix(
+    return AccuracyMatrix(
         caption=f"{attack}, {ball_text(norm, eps)}, {split} images",
         corner="made on ↓, evaluated →",
         columns=targets,
@@ -174,7 +170,7 @@ def evaluated_again(evaluations: Sequence[StoredEvaluation]) -> Section:
     """What ``freeat evaluate`` found on both splits: the gap of the same weights under other attacks and radii."""
     own = [one for one in evaluations if one.source is None]
     found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | TableCell]] = []
     for gap in gaps(own):
         key = (gap.model, gap.attack, gap.norm, gap.eps)
         train, test = found[*key, "train"], found[*key, "test"]
@@ -185,12 +181,14 @@ def evaluated_again(evaluations: Sequence[StoredEvaluation]) -> Section:
                 ball_text(gap.norm, gap.eps),
                 percent(train.robust_accuracy),
                 percent(test.robust_accuracy),
-                share(gap.value, gap.low, gap.high),
+                share_cell(gap.value, gap.low, gap.high),
                 percent(test.clean_accuracy),
             ]
         )
     columns = ("model", "attack", "ball", "robust train %", "robust test %", "robust gap", "clean test %")
-    table = Table(caption="Models under other attacks or radii", columns=columns, rows=rows, words=3)
+    table = ReportTable(
+        caption="Models under other attacks or radii", columns=columns, rows=rows, text_columns=3
+    )
     return Section(
         key="evaluations",
         title="Evaluated again",
@@ -212,12 +210,12 @@ BUDGET = 1_500_000
 """Characters that pictures may take of the page."""
 
 
-def examples_section(files: Sequence[Examples]) -> tuple[Section, list[str]]:
+def examples_section(files: Sequence[ExampleFile]) -> tuple[Section, list[str]]:
     """A block for every file as far as the budget goes, and sentences about what was left out.
 
     Of every attack on a model one radius is open, the smallest at which a whole block was fooled.
     """
-    blocks: list[Pictures] = []
+    blocks: list[ExampleImages] = []
     left_out, spent, opened = [], 0, set()
     for file in _by_attack(files):
         try:
@@ -246,42 +244,44 @@ def examples_section(files: Sequence[Examples]) -> tuple[Section, list[str]]:
     return section, left_out
 
 
-def _line(file: Examples) -> tuple[str, ...]:
+def _line(file: ExampleFile) -> tuple[str, ...]:
     """What the files of one attack have in common: all but the radius."""
     if (one := file.evaluation) is None:
         return (str(file.path),)
     return one.model, one.attack, one.norm, one.split
 
 
-def _radius(file: Examples) -> float:
+def _radius(file: ExampleFile) -> float:
     return 0.0 if file.evaluation is None else file.evaluation.eps
 
 
-def _by_attack(files: Sequence[Examples]) -> Iterator[Examples]:
+def _by_attack(files: Sequence[ExampleFile]) -> Iterator[ExampleFile]:
     """Attack by attack, the radii ascending."""
     for line in dict.fromkeys(_line(file) for file in files):
         yield from sorted((file for file in files if _line(file) == line), key=_radius)
 
 
-def _is_last(file: Examples, files: Sequence[Examples]) -> bool:
+def _is_last(file: ExampleFile, files: Sequence[ExampleFile]) -> bool:
     return all(_radius(other) <= _radius(file) for other in files if _line(other) == _line(file))
 
 
-def _title(file: Examples) -> str:
+def _title(file: ExampleFile) -> str:
     if (one := file.evaluation) is None:
         return file.path.stem
     return f"{one.model}: {one.attack}, {ball_text(one.norm, one.eps)}, {one.split} images"
 
 
-def _block(title: str, examples: AdversarialExamples) -> Pictures:
+def _block(title: str, examples: AdversarialExamples) -> ExampleImages:
     rows = []
     for i in _shown(examples):
         pictures = [
-            Picture(source=data_uri(picture), text=caption.replace("perturbation", "δ"))  # they are narrow
+            ExampleImage(
+                source=data_uri(picture), text=caption.replace("perturbation", "δ")
+            )  # they are narrow
             for picture, caption in views(examples, i)
         ]
         rows.append((f"image {examples.index[i]}", pictures))
-    return Pictures(caption=title, heads=("image", "perturbation", "what the model saw"), rows=rows)
+    return ExampleImages(caption=title, heads=("image", "perturbation", "what the model saw"), rows=rows)
 
 
 def _shown(examples: AdversarialExamples) -> list[int]:

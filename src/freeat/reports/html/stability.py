@@ -5,34 +5,22 @@ from dataclasses import asdict
 
 import numpy as np
 
-from freeat.reports.html.blocks import (
-    Axis,
-    Block,
-    Cell,
-    Curve,
-    Explorer,
-    Lines,
-    Panel,
-    Section,
-    Series,
-    Slider,
-    Table,
-)
-from freeat.reports.html.gather import Study
-from freeat.reports.html.numbers import optional, seed_curve, with_interval
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, seed_curve
+from freeat.reports.html.blocks import Block, BoundExplorer, Section, Slider
+from freeat.reports.html.gather import FoundStudy
 from freeat.reports.stability import ROOM
-from freeat.reports.text import NOTHING, percent
+from freeat.reports.tables import NOTHING, ReportTable, TableCell, number_text, percent, with_interval
 from freeat.stability.results import TwinResult
 from freeat.stability.summary import MeasuredBound, SummaryRow, applicable_bound, constants_of
 from freeat.theory.bounds import THEOREMS
 from freeat.theory.problem import MEANINGS
 
-UPDATES = Axis(key="updates", label="weight updates")
+UPDATES = ChartAxis(key="updates", label="weight updates")
 ESTIMATES = ("‖w − w′‖", "uniform stability", "mean largest difference", "gap of the robust risk")
 ByAlgorithm = Mapping[str, list[TwinResult]]
 
 
-def stability_section(studies: Sequence[Study]) -> Section:
+def stability_section(studies: Sequence[FoundStudy]) -> Section:
     """The table, the distances with their bounds, and the loss differences of every study."""
     blocks: list[Block] = []
     for study in studies:
@@ -51,7 +39,7 @@ def stability_section(studies: Sequence[Study]) -> Section:
     )
 
 
-def results_by_algorithm(study: Study) -> dict[str, list[TwinResult]]:
+def results_by_algorithm(study: FoundStudy) -> dict[str, list[TwinResult]]:
     """The results at the largest n by algorithm, in the order of the summary."""
     largest = max(result.n for result in study.results)
     shown = [result for result in study.results if result.n == largest]
@@ -65,10 +53,10 @@ def _size(by_name: ByAlgorithm) -> int:
     return next(iter(by_name.values()))[0].n
 
 
-def _table(study: Study, rows: Sequence[SummaryRow]) -> Table:
+def _table(study: FoundStudy, rows: Sequence[SummaryRow]) -> ReportTable:
     first = next((row for row in rows if row.seeds), rows[0])
     bound = ("bound",) if any(row.bound for row in rows) else ()
-    return Table(
+    return ReportTable(
         caption=f"{study.name}: means over {first.seeds} seeds and {first.neighbours} neighbours, 95 % "
         "intervals over the seeds; a loss is one minus the probability of the true class",
         columns=("algorithm", "n", *ESTIMATES, *bound, "robust train %", "robust test %"),
@@ -93,15 +81,15 @@ def _notes(rows: Sequence[SummaryRow]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _bound(limit: MeasuredBound | None) -> Cell:
+def _bound(limit: MeasuredBound | None) -> TableCell:
     if limit is None:
-        return Cell(text=NOTHING)
+        return TableCell(text=NOTHING)
     size = limit.log10_bound
     text = f"{10**size:.3g}" if abs(size) < 4 else f"10^{size:.3g}"
-    return Cell(text=text, detail="vacuous" if limit.vacuous else "")
+    return TableCell(text=text, detail="vacuous" if limit.vacuous else "")
 
 
-def _row(row: SummaryRow, *, with_bound: bool) -> list[str | Cell]:
+def _row(row: SummaryRow, *, with_bound: bool) -> list[str | TableCell]:
     estimates = (row.distance, row.uniform_stability, row.mean_largest, row.risk_gap)
     accuracies = (row.robust_train, row.robust_test)
     return [
@@ -113,7 +101,7 @@ def _row(row: SummaryRow, *, with_bound: bool) -> list[str | Cell]:
     ]
 
 
-def _distances(study: Study, by_name: ByAlgorithm) -> Lines:
+def _distances(study: FoundStudy, by_name: ByAlgorithm) -> LineChart:
     limits = _limits(study, by_name)
     log = bool(limits)
     series = []
@@ -122,22 +110,22 @@ def _distances(study: Study, by_name: ByAlgorithm) -> Lines:
         d_w = np.array([[np.mean(row.d_w) for row in result.distances] for result in results])
         d_delta = np.array([[np.mean(row.d_delta) for row in result.distances] for result in results])
         curves = [seed_curve(0, x, d_w, log=log), seed_curve(1, x, d_delta)]
-        series.append(Series(name=name, curves=[*curves, *limits.get(name, [])]))
-    return Lines(
+        series.append(ChartSeries(name=name, curves=[*curves, *limits.get(name, [])]))
+    return LineChart(
         title=f"{study.name}: distances, n = {_size(by_name)}",
         description=f"Distance of twin runs' weights and perturbations against updates of {', '.join(by_name)}"
         + (", with the bounds as thin lines" if log else ""),
         axes=[UPDATES],
         panels=[
-            Panel(title="distance of the weights ‖w − w′‖" + (" (thin: bound)" if log else ""), log=log),
-            Panel(title="distance of the perturbations ‖δ − δ′‖"),
+            ChartPanel(title="distance of the weights ‖w − w′‖" + (" (thin: bound)" if log else ""), log=log),
+            ChartPanel(title="distance of the perturbations ‖δ − δ′‖"),
         ],
         series=series,
         numbers=_numbers("Distances", ("‖w − w′‖", "‖δ − δ′‖"), series),
     )
 
 
-def _limits(study: Study, by_name: ByAlgorithm) -> dict[str, list[Curve]]:
+def _limits(study: FoundStudy, by_name: ByAlgorithm) -> dict[str, list[Curve]]:
     """The solved recursion's bound on the distance, where a theorem covers the study; what is vacuous is cut off."""
     if study.settings is None:
         return {}
@@ -152,33 +140,33 @@ def _limits(study: Study, by_name: ByAlgorithm) -> dict[str, list[Curve]]:
     return found
 
 
-def _differences(study: Study, by_name: ByAlgorithm) -> Lines:
+def _differences(study: FoundStudy, by_name: ByAlgorithm) -> LineChart:
     series = []
     for name, results in by_name.items():
         x = {"updates": [probe.update for probe in results[0].probes]}
         largest = np.array([[probe.largest_difference for probe in result.probes] for result in results])
         mean = np.array([[probe.mean_difference for probe in result.probes] for result in results])
-        series.append(Series(name=name, curves=[seed_curve(0, x, largest), seed_curve(1, x, mean)]))
-    return Lines(
+        series.append(ChartSeries(name=name, curves=[seed_curve(0, x, largest), seed_curve(1, x, mean)]))
+    return LineChart(
         title=f"{study.name}: differences of the robust loss, n = {_size(by_name)}",
         description=f"Largest and mean difference of the robust loss of twin runs of {', '.join(by_name)}",
         axes=[UPDATES],
         panels=[
-            Panel(title="largest over images and neighbours"),
-            Panel(title="mean over images and neighbours"),
+            ChartPanel(title="largest over images and neighbours"),
+            ChartPanel(title="mean over images and neighbours"),
         ],
         series=series,
         numbers=_numbers("Loss differences", ("largest", "mean"), series),
     )
 
 
-def _numbers(caption: str, heads: tuple[str, str], series: Sequence[Series]) -> Table:
+def _numbers(caption: str, heads: tuple[str, str], series: Sequence[ChartSeries]) -> ReportTable:
     rows = []
     for one in series:
         first, second = (curve for curve in one.curves if not curve.limit)
         points = zip(first.x["updates"], first.y, second.y, strict=True)
-        rows += [[one.name, *map(optional, values)] for values in points]
-    return Table(
+        rows += [[one.name, *map(number_text, values)] for values in points]
+    return ReportTable(
         caption=f"{caption}, means over the seeds", columns=("algorithm", "update", *heads), rows=rows
     )
 
@@ -201,7 +189,7 @@ RANGES: dict[str, tuple[float, float, float]] = {
 COUNTS = ("m", "b", "n", "T")
 
 
-def explorer_section(studies: Sequence[Study]) -> Section:
+def explorer_section(studies: Sequence[FoundStudy]) -> Section:
     """Always there: it needs no results, but can begin with the constants that a study has measured."""
     sliders = [
         Slider(
@@ -215,7 +203,7 @@ def explorer_section(studies: Sequence[Study]) -> Section:
         )
         for name, (value, low, high) in RANGES.items()
     ]
-    explorer = Explorer(
+    explorer = BoundExplorer(
         sliders=sliders,
         algorithms=[(name, theorem) for name, theorem in THEOREMS.items()],
         presets=[preset for study in studies for preset in _presets(study)],
@@ -231,7 +219,7 @@ def explorer_section(studies: Sequence[Study]) -> Section:
     )
 
 
-def _presets(study: Study) -> list[tuple[str, dict[str, float]]]:
+def _presets(study: FoundStudy) -> list[tuple[str, dict[str, float]]]:
     """The measured constants of a study made as the theorems assume, for every algorithm with a bound."""
     if study.summary is None:
         return []

@@ -9,8 +9,8 @@
 
   for (const place of document.querySelectorAll("[data-chart]")) {
     const spec = data.charts[place.dataset.chart];
-    if (spec.kind === "lines") freeat.charts.lines(place, spec, place.dataset.chart);
-    if (spec.kind === "density") freeat.charts.density(place, spec);
+    if (spec.kind === "line-chart") freeat.charts.lines(place, spec, place.dataset.chart);
+    if (spec.kind === "heat-map") freeat.charts.density(place, spec);
     if (spec.kind === "explorer") freeat.explorer.start(place, spec);
   }
 

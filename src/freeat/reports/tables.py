@@ -1,0 +1,125 @@
+"""Numbers as texts, and tables as plain values that are printed as text, as Markdown and in HTML."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+from freeat.units import radius_text
+
+NARROWEST = 100
+"""Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
+NOTHING = "–"
+"""What a table shows where there is no value."""
+NORMS = {"l2": "L2", "linf": "L∞"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableCell:
+    """A cell of a table: a text with a smaller one beneath it, or a span between two shares of the whole."""
+
+    text: str = ""
+    detail: str = ""
+    span: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.detail}".strip()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTable:
+    """Rows under headings; the first ``text_columns`` columns hold texts, the others numbers."""
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str | TableCell]]
+    text_columns: int = 1
+    notes: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """The table as lines of text under its headings, without caption and notes."""
+        return aligned([self.columns, *([str(cell) for cell in row] for row in self.rows)])
+
+
+def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:
+    """One line per row, every column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width) for text, width in zip(row, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def percent(value: float) -> str:
+    return f"{round(100 * value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
+
+
+def percent_spread(mean: float, std: float | None) -> str:
+    """Mean ± standard deviation over the seeds, in percent; one seed has no standard deviation."""
+    return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"
+
+
+def percent_interval(low: float, high: float) -> str:
+    """An interval in percent."""
+    return f"[{percent(low)}, {percent(high)}]"
+
+
+def share_cell(value: float, low: float, high: float) -> TableCell:
+    """A share in percent with its interval beneath it."""
+    return TableCell(text=percent(value), detail=percent_interval(low, high))
+
+
+class HasInterval(Protocol):
+    """A value with the ends of its interval; any of them may be missing."""
+
+    @property
+    def value(self) -> float | None: ...
+
+    @property
+    def low(self) -> float | None: ...
+
+    @property
+    def high(self) -> float | None: ...
+
+
+def with_interval(estimate: HasInterval | None, digits: int = 3) -> TableCell:
+    """A value with its interval beneath it."""
+    if estimate is None or estimate.value is None:
+        return TableCell(text=NOTHING)
+    low, high = estimate.low, estimate.high
+    detail = "" if low is None or high is None else f"[{low:.{digits}g}, {high:.{digits}g}]"
+    return TableCell(text=f"{estimate.value:.{digits}g}", detail=detail)
+
+
+def norm_text(norm: str) -> str:
+    """A norm as papers write it; one that is not built in by its name."""
+    return NORMS.get(norm, norm)
+
+
+def ball_text(norm: str, eps: float) -> str:
+    """A norm with its radius: L∞ ε = 8/255."""
+    return f"{norm_text(norm)} ε = {radius_text(eps)}"
+
+
+def count_text(value: float) -> str:
+    """A whole number with a narrow space between thousands."""
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def seconds_text(value: float) -> str:
+    """A duration in the unit in which it is a short number."""
+    if value < 120:
+        return f"{value:.1f} s"
+    return f"{value / 60:.1f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def size_text(count: int) -> str:
+    """A number of bytes."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def number_text(value: float | None) -> str:
+    """A number to four digits, or a dash."""
+    return NOTHING if value is None else f"{value:.4g}"
