@@ -179,7 +179,7 @@ def test_what_an_algorithm_was_made_with_is_known_with_its_defaults() -> None:
 SOURCE = """
 from dataclasses import dataclass
 from freeat.algorithms import Vanilla
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.threat import Ball
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class Mine:
     m: int = 2
     strength: float = 1.0
     updates_per_batch = 1
-    cost = Passes(gradient=1)
+    cost = Cost(gradient_evaluations=1)
 
     def step(self, learner, x, y):
         raise NotImplementedError
@@ -200,7 +200,7 @@ class Heir(Vanilla):
 @dataclass(frozen=True, kw_only=True)
 class Plain:
     updates_per_batch = 1
-    cost = Passes(gradient=1)
+    cost = Cost(gradient_evaluations=1)
 
     def step(self, learner, x, y):
         raise NotImplementedError

@@ -156,15 +156,15 @@ class TestEveryAlgorithm:
         assert not same_bits(before, weights(net))
         assert all(t.isfinite().all() for t in weights(net))
 
-    def test_passes_and_updates_are_those_declared(self, cell: Cell, device: torch.device) -> None:
+    def test_cost_and_updates_are_those_declared(self, cell: Cell, device: torch.device) -> None:
         net = net_on(device)
         seen = []
         net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
         learner, records = train(cell, net, device, batches=1)
         declared = cell.algorithm().cost
-        assert learner.passes.gradient == B * declared.gradient * cell.updates
-        assert learner.passes.forward == B * declared.forward * cell.updates
-        assert sum(seen) == learner.passes.gradient + learner.passes.forward
+        assert learner.cost.gradient_evaluations == B * declared.gradient_evaluations * cell.updates
+        assert learner.cost.forward_passes == B * declared.forward_passes * cell.updates
+        assert sum(seen) == learner.cost.gradient_evaluations + learner.cost.forward_passes
         assert (learner.updates, learner.batches) == (cell.updates, 1)
         assert records[0].losses.shape == (B,)
         if records[0].g_norms is not None:

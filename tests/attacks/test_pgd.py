@@ -129,8 +129,8 @@ def test_the_active_set_shrinks_and_passes_are_counted(net: nn.Module, ball: Bal
         counts = [n for n, _ in sizes]
         assert counts == sorted(counts, reverse=True)
         assert (counts[-1] < B) == (how["iterate"] == "worst")
-        assert found.passes.gradient == sum(n for n, grad in sizes if grad)
-        assert found.passes.forward == sum(n for n, grad in sizes if not grad)
+        assert found.cost.gradient_evaluations == sum(n for n, grad in sizes if grad)
+        assert found.cost.forward_passes == sum(n for n, grad in sizes if not grad)
 
 
 @BOTH_NORMS
@@ -146,7 +146,7 @@ def test_a_model_that_is_never_right_needs_no_step() -> None:
 
     found = attack(wrong, BALLS["l2"])
     assert found.fooled.all()
-    assert (found.passes.gradient, found.passes.forward) == (0, B)
+    assert (found.cost.gradient_evaluations, found.cost.forward_passes) == (0, B)
 
 
 def test_an_empty_batch() -> None:

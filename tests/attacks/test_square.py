@@ -37,8 +37,8 @@ def test_asks_for_scores_only_and_counts_them(
     model = Scores(robust_net)
     attacked = Square(queries=50)(model, x, y, ball, ImageRng(0, range(len(x))))
     assert attacked.queries is not None
-    assert attacked.passes.gradient == 0
-    assert attacked.passes.forward == model.asked == int(attacked.queries.sum()) + len(x)
+    assert attacked.cost.gradient_evaluations == 0
+    assert attacked.cost.forward_passes == model.asked == int(attacked.queries.sum()) + len(x)
     wrong = robust_net(x).argmax(-1) != y
     assert (attacked.queries[wrong] == 0).all()
     assert (attacked.queries[~attacked.fooled] == 50).all()
@@ -67,7 +67,7 @@ def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tens
     assert long.loss is not None
     assert (long.loss >= short.loss).all()
     assert (long.loss > short.loss).any()
-    assert long.passes.forward == 40 * 121
+    assert long.cost.forward_passes == 40 * 121
     assert torch.equal(Square(queries=20)(robust_net, x, y, Linf(0.1), rng).fooled, short.fooled), (
         "asking for the loss does not change the outcome"
     )

@@ -127,7 +127,7 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
                 0.05,
                 3,
             )
-            names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy", "passes")
+            names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy", "cost")
             assert {name: found[name] for name in names} == {name: expected[split][name] for name in names}
         assert document["checks"] == []
     said = ask(evaluate, run).stdout.splitlines()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.data import CropFlip, Images, load
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import (
@@ -129,7 +129,7 @@ def test_nothing_is_disturbed(net: nn.Module, digits: Images) -> None:
     net.train()
 
 
-def test_passes_are_those_the_network_saw(net: nn.Module, digits: Images) -> None:
+def test_cost_counts_the_images_the_network_saw(net: nn.Module, digits: Images) -> None:
     seen = 0
 
     def count(module: nn.Module, args: tuple[torch.Tensor], output: torch.Tensor) -> None:
@@ -138,10 +138,10 @@ def test_passes_are_those_the_network_saw(net: nn.Module, digits: Images) -> Non
 
     handle = net.register_forward_hook(count)
     attack = Pgd(steps=4, restarts=2)
-    passes = evaluate(net, digits, attack, BALL, classes=10, batch_size=32, with_loss=True).passes
+    cost = evaluate(net, digits, attack, BALL, classes=10, batch_size=32, with_loss=True).cost
     handle.remove()
-    assert passes.gradient == 4 * 2 * len(digits)
-    assert passes.gradient + passes.forward == seen
+    assert cost.gradient_evaluations == 4 * 2 * len(digits)
+    assert cost.gradient_evaluations + cost.forward_passes == seen
 
 
 def test_a_summary_by_class() -> None:
@@ -155,7 +155,7 @@ def test_a_summary_by_class() -> None:
         robust_loss=torch.arange(6.0) + 1,
         classes=4,
         population=50,
-        passes=Passes(gradient=3, forward=2),
+        cost=Cost(gradient_evaluations=3, forward_passes=2),
         seconds=1.0,
     )
     summary = outcome.summary()
@@ -188,7 +188,7 @@ class Boaster:
     ) -> AttackResult:
         fooled = torch.ones_like(y, dtype=torch.bool)
         return AttackResult(
-            delta=torch.zeros_like(x), fooled=fooled, loss=None, passes=Passes(), notes=("trust me",)
+            delta=torch.zeros_like(x), fooled=fooled, loss=None, cost=Cost(), notes=("trust me",)
         )
 
 
@@ -219,7 +219,7 @@ def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
     assert torch.equal(zero.predicted == zero.y, zero.clean_correct)
     assert zero.delta is not None
     assert not zero.delta.any()
-    assert zero.passes == Passes(gradient=0, forward=len(judged))
+    assert zero.cost == Cost(gradient_evaluations=0, forward_passes=len(judged))
     assert (zero.queries is None) == (usual.queries is None)
 
 
@@ -243,9 +243,9 @@ def test_summary(robust_net: nn.Module, judged: Images) -> None:
     assert summary.queries is not None
     assert summary.queries.most == 30
     assert summary.queries.total == sum(summary.queries.per_image)
-    assert summary.passes.gradient == 0
+    assert summary.cost.gradient_evaluations == 0
     asked = summary.queries.total + 3 * 200
-    assert summary.passes.forward == asked, "queries, twice the clean images, and every image at the end"
+    assert summary.cost.forward_passes == asked, "queries, twice the clean images, and every image at the end"
     assert set(summary.fooled) == set(judged.index[~measured.robust_correct].tolist())
 
 

@@ -60,33 +60,33 @@ def test_a_part_is_named_as_such_and_stays_the_same(net: nn.Module) -> None:
 @pytest.mark.parametrize("iterate", ["worst", "last"])
 @pytest.mark.parametrize("restarts", [1, 2])
 @pytest.mark.parametrize("watches_collapse", [True, False])
-def test_the_work_per_image_is_what_is_spent(
+def test_the_cost_per_image_is_what_is_spent(
     net: nn.Module, iterate: Any, restarts: int, watches_collapse: bool
 ) -> None:
     attack = Pgd(steps=3, restarts=restarts, iterate=iterate)
     judge = make_judge(attack=attack, watches_collapse=watches_collapse)
     record = judge.scores(net, 40)
     one_step = judge.one_step(net, 40) if watches_collapse else None
-    foreseen = 40 * judge.work_per_image()
+    foreseen = 40 * judge.cost_per_image()
     assert spent(record, one_step) <= foreseen + 1e-9
     assert spent(record, one_step) > 0.9 * foreseen
-    assert 40 * judge.work_per_image(models=2) == pytest.approx(
+    assert 40 * judge.cost_per_image(models=2) == pytest.approx(
         foreseen + spent(judge.scores(net, 40)), rel=0.1
     )
 
 
 @given(
-    training_work=st.floats(1, 1e12),
-    work_per_image=st.floats(0.5, 1e4),
+    training_cost=st.floats(1, 1e12),
+    cost_per_image=st.floats(0.5, 1e4),
     updates=st.integers(1, 10**6),
     largest=st.integers(1, 10**6),
 )
 def test_a_plan_stays_within_its_budget(
-    training_work: float, work_per_image: float, updates: int, largest: int
+    training_cost: float, cost_per_image: float, updates: int, largest: int
 ) -> None:
     plan = make_plan(
-        training_work=training_work,
-        work_per_image=work_per_image,
+        training_cost=training_cost,
+        cost_per_image=cost_per_image,
         updates=updates,
         every=None,
         size=None,
@@ -94,13 +94,13 @@ def test_a_plan_stays_within_its_budget(
     )
     if plan.every is None:
         assert plan.size is None
-        assert min(largest, BUDGET * training_work / work_per_image) < WORTHWHILE
+        assert min(largest, BUDGET * training_cost / cost_per_image) < WORTHWHILE
         return
     assert plan.size is not None
     assert WORTHWHILE <= plan.size <= largest
     evaluations = (updates - 1) // plan.every  # the end has its own
     assert evaluations <= CURVE_POINTS
-    assert evaluations * plan.size * work_per_image <= BUDGET * training_work * (1 + 1e-9)
+    assert evaluations * plan.size * cost_per_image <= BUDGET * training_cost * (1 + 1e-9)
 
 
 @given(
@@ -110,7 +110,7 @@ def test_a_plan_stays_within_its_budget(
 )
 def test_what_the_user_fixed_stays(every: int | None, size: int | None, updates: int) -> None:
     plan = make_plan(
-        training_work=100.0, work_per_image=3.0, updates=updates, every=every, size=size, largest=500
+        training_cost=100.0, cost_per_image=3.0, updates=updates, every=every, size=size, largest=500
     )
     if every is not None:
         assert plan.every == every

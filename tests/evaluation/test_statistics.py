@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial
 
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import difference, mean_std, paired, sampled, wilson
 
@@ -95,7 +95,7 @@ def _measured(correct: int, n: int, population: int) -> Summary:
         balanced_robust_accuracy=correct / n,
         worst_class_robust_accuracy=correct / n,
         per_class=(),
-        passes=Passes(),
+        cost=Cost(),
     )
 
 

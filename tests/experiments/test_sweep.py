@@ -222,7 +222,7 @@ def test_a_damaged_block_is_evaluated_again(
     assert torch.equal(other.index, whole.index)
     assert torch.equal(other.perturbations, whole.perturbations)
     assert torch.equal(other.robust_correct, whole.robust_correct)
-    assert evaluated().passes == whole.passes
+    assert evaluated().cost == whole.cost
     kept.clear()
     assert not (tmp_path / "blocks").exists()
 
@@ -316,9 +316,9 @@ def test_a_transfer_says_what_it_cost_and_what_weakens_it(
 
     strong = moved(Pgd(steps=3, iterate="last"))
     assert strong.making is not None
-    assert strong.making.passes.gradient == 3 * 40
+    assert strong.making.cost.gradient_evaluations == 3 * 40
     assert strong.making.queries is None
-    assert strong.passes.forward == 2 * 40
+    assert strong.cost.forward_passes == 2 * 40
     assert strong.notes == ()
     for weak in (Pgd(steps=3, iterate="worst"), Square(queries=10)):
         (note,) = moved(weak).notes

@@ -130,7 +130,7 @@ def test_passes_tell_gradient_from_forward_and_count_stacks() -> None:
     learner.logits(images(0, 4, stack=(3,))[0])
     with torch.no_grad():
         learner.logits(images(0, 5)[0])
-    assert (learner.passes.gradient, learner.passes.forward) == (12, 5)
+    assert (learner.cost.gradient_evaluations, learner.cost.forward_passes) == (12, 5)
 
 
 @pytest.mark.parametrize("mode", ["eval", "train"])
@@ -260,7 +260,7 @@ def test_an_empty_share_of_a_batch_makes_no_pass_and_no_gradient() -> None:
     losses, g_delta = learner.both_gradients(lambda d, x, y: cross_entropy(net(x + d), y), x, x, y)
     assert losses.shape == (0,)
     assert g_delta.shape == x.shape
-    assert learner.passes.gradient == 0
+    assert learner.cost.gradient_evaluations == 0
     assert all(p.grad is None for p in net.parameters())
 
 

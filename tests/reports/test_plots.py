@@ -26,7 +26,7 @@ def history(shift: float, points: int = 4, sizes: tuple[int, ...] = (200,) * 4) 
             make_summary(0.4 + 0.05 * k + shift, n=sizes[k - 1]),
             update=10 * k,
             equivalent_epoch=float(k),
-            gradient_passes=100 * k,
+            gradient_evaluations=100 * k,
             seconds=k + shift,
         )
         for k in range(1, points + 1)

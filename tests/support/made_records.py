@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from freeat.compute.cost import Cost
 from freeat.compute.machine import Machine, Provenance
-from freeat.compute.passes import Passes
 from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import wilson
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunResult
@@ -28,7 +28,7 @@ def make_summary(
         balanced_robust_accuracy=robust,
         worst_class_robust_accuracy=robust,
         per_class=(),
-        passes=Passes(),
+        cost=Cost(),
         clean_loss=0.5,
         robust_loss=1.5,
     )
@@ -48,7 +48,7 @@ def make_record(train: Summary | None = None, test: Summary | None = None, **cha
         "epoch": 1.0,
         "equivalent_epoch": 1.0,
         "lr": 0.1,
-        "gradient_passes": 100,
+        "gradient_evaluations": 100,
         "forward_passes": 0,
         "training_loss": 1.0,
         "gradient_norms": None,

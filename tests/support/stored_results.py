@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from freeat.compute.cost import Cost
 from freeat.compute.machine import Machine
-from freeat.compute.passes import Passes
 from freeat.runs.results import StoredEvaluation
 
 
@@ -40,7 +40,7 @@ def stored_evaluation(model: str, eps: float, **more: Any) -> StoredEvaluation:
         "balanced_robust_accuracy": robust,
         "worst_class_robust_accuracy": robust,
         "per_class": (),
-        "passes": Passes(),
+        "cost": Cost(),
         "misclassified": (),
         "fooled": (),
         "wrong_when_clean": 0,

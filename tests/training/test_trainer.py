@@ -60,13 +60,13 @@ def test_evaluation_costs_at_most_15_percent_and_says_what_it_cost(tmp_path: Pat
     assert told, "the budget should allow for a curve"
     assert 0.03 < final.evaluation_share <= 0.15
     on_evaluation = sum(spent(record, record.one_step, record.ema) for record in told)
-    on_training = final.gradient_passes + final.forward_passes / 3
+    on_training = final.gradient_evaluations + final.forward_passes / 3
     assert final.evaluation_share == pytest.approx(on_evaluation / on_training)
     scores = [part for record in fit.history for part in (record, record.ema) if part is not None]
     parts = [split for part in scores for split in part.splits.values()]
     parts += [record.one_step for record in fit.history if record.one_step is not None]
-    evaluated = sum(part.passes.gradient + part.passes.forward for part in parts)
-    assert seen == final.gradient_passes + final.forward_passes + evaluated
+    evaluated = sum(part.cost.gradient_evaluations + part.cost.forward_passes for part in parts)
+    assert seen == final.gradient_evaluations + final.forward_passes + evaluated
 
 
 @pytest.mark.parametrize("algorithm", ["free-4", "vanilla-2", "free-trades-4"])
@@ -94,7 +94,7 @@ def test_records_can_be_drawn_against_epochs_updates_passes_and_time(tmp_path: P
     final = carry_out(tmp_path, algorithm="free-2", updates=16)
     assert (final.update, final.batch) == (16, 8)
     assert (final.epoch, final.equivalent_epoch) == (2.0, 4.0)
-    assert final.gradient_passes == 2 * 2 * 60
+    assert final.gradient_evaluations == 2 * 2 * 60
     assert final.seconds > 0
     assert final.training_loss > 0
     last_batches = 2 * (16 + 12)  # since the evaluation at update 12

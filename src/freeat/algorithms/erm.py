@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 
@@ -22,8 +22,8 @@ class Erm:
     theorem: ClassVar[str] = "vanilla"  # at ε = 0
 
     @property
-    def cost(self) -> Passes:
-        return Passes(gradient=self.objective.loss_passes)
+    def cost(self) -> Cost:
+        return Cost(gradient_evaluations=self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         learner.begin(x)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.attacks.pgd import delta_gradient
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import Mode
-from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepRng
@@ -43,8 +43,10 @@ class Fast:
         return self.ball.eps * (7 / 8 if isinstance(self.ball, Linf) else 1 / 2)
 
     @property
-    def cost(self) -> Passes:
-        return Passes(gradient=1 + self.objective.loss_passes, forward=self.objective.attack_forwards)
+    def cost(self) -> Cost:
+        return Cost(
+            gradient_evaluations=1 + self.objective.loss_passes, forward_passes=self.objective.attack_forwards
+        )
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         ball = self.ball

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.threat import Ball, Start, check_ball, l2_norm
@@ -45,8 +45,8 @@ class Free:
         return self.ball.eps if self.alpha is None else self.alpha
 
     @property
-    def cost(self) -> Passes:
-        return Passes(gradient=self.objective.loss_passes)
+    def cost(self) -> Cost:
+        return Cost(gradient_evaluations=self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

@@ -8,8 +8,8 @@ from torch import Tensor
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.attacks.pgd import projected_ascent
 from freeat.attacks.result import misclassified
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import Mode
-from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective, cross_entropy
@@ -57,9 +57,9 @@ class Friendly:
         return eval_eps / 4
 
     @property
-    def cost(self) -> Passes:
+    def cost(self) -> Cost:
         """As if no image stopped early."""
-        return Passes(gradient=self.m + self.objective.loss_passes)
+        return Cost(gradient_evaluations=self.m + self.objective.loss_passes)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

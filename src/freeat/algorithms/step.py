@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
 from freeat.objectives import Objective
@@ -39,7 +39,7 @@ class Algorithm(Protocol):
         ...
 
     @property
-    def cost(self) -> Passes:
+    def cost(self) -> Cost:
         """Forward–backward passes and forward-only passes of one weight update, per image."""
         ...
 
@@ -68,7 +68,7 @@ class WarmUp:
         return self.algorithm.updates_per_batch
 
     @property
-    def cost(self) -> Passes:
+    def cost(self) -> Cost:
         return self.algorithm.cost
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.attacks.pgd import Maximizer, last_iterate
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import Mode
-from freeat.compute.passes import Passes
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.rng import StepRng
@@ -47,10 +47,10 @@ class Vanilla:
         return self.ball.eps if self.m == 1 else self.ball.eps / 4
 
     @property
-    def cost(self) -> Passes:
+    def cost(self) -> Cost:
         """A ``maximizer`` is counted as PGD-m."""
         h = self.objective
-        return Passes(gradient=self.m + h.loss_passes, forward=h.attack_forwards)
+        return Cost(gradient_evaluations=self.m + h.loss_passes, forward_passes=h.attack_forwards)
 
     def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
         h = perturbed_loss(self.objective, learner, self.ball)

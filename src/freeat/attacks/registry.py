@@ -91,7 +91,7 @@ class ImportedAttack:
         search = Search(oracle, x, y)
         with torch.set_grad_enabled(not self.black_box):
             found = self.perturb(oracle.logits, x, y, ball, rng)
-        queries = torch.full((len(x),), oracle.passes.forward // len(x)) if self.black_box else None
+        queries = torch.full((len(x),), oracle.cost.forward_passes // len(x)) if self.black_box else None
         if not isinstance(found, Tensor) or found.shape != x.shape:
             shown = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise InputError(

@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.compute.precision import Precision
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
@@ -24,7 +24,7 @@ class AttackResult:
     delta: Tensor
     fooled: Tensor
     loss: Tensor | None
-    passes: Passes
+    cost: Cost
     queries: Tensor | None = None
     notes: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ class Oracle:
     def __init__(self, f: Model, precision: str, x: Tensor) -> None:
         self.f = f
         self.precision = Precision(precision, x.device)
-        self.passes = Passes()
+        self.cost = Cost()
         self.classes = 0  # known once the model has answered
         self.differentiable = True  # until an answer has no gradient
 
@@ -70,16 +70,13 @@ class Oracle:
 
     def logits(self, x_adv: Tensor) -> Tensor:
         """The logits that guide the attack, in the precision asked for."""
-        if torch.is_grad_enabled():
-            self.passes.gradient += len(x_adv)
-        else:
-            self.passes.forward += len(x_adv)
+        self.cost.add(len(x_adv))
         return self._seen(self.precision.run(self.f, x_adv))
 
     @torch.no_grad()
     def exact_logits(self, x_adv: Tensor) -> Tensor:
         """The logits that decide correctness."""
-        self.passes.forward += len(x_adv)
+        self.cost.forward_passes += len(x_adv)
         return self._seen(self.f(x_adv))
 
     def gradient(self, losses: Tensor, delta: Tensor) -> Tensor:
@@ -143,7 +140,7 @@ class Search:
             delta=self.delta,
             fooled=self.fooled,
             loss=loss,
-            passes=self.oracle.passes,
+            cost=self.oracle.cost,
             queries=queries,
             notes=notes,
         )

@@ -1,1 +1,1 @@
-"""What computes: precision, counted passes, device and threads, provenance, frozen evaluation mode."""
+"""What computes: precision, counted costs, device and threads, provenance, frozen evaluation mode."""

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.result import Attack, AttackResult
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
-from freeat.compute.passes import Passes
 from freeat.data import Augmentation, Images
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.statistics import Interval, difference, sampled, wilson
@@ -54,7 +54,7 @@ class Summary:
     balanced_robust_accuracy: float
     worst_class_robust_accuracy: float
     per_class: tuple[ClassSummary, ...]
-    passes: Passes
+    cost: Cost
     clean_loss: float | None = None
     robust_loss: float | None = None
 
@@ -114,7 +114,7 @@ class Evaluation:
     predicted: Tensor | None = None
     delta: Tensor | None = None
     queries: Tensor | None = None
-    passes: Passes
+    cost: Cost
     seconds: float
     notes: tuple[str, ...] = ()
     classes: int
@@ -160,7 +160,7 @@ class Evaluation:
             balanced_robust_accuracy=sum(robust) / len(robust),
             worst_class_robust_accuracy=min(robust),
             per_class=per_class,
-            passes=self.passes,
+            cost=self.cost,
             clean_loss=_mean(self.clean_loss),
             robust_loss=_mean(self.robust_loss),
         )
@@ -256,7 +256,7 @@ def evaluate(
         raise wrong_type("images", images, "pass a split of a data set, such as data.test")
     own = torch.arange(len(images))[processes.share(len(images))]
     attacks = ball.eps > 0 or with_loss
-    found, passes = Columns(), Passes()
+    found, cost = Columns(), Cost()
     notes: dict[str, None] = {}
     began = time.perf_counter()
     with frozen_eval(model):
@@ -268,15 +268,15 @@ def evaluate(
                 attacked = attack(counted, x, y, ball, batch.rng, with_loss=with_loss)
             else:
                 attacked = _untouched(x, clean.argmax(-1) != y, attack)
-            passes.forward += len(x) + attacked.passes.forward
-            passes.gradient += attacked.passes.gradient
+            cost.forward_passes += len(x) + attacked.cost.forward_passes
+            cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
             robust_correct = ~attacked.fooled
             if recheck:
                 predicted = clean.argmax(-1)
                 if attacks:
                     predicted = logits_of(model, ball.apply(x, attacked.delta)).argmax(-1)
-                    passes.forward += len(x)
+                    cost.forward_passes += len(x)
                 robust_correct = predicted == y
                 found.add(predicted=predicted)
             found.add(clean_correct=clean.argmax(-1) == y, robust_correct=robust_correct)
@@ -292,7 +292,7 @@ def evaluate(
         index=images.index.cpu(),
         y=images.y.cpu(),
         **{name: processes.concatenate(values) for name, values in found.joined().items()},
-        passes=processes.total(passes, device_and_dtype(model)[0]),
+        cost=processes.total(cost, device_and_dtype(model)[0]),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
         classes=classes,
@@ -304,7 +304,7 @@ def _untouched(x: Tensor, wrong: Tensor, attack: Attack) -> AttackResult:
     """The result of no attack."""
     nothing = torch.zeros(len(x), dtype=torch.int64)
     queries = nothing if attack.black_box else None
-    return AttackResult(delta=torch.zeros_like(x), fooled=wrong, loss=None, passes=Passes(), queries=queries)
+    return AttackResult(delta=torch.zeros_like(x), fooled=wrong, loss=None, cost=Cost(), queries=queries)
 
 
 @torch.no_grad()
@@ -324,9 +324,9 @@ def joined(parts: Sequence[Evaluation], *, population: int | None = None) -> Eva
     return replace(
         parts[0],
         **columns,  # type: ignore[arg-type]
-        passes=Passes(
-            gradient=sum(part.passes.gradient for part in parts),
-            forward=sum(part.passes.forward for part in parts),
+        cost=Cost(
+            gradient_evaluations=sum(part.cost.gradient_evaluations for part in parts),
+            forward_passes=sum(part.cost.forward_passes for part in parts),
         ),
         seconds=sum(part.seconds for part in parts),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),

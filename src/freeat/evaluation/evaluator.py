@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from freeat.attacks.pgd import Pgd
-from freeat.compute.passes import Passes
+from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import Gap, Summary, evaluate, gap
 from freeat.evaluation.overfitting import one_step_attack
@@ -14,19 +14,11 @@ from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
 BUDGET = 0.15
-"""The part of the training passes that evaluation during training may spend by default."""
-
-FORWARD_COST = 1 / 3
-"""A forward pass alone, in units of a forward and its backward pass."""
+"""The cost of the evaluations during training, as a part of the training's, by default."""
 
 CURVE_POINTS = 20
 WORTHWHILE = 32
 """Fewer images than this say nothing about a curve."""
-
-
-def work(passes: Passes) -> float:
-    """Images sent through, in units of a forward and its backward pass."""
-    return passes.gradient + FORWARD_COST * passes.forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +65,7 @@ class OneStep:
 
     n: int
     robust_accuracy: float
-    passes: Passes
+    cost: Cost
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,30 +149,31 @@ class Evaluator:
             processes=self.processes,
         )
         found = outcome.summary()
-        return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, passes=found.passes)
+        return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, cost=found.cost)
 
-    def work_per_image(self, *, models: int = 1) -> float:
-        """The work of evaluating one image of every split by every model (the weights, and their average)."""
-        attack = Passes(gradient=self.attack.steps * self.attack.restarts, forward=self.attack.restarts + 2)
+    def cost_per_image(self, *, models: int = 1) -> float:
+        """Gradient evaluations per image of every split, of every model (the weights, and their average)."""
+        steps, restarts = self.attack.steps, self.attack.restarts
+        attack = Cost(gradient_evaluations=steps * restarts, forward_passes=restarts + 2)
         splits = sum(1 for _ in self.splits(None))
-        return models * splits * work(attack) + (1 + 2 * FORWARD_COST if self.watches_collapse else 0)
+        return models * splits * attack.total + (1 + 2 * FORWARD_SHARE if self.watches_collapse else 0)
 
 
 def spent(*found: Scores | OneStep | None) -> float:
-    """The work that evaluations report."""
-    passes: list[Passes] = []
+    """What evaluations cost, in gradient evaluations."""
+    costs: list[Cost] = []
     for one in found:
         if isinstance(one, Scores):
-            passes += [split.passes for split in one.splits.values()]
+            costs += [split.cost for split in one.splits.values()]
         elif one is not None:
-            passes.append(one.passes)
-    return sum(map(work, passes))
+            costs.append(one.cost)
+    return sum(cost.total for cost in costs)
 
 
 def make_plan(
     *,
-    training_work: float,
-    work_per_image: float,
+    training_cost: float,
+    cost_per_image: float,
     updates: int,
     every: int | None,
     size: int | None,
@@ -189,9 +182,9 @@ def make_plan(
     """Where and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
 
     The end is not among these points: it has an evaluation of its own. What the user fixed (``every``, ``size``)
-    stays as it is. ``work_per_image``: of one image of every split.
+    stays as it is. ``cost_per_image``: of one image of every split.
     """
-    affordable = BUDGET * training_work / work_per_image
+    affordable = BUDGET * training_cost / cost_per_image
     if every is not None:
         points = max(1, (updates - 1) // every)
     elif size is not None:

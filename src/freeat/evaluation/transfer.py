@@ -6,8 +6,8 @@ from torch import nn
 
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.result import Attack
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
-from freeat.compute.passes import Passes
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import BATCH, Columns, Evaluation, image_batches, logits_of
@@ -49,7 +49,7 @@ def apply_to(
         index=images.index.cpu(),
         y=images.y.cpu(),
         **found.joined(),
-        passes=Passes(forward=2 * len(images)),
+        cost=Cost(forward_passes=2 * len(images)),
         seconds=time.perf_counter() - began,
         notes=made.notes,
         classes=made.classes,

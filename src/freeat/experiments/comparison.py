@@ -200,7 +200,7 @@ def _row(algorithm: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
         clean_test=over_seeds("test", "clean_accuracy"),
         clean_gap=over_seeds("clean_gap", "value"),
         seconds=mean_std([result.seconds for result in results])[0],
-        gradient_evaluations=results[0].gradient_passes,
+        gradient_evaluations=results[0].gradient_evaluations,
         updates=results[0].update,
         collapsed=sum(result.collapsed for result in results),
         above_chance=all(result.above_chance for result in results),

@@ -116,7 +116,7 @@ def _row(
             blocks = sweep.blocks(source, condition, watch, keep_delta=True, kept=kept)
             made, evaluated = _transferred(blocks, [targets[i] for i in missing], condition, sweep.batch_size)
             spent = made.outcomes()
-            making = Making(passes=spent.passes, seconds=spent.seconds, queries=spent.queries)
+            making = Making(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
             for i, evaluation in zip(missing, evaluated, strict=True):
                 pair = _pair(source, targets[i], condition.attack)
                 result = replace(

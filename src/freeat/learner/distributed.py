@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 
@@ -49,10 +49,10 @@ class ProcessGroup:
             dist.all_reduce(value)
         return value
 
-    def total(self, passes: Passes, device: torch.device) -> Passes:
-        """The passes of all processes together."""
-        gradient, forward = self.sum(torch.tensor([passes.gradient, passes.forward], device=device)).tolist()
-        return Passes(gradient=gradient, forward=forward)
+    def total(self, cost: Cost, device: torch.device) -> Cost:
+        """The cost of all processes."""
+        own = torch.tensor([cost.gradient_evaluations, cost.forward_passes], device=device)
+        return Cost(*self.sum(own).tolist())
 
     def concatenate(self, rows: Tensor) -> Tensor:
         """The rows of all processes in the order of their ranks; their numbers may differ."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor, nn
 
+from freeat.compute.cost import Cost
 from freeat.compute.frozen import Mode, frozen, frozen_eval
-from freeat.compute.passes import Passes
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
 from freeat.learner.averaging import WeightAverage
@@ -61,7 +61,7 @@ class Learner:
         self.average = average
         self.updates = 0
         self.batches = 0
-        self.passes = Passes()
+        self.cost = Cost()
         self.carried: Tensor | None = None
         self._forward = forward or model
         self._backpropagate = backward or Tensor.backward
@@ -109,11 +109,7 @@ class Learner:
 
     def logits(self, x: Tensor) -> Tensor:
         """f_w(x), in fp32 or wider."""
-        images = x.shape[:-3].numel()
-        if torch.is_grad_enabled():
-            self.passes.gradient += images
-        else:
-            self.passes.forward += images
+        self.cost.add(x.shape[:-3].numel())
         return self.precision.run(self._forward, x)
 
     def perturb(self, attack: Perturb, x: Tensor, y: Tensor, rng: StepRng, mode: Mode) -> Tensor:

@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
 AXES = {
     "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
     "updates": ("update", "weight updates"),
-    "gradients": ("gradient_passes", "gradient evaluations (images)"),
+    "gradients": ("gradient_evaluations", "gradient evaluations (images)"),
     "seconds": ("seconds", "seconds"),
 }
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from freeat.attacks.result import Attack
+from freeat.compute.cost import Cost
 from freeat.compute.machine import Provenance
-from freeat.compute.passes import Passes
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
 from freeat.evaluation.sanity import Check
@@ -43,7 +43,7 @@ Identity = dict[str, Any]
 class Making:
     """What perturbations cost that were made on another model."""
 
-    passes: Passes
+    cost: Cost
     seconds: float
     queries: Queries | None = None
 
@@ -179,7 +179,7 @@ class Blocks:
             columns, facts = load_tensors(path)
             return Evaluation(
                 **columns,
-                passes=Passes(**facts["passes"]),
+                cost=Cost(**facts["cost"]),
                 seconds=facts["seconds"],
                 notes=tuple(facts["notes"]),
                 classes=facts["classes"],
@@ -199,7 +199,7 @@ class Blocks:
         save_tensors(
             path,
             {name: column for name, column in columns.items() if column is not None},
-            facts | {"passes": asdict(block.passes)},
+            facts | {"cost": asdict(block.cost)},
         )
 
     def clear(self) -> None:

@@ -19,12 +19,12 @@ class Record(Scores):
     Args:
         kind: ``evaluation`` on the way, ``final`` at the end.
         equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
-        gradient_passes, forward_passes: images sent through the network by the training so far.
+        gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
         one_step, collapsed, collapse: the watch for catastrophic overfitting, of adversarial training.
         ema: the same evaluation of the averaged weights.
         best: whether these weights were the best on the validation split so far.
-        evaluation_share: the work of all evaluations on the way as a part of the training's.
+        evaluation_share: the cost of all evaluations on the way as a part of the training's.
         seconds: the time spent on the run so far.
     """
 
@@ -34,7 +34,7 @@ class Record(Scores):
     epoch: float
     equivalent_epoch: float
     lr: float
-    gradient_passes: int
+    gradient_evaluations: int
     forward_passes: int
     training_loss: float | None
     gradient_norms: NormCounts | None

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.errors import InputError
 from freeat.learner import Learner
 
@@ -20,7 +20,7 @@ class LearnerState:
 
     updates: int
     batches: int
-    passes: Passes
+    cost: Cost
     optimizer_groups: list[Slots]
     optimizer_scalars: dict[str, Slots]
     precision: Slots
@@ -45,7 +45,7 @@ def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
     return tensors, LearnerState(
         updates=learner.updates,
         batches=learner.batches,
-        passes=replace(learner.passes),
+        cost=replace(learner.cost),
         optimizer_groups=optimizer["param_groups"],
         optimizer_scalars=scalars,
         precision=learner.precision.state_dict(),
@@ -62,7 +62,7 @@ def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) ->
     learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, state))
     learner.updates, learner.batches = state.updates, state.batches
     # The leading process goes on counting for all; their sum stays right.
-    learner.passes = replace(state.passes) if learner.processes.is_main else Passes()
+    learner.cost = replace(state.cost) if learner.processes.is_main else Cost()
     learner.precision.load_state_dict(state.precision)
 
 

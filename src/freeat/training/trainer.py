@@ -9,11 +9,11 @@ from typing import Literal
 from torch import nn
 
 from freeat.algorithms.step import Algorithm
-from freeat.compute.passes import Passes
+from freeat.compute.cost import Cost
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
-from freeat.evaluation.evaluator import Evaluator, OneStep, Plan, Scores, make_plan, spent, work
+from freeat.evaluation.evaluator import Evaluator, OneStep, Plan, Scores, make_plan, spent
 from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
@@ -42,7 +42,7 @@ class CheckpointFacts:
     history_bytes: int
     best_robust: float
     best_validation: float
-    evaluation_work: float
+    evaluation_cost: float
     seconds: float
 
 
@@ -70,7 +70,7 @@ class Trainer:
     history: list[Record] = field(default_factory=list)
     best_robust: float = 0.0
     best_validation: float = -1.0
-    evaluation_work: float = 0.0
+    evaluation_cost: float = 0.0
     seconds_before: float = 0.0
 
     def __post_init__(self) -> None:
@@ -112,18 +112,18 @@ class Trainer:
         """After the first batch: what a batch costs is then known."""
         learner = self.learner
         total = learner.total_updates or 0
-        per_image = work(self._passes()) / learner.updates / len(self.batches(1))
+        per_image = self._cost().total / learner.updates / len(self.batches(1))
         return make_plan(
-            training_work=per_image * self.batches.mean_size * total,
-            work_per_image=self.evaluator.work_per_image(models=1 if learner.average is None else 2),
+            training_cost=per_image * self.batches.mean_size * total,
+            cost_per_image=self.evaluator.cost_per_image(models=1 if learner.average is None else 2),
             updates=total,
             every=self.eval_every,
             size=self.eval_size,
             largest=max(len(self.evaluator.train), len(self.evaluator.test)),
         )
 
-    def _passes(self) -> Passes:
-        return self.learner.processes.total(self.learner.passes, self.learner.precision.device)
+    def _cost(self) -> Cost:
+        return self.learner.processes.total(self.learner.cost, self.learner.precision.device)
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
@@ -136,13 +136,13 @@ class Trainer:
 
     def _evaluate(self, *, final: bool = False) -> Record:
         size = self.final_size if final else self.plan.size if self.plan else None
-        learner, passes = self.learner, self._passes()
+        learner, cost = self.learner, self._cost()
         loss, norms = self.meter.take()
         scores = self.evaluator.scores(learner.model, size)
         check_losses(scores)
         one_step, collapse = self._watch_collapse(scores, size)
         ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
-        self.evaluation_work += 0 if final else spent(scores, one_step) + spent(ema)
+        self.evaluation_cost += 0 if final else spent(scores, one_step) + spent(ema)
         record = Record(
             **vars(scores),
             kind="final" if final else "evaluation",
@@ -151,8 +151,8 @@ class Trainer:
             epoch=learner.batches / self.batches.per_epoch,
             equivalent_epoch=learner.updates / self.batches.per_epoch,
             lr=learner.optimizer.param_groups[0]["lr"],
-            gradient_passes=passes.gradient,
-            forward_passes=passes.forward,
+            gradient_evaluations=cost.gradient_evaluations,
+            forward_passes=cost.forward_passes,
             training_loss=loss,
             gradient_norms=norms,
             one_step=one_step,
@@ -160,7 +160,7 @@ class Trainer:
             collapse=collapse,
             ema=ema,
             best=self._is_best(scores),
-            evaluation_share=self.evaluation_work / work(passes),
+            evaluation_share=self.evaluation_cost / cost.total,
             seconds=self.seconds,
         )
         if record.best:
@@ -227,19 +227,19 @@ class Trainer:
         # Both refuse what is not finite, so that the last good checkpoint stays.
         meter = self.meter.state()
         check_weights(self.learner.model)
-        passes = self._passes()
+        cost = self._cost()
         self._saved = time.monotonic()
         if not (folder := self._writable()):
             return
         tensors, state = take_snapshot(self.learner)
         facts = CheckpointFacts(
-            learner=replace(state, passes=passes),
+            learner=replace(state, cost=cost),
             meter=meter,
             plan=self.plan,
             history_bytes=folder.history_length,
             best_robust=self.best_robust,
             best_validation=self.best_validation,
-            evaluation_work=self.evaluation_work,
+            evaluation_cost=self.evaluation_cost,
             seconds=self.seconds,
         )
         folder.checkpoints.save(self.learner.updates, tensors, facts)
@@ -256,7 +256,7 @@ class Trainer:
         self.meter.restore(facts.meter)
         self.plan = facts.plan
         self.best_robust, self.best_validation = facts.best_robust, facts.best_validation
-        self.evaluation_work, self.seconds_before = facts.evaluation_work, facts.seconds
+        self.evaluation_cost, self.seconds_before = facts.evaluation_cost, facts.seconds
         if folder := self._writable():
             folder.truncate(facts.history_bytes)
         self.learner.processes.wait()

@@ -37,7 +37,7 @@ def test_passes_are_those_of_the_run(algorithm: str, store: Store) -> None:
     result = run.result()
     assert result is not None
     expected = training_passes(run, dataset_info(run.spec.data, store.data_dir))
-    assert expected.gradient == result.gradient_passes
+    assert expected.gradient == result.gradient_evaluations
     assert expected.forward == result.forward_passes
 
 
@@ -45,14 +45,14 @@ def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
     run = run_of(SMOKE, store, "cifar10", "linf", "fast")
     run.run(Callbacks(), lambda: False)
     expected = evaluation_passes(run, dataset_info(run.spec.data, store.data_dir))
-    passes = [
-        split.passes
+    costs = [
+        split.cost
         for record in run.folder.history()
         for split in (record.train, record.train_augmented, record.test)
         if split is not None
     ]
-    assert expected.gradient == sum(each.gradient for each in passes)
-    assert expected.forward >= sum(each.forward for each in passes)
+    assert expected.gradient == sum(each.gradient_evaluations for each in costs)
+    assert expected.forward >= sum(each.forward_passes for each in costs)
 
 
 def test_a_known_data_set_needs_no_files(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def training_passes(run: TrainTask, info: DatasetInfo) -> Passes:
     assert spec.updates is not None
     cost = build_algorithm(spec, spec.updates).cost
     images = spec.updates * build_batches(spec, spec.train_size or info.n_train).mean_size
-    return Passes(run=run, gradient=cost.gradient * images, forward=cost.forward * images)
+    return Passes(run=run, gradient=cost.gradient_evaluations * images, forward=cost.forward_passes * images)
 
 
 def evaluation_passes(run: TrainTask, info: DatasetInfo) -> Passes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from freeat.evaluation.sanity import Check as SanityCheck
+from freeat.evaluation.sanity import SanityCheck
 from freeat.evaluation.sanity import compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.experiments.comparison import Comparison
@@ -186,7 +186,7 @@ def _row(group: SeedGroup) -> list[str | TableCell]:
 
 
 def _gradient_evaluations(group: SeedGroup) -> float:
-    return group.mean(lambda result: result.gradient_passes)
+    return group.mean(lambda result: result.gradient_evaluations)
 
 
 def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
