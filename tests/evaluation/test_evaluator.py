@@ -10,7 +10,14 @@ from torch import nn
 
 from freeat.attacks.pgd import Pgd
 from freeat.data import CropFlip, load
-from freeat.evaluation.evaluator import BUDGET, CURVE_POINTS, WORTHWHILE, Evaluator, make_plan, spent
+from freeat.evaluation.evaluator import (
+    BUDGET,
+    CURVE_POINTS,
+    WORTHWHILE,
+    Evaluator,
+    schedule_evaluations,
+    spent,
+)
 from freeat.evaluation.overfitting import CollapseRule, one_step_attack
 from freeat.models import build
 from freeat.threat import L2, Linf
@@ -81,10 +88,10 @@ def test_the_cost_per_image_is_what_is_spent(
     updates=st.integers(1, 10**6),
     largest=st.integers(1, 10**6),
 )
-def test_a_plan_stays_within_its_budget(
+def test_scheduled_evaluations_stay_within_the_budget(
     training_cost: float, cost_per_image: float, updates: int, largest: int
 ) -> None:
-    plan = make_plan(
+    schedule = schedule_evaluations(
         training_cost=training_cost,
         cost_per_image=cost_per_image,
         updates=updates,
@@ -92,15 +99,15 @@ def test_a_plan_stays_within_its_budget(
         size=None,
         largest=largest,
     )
-    if plan.every is None:
-        assert plan.size is None
+    if schedule.every is None:
+        assert schedule.size is None
         assert min(largest, BUDGET * training_cost / cost_per_image) < WORTHWHILE
         return
-    assert plan.size is not None
-    assert WORTHWHILE <= plan.size <= largest
-    evaluations = (updates - 1) // plan.every  # the end has its own
+    assert schedule.size is not None
+    assert WORTHWHILE <= schedule.size <= largest
+    evaluations = (updates - 1) // schedule.every  # the end has its own
     assert evaluations <= CURVE_POINTS
-    assert evaluations * plan.size * cost_per_image <= BUDGET * training_cost * (1 + 1e-9)
+    assert evaluations * schedule.size * cost_per_image <= BUDGET * training_cost * (1 + 1e-9)
 
 
 @given(
@@ -109,15 +116,15 @@ def test_a_plan_stays_within_its_budget(
     updates=st.integers(1, 1000),
 )
 def test_what_the_user_fixed_stays(every: int | None, size: int | None, updates: int) -> None:
-    plan = make_plan(
+    schedule = schedule_evaluations(
         training_cost=100.0, cost_per_image=3.0, updates=updates, every=every, size=size, largest=500
     )
     if every is not None:
-        assert plan.every == every
-        assert plan.size is not None
+        assert schedule.every == every
+        assert schedule.size is not None
     if size is not None:
-        assert plan.size == size
-        assert plan.every is not None
+        assert schedule.size == size
+        assert schedule.every is not None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import NO_GRADIENT, Pgd
 from freeat.data import Images
 from freeat.evaluation.evaluate import evaluate
-from freeat.evaluation.sanity import LEVEL, Check, compare, outdone, sanity_checks
+from freeat.evaluation.sanity import LEVEL, SanityCheck, compare, outdone, sanity_checks
 from freeat.threat import L2, Ball, Linf
 
 
@@ -83,7 +83,7 @@ class Counting(nn.Module):
         return logits
 
 
-def failed(checks: list[Check]) -> set[str]:
+def failed(checks: list[SanityCheck]) -> set[str]:
     return {check.name for check in checks if not check.passed}
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Gap, Queries
-from freeat.evaluation.sanity import Check
+from freeat.evaluation.sanity import SanityCheck
 from freeat.experiments.examples import AdversarialExamples
 from freeat.experiments.sweep import ModelGap, SweepReport
 from freeat.reports.robustness import attack_text, draw_examples, draw_radii, robustness_lines, views
@@ -108,8 +108,8 @@ def test_the_table_says_everything_once() -> None:
         ),
         gaps=(ModelGap(**vars(gap), model="net", attack="pgd-10", norm="linf", eps=8 / 255, clean=gap),),
         checks=(
-            Check(name="a", passed=True, sentence="All is well."),
-            Check(name="b", passed=False, sentence="gradients may be masked."),
+            SanityCheck(name="a", passed=True, sentence="All is well."),
+            SanityCheck(name="b", passed=False, sentence="gradients may be masked."),
         ),
         stored=("runs/net/results",),
     )

@@ -69,7 +69,7 @@ class OneStep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class EvaluationSchedule:
     """Evaluate every ``every`` updates on ``size`` images of each split; never, where ``every`` is None."""
 
     every: int | None
@@ -170,7 +170,7 @@ def spent(*found: Scores | OneStep | None) -> float:
     return sum(cost.total for cost in costs)
 
 
-def make_plan(
+def schedule_evaluations(
     *,
     training_cost: float,
     cost_per_image: float,
@@ -178,7 +178,7 @@ def make_plan(
     every: int | None,
     size: int | None,
     largest: int,
-) -> Plan:
+) -> EvaluationSchedule:
     """Where and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
 
     The end is not among these points: it has an evaluation of its own. What the user fixed (``every``, ``size``)
@@ -194,6 +194,6 @@ def make_plan(
     if size is None:
         size = min(largest, int(affordable / points))
         if size < WORTHWHILE and every is None:
-            return Plan(every=None, size=None)
+            return EvaluationSchedule(every=None, size=None)
         size = max(size, min(WORTHWHILE, largest))
-    return Plan(every=every or -(-updates // (points + 1)), size=size)
+    return EvaluationSchedule(every=every or -(-updates // (points + 1)), size=size)

@@ -24,7 +24,7 @@ IMAGES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class SanityCheck:
     """A check by name, whether it passed, and what it found."""
 
     name: str
@@ -65,7 +65,7 @@ class Compared(Protocol):
     def fooled(self) -> Sequence[int]: ...
 
 
-def compare(results: Sequence[Compared], *, known: Sequence[Compared] = ()) -> list[Check]:
+def compare(results: Sequence[Compared], *, known: Sequence[Compared] = ()) -> list[SanityCheck]:
     """The checks between finished evaluations: radii among each other, black box against white box.
 
     ``known`` are white-box evaluations of the same models and images that were made before.
@@ -82,7 +82,7 @@ def _groups(
     return groups
 
 
-def _compare_radii(results: Sequence[Compared]) -> list[Check]:
+def _compare_radii(results: Sequence[Compared]) -> list[SanityCheck]:
     checks = []
     for (model, attack, norm, split), group in _groups(results, "model", "attack", "norm", "split").items():
         group = sorted(group, key=lambda result: result.eps)
@@ -101,11 +101,11 @@ def _compare_radii(results: Sequence[Compared]) -> list[Check]:
             if rises
             else f"{said} does not rise as ε grows from {group[0].eps:.4g} to {group[-1].eps:.4g}."
         )
-        checks.append(Check(name="larger radius", passed=not rises, sentence=sentence))
+        checks.append(SanityCheck(name="larger radius", passed=not rises, sentence=sentence))
     return checks
 
 
-def _compare_boxes(results: Sequence[Compared]) -> list[Check]:
+def _compare_boxes(results: Sequence[Compared]) -> list[SanityCheck]:
     checks = []
     for (model, norm, split), group in _groups(results, "model", "norm", "split").items():
         pairs = [pair for same in _groups(group, "eps").values() if (pair := _strongest(same))]
@@ -121,7 +121,7 @@ def _compare_boxes(results: Sequence[Compared]) -> list[Check]:
         else:
             sentence = f"{said}: at no radius does a black-box attack beat the white-box ones."
         if pairs:
-            checks.append(Check(name="black box", passed=not beaten, sentence=sentence))
+            checks.append(SanityCheck(name="black box", passed=not beaten, sentence=sentence))
     return checks
 
 
@@ -145,7 +145,7 @@ def _accuracy(result: Compared) -> float:
 
 def sanity_checks(
     model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
-) -> list[Check]:
+) -> list[SanityCheck]:
     """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
 
     Costs about 90 gradient and 120 forward passes of each of the first 64 images.
@@ -192,7 +192,7 @@ def sanity_checks(
 
 
 @torch.no_grad()
-def _mode(model: nn.Module, x: Tensor, was_training: bool) -> Check:
+def _mode(model: nn.Module, x: Tensor, was_training: bool) -> SanityCheck:
     """Whether a model in evaluation mode is still in it, and as it was, after it has classified images."""
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model(x)
@@ -215,11 +215,11 @@ def _mode(model: nn.Module, x: Tensor, was_training: bool) -> Check:
             f"The model changes while it classifies ({changed[0]!r} first): what it says of an image depends on the "
             "images before it, and these attacks take it for fixed."
         )
-    return Check(name="evaluation mode", passed=not training and not changed, sentence=sentence)
+    return SanityCheck(name="evaluation mode", passed=not training and not changed, sentence=sentence)
 
 
 @torch.no_grad()
-def _determinism(model: nn.Module, x: Tensor) -> Check:
+def _determinism(model: nn.Module, x: Tensor) -> SanityCheck:
     passed = bool(torch.equal(model(x), model(x)))
     sentence = (
         "The model gives the same logits twice."
@@ -227,10 +227,10 @@ def _determinism(model: nn.Module, x: Tensor) -> Check:
         else "The model gives other logits the second time: it is random, and these attacks, which take it for "
         "fixed, overestimate it."
     )
-    return Check(name="deterministic", passed=passed, sentence=sentence)
+    return SanityCheck(name="deterministic", passed=passed, sentence=sentence)
 
 
-def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> Check:
+def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> SanityCheck:
     """Gradients at the images themselves, where every attack begins."""
     oracle = Oracle(model, "fp32", x)
 
@@ -248,21 +248,21 @@ def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: i
         if broken or zero
         else f"The gradient is finite and not zero at all {len(x)} images looked at."
     )
-    return Check(name="gradients", passed=not broken and not zero, sentence=sentence)
+    return SanityCheck(name="gradients", passed=not broken and not zero, sentence=sentence)
 
 
-def _order(name: str, said: str, strong: list[int], weak: list[int]) -> Check:
+def _order(name: str, said: str, strong: list[int], weak: list[int]) -> SanityCheck:
     beaten = outdone(strong, weak)
     if beaten:
-        return Check(name=name, passed=False, sentence=f"{said}: {MASKED}.")
+        return SanityCheck(name=name, passed=False, sentence=f"{said}: {MASKED}.")
     ordered = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
-    return Check(name=name, passed=True, sentence=f"{said}, {ordered}.")
+    return SanityCheck(name=name, passed=True, sentence=f"{said}, {ordered}.")
 
 
-def _vanishing(ball: Ball, right: int, n: int) -> Check:
+def _vanishing(ball: Ball, right: int, n: int) -> SanityCheck:
     said = f"At the very large radius ε = {ball.eps:.4g}, PGD-40 leaves {right} of {n} images right"
     sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
-    return Check(name="very large radius", passed=not right, sentence=sentence)
+    return SanityCheck(name="very large radius", passed=not right, sentence=sentence)
 
 
 def _wider(ball: Ball) -> Ball | None:

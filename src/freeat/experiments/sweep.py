@@ -22,7 +22,7 @@ from freeat.evaluation.evaluate import (
     gap,
     joined,
 )
-from freeat.evaluation.sanity import IMAGES, Check, compare, sanity_checks
+from freeat.evaluation.sanity import IMAGES, SanityCheck, compare, sanity_checks
 from freeat.experiments.examples import examples_path, save_examples
 from freeat.runs.build import build_images, evaluation_attack
 from freeat.runs.open import Opened
@@ -289,7 +289,7 @@ class SweepReport:
 
     results: tuple[StoredEvaluation, ...]
     gaps: tuple[ModelGap, ...]
-    checks: tuple[Check, ...]
+    checks: tuple[SanityCheck, ...]
     stored: tuple[str, ...]
 
 
@@ -321,7 +321,7 @@ def evaluate_models(
     if examples and any(results_folder(model, folder) is None for model in models):
         raise InputError("adversarial examples need a place: give a folder (--out)")
     results: list[StoredEvaluation] = []
-    found: list[Check] = []
+    found: list[SanityCheck] = []
     per_split = len(sweep.attacks) * len(sweep.balls)
     total = per_split * sum(len(sweep.splits_of(model)) for model in models)
     for model in models:
@@ -366,7 +366,7 @@ def _result(
     return replace(with_notes(found, notes), model=model.name, examples=None if file is None else str(file))
 
 
-def check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgress) -> list[Check]:
+def check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgress) -> list[SanityCheck]:
     """The sanity checks of the model itself, at the smallest radius of each norm, 0 only where there is no other.
 
     They are made once for each model, and stored as its evaluations are.
@@ -374,7 +374,7 @@ def check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgres
     split = sweep.splits_of(model)[-1]
     images, _ = sweep.images(split, model)
     smallest_last = sorted(sweep.balls, key=lambda ball: (ball.eps > 0, -ball.eps))
-    checks: list[Check] = []
+    checks: list[SanityCheck] = []
     for ball in {ball.norm: ball for ball in smallest_last}.values():
         identity = sweep.identity("sanity", model, split=split, images=images, ball=ball, attack=None)
         found = store.find(identity, StoredChecks)

@@ -19,7 +19,7 @@ from freeat.compute.cost import Cost
 from freeat.compute.machine import Provenance
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
-from freeat.evaluation.sanity import Check
+from freeat.evaluation.sanity import SanityCheck
 from freeat.files.documents import FORMATS, decoded, identity_of, read_json, to_json, write_document
 from freeat.files.tensors import load_tensors, save_tensors
 from freeat.models.imported import source_digest
@@ -83,7 +83,7 @@ class StoredChecks:
     """The sanity checks of one model in one ball."""
 
     identity: Identity
-    checks: tuple[Check, ...]
+    checks: tuple[SanityCheck, ...]
 
 
 StoredResult = StoredEvaluation | StoredChecks

@@ -13,7 +13,14 @@ from freeat.compute.cost import Cost
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
-from freeat.evaluation.evaluator import Evaluator, OneStep, Plan, Scores, make_plan, spent
+from freeat.evaluation.evaluator import (
+    EvaluationSchedule,
+    Evaluator,
+    OneStep,
+    Scores,
+    schedule_evaluations,
+    spent,
+)
 from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
@@ -38,7 +45,7 @@ class CheckpointFacts:
 
     learner: LearnerState
     meter: MeterState
-    plan: Plan | None
+    evaluations: EvaluationSchedule | None
     history_bytes: int
     best_robust: float
     best_validation: float
@@ -65,7 +72,7 @@ class Trainer:
     should_stop: Callable[[], bool] = lambda: False
     may_write: Callable[[], None] = lambda: None
 
-    plan: Plan | None = None
+    evaluations: EvaluationSchedule | None = None
     meter: Meter = field(default_factory=Meter)
     history: list[Record] = field(default_factory=list)
     best_robust: float = 0.0
@@ -89,7 +96,7 @@ class Trainer:
                     self.meter.settle()
                     if learner.processes.is_main:
                         self.callback.step(learner.updates, total, self.meter.latest)
-                self.plan = self.plan or self._make_plan()
+                self.evaluations = self.evaluations or self._schedule_evaluations()
                 if self._evaluation_due():
                     self._evaluate()
                 self._checkpoint_if_due()
@@ -108,12 +115,12 @@ class Trainer:
         near = self.learner.precision.device.type == "cpu" and self.learner.processes.size == 1
         return near or self.learner.batches % SETTLE_EVERY == 0
 
-    def _make_plan(self) -> Plan:
+    def _schedule_evaluations(self) -> EvaluationSchedule:
         """After the first batch: what a batch costs is then known."""
         learner = self.learner
         total = learner.total_updates or 0
         per_image = self._cost().total / learner.updates / len(self.batches(1))
-        return make_plan(
+        return schedule_evaluations(
             training_cost=per_image * self.batches.mean_size * total,
             cost_per_image=self.evaluator.cost_per_image(models=1 if learner.average is None else 2),
             updates=total,
@@ -127,15 +134,15 @@ class Trainer:
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
-        assert self.plan is not None
-        every, learner = self.plan.every, self.learner
+        assert self.evaluations is not None
+        every, learner = self.evaluations.every, self.learner
         if every is None or learner.updates_left <= 0:
             return False
         done = sum(1 for record in self.history if record.kind == "evaluation")
         return learner.updates // every > done
 
     def _evaluate(self, *, final: bool = False) -> Record:
-        size = self.final_size if final else self.plan.size if self.plan else None
+        size = self.final_size if final else self.evaluations.size if self.evaluations else None
         learner, cost = self.learner, self._cost()
         loss, norms = self.meter.take()
         scores = self.evaluator.scores(learner.model, size)
@@ -235,7 +242,7 @@ class Trainer:
         facts = CheckpointFacts(
             learner=replace(state, cost=cost),
             meter=meter,
-            plan=self.plan,
+            evaluations=self.evaluations,
             history_bytes=folder.history_length,
             best_robust=self.best_robust,
             best_validation=self.best_validation,
@@ -254,7 +261,7 @@ class Trainer:
         tensors, facts = found
         restore_snapshot(self.learner, tensors, facts.learner)
         self.meter.restore(facts.meter)
-        self.plan = facts.plan
+        self.evaluations = facts.evaluations
         self.best_robust, self.best_validation = facts.best_robust, facts.best_validation
         self.evaluation_cost, self.seconds_before = facts.evaluation_cost, facts.seconds
         if folder := self._writable():
