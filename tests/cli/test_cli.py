@@ -374,10 +374,10 @@ def test_a_model_too_large_for_one_image_is_told_so(
 
 
 def test_a_collapse_stops_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from freeat.evaluation import overfitting as collapse
+    from freeat.training import trainer
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collapse.CollapseRule, "collapsed", lambda *_: True)
+        patch.setattr(trainer, "collapse_warning", lambda *_: "collapse")
         words = {"algorithm": "fast", "out": tmp_path / "run", "on_collapse": "stop"}
         assert run(["train", *arguments(**words)]) == 1
     assert "stopped at update 4 because of a collapse" in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """How a model is evaluated while it trains and at the end, and what that may cost."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch import nn
@@ -9,7 +8,6 @@ from freeat.attacks.pgd import Pgd
 from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import Gap, Summary, evaluate, gap
-from freeat.evaluation.overfitting import one_step_attack
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
@@ -19,6 +17,9 @@ BUDGET = 0.15
 CURVE_POINTS = 20
 WORTHWHILE = 32
 """Fewer images than this say nothing about a curve."""
+
+COLLAPSE_SPREAD, COLLAPSE_SHARE = 0.25, 0.5
+"""Where robust training accuracy counts as collapsed (``collapse_warning``)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,38 +92,23 @@ class Evaluator:
     watches_collapse: bool = True
     processes: ProcessGroup = SINGLE_PROCESS
 
-    def splits(self, size: int | None) -> Iterator[tuple[str, Images, Images, Augmentation | None]]:
-        """Name, images to evaluate on, the split they come from, and the augmentation they are seen through."""
-        named: list[tuple[str, Images, Augmentation | None]] = [
-            ("train", self.train, None),
-            ("test", self.test, None),
-        ]
+    @property
+    def views(self) -> dict[str, tuple[Images, Augmentation | None]]:
+        """The images of every split by name, with the augmentation they are seen through."""
+        named: dict[str, tuple[Images, Augmentation | None]] = {"train": (self.train, None)}
         if self.augment is not None:
-            named.insert(1, ("train_augmented", self.train, self.augment))
+            named["train_augmented"] = (self.train, self.augment)
+        named["test"] = (self.test, None)
         if self.validation is not None:
-            named.append(("validation", self.validation, None))
-        for name, images, augment in named:
-            some = images if size is None or size >= len(images) else images.subset(size)
-            yield name, some, images, augment
+            named["validation"] = (self.validation, None)
+        return named
 
     def scores(self, model: nn.Module, size: int | None = None) -> Scores:
-        """Clean and robust accuracy and loss on every split, and the gaps."""
-        found: dict[str, Summary] = {}
-        for name, images, whole, augment in self.splits(size):
-            outcome = evaluate(
-                model,
-                images,
-                self.attack,
-                self.ball,
-                classes=self.classes,
-                seed=self.seed,
-                population=len(whole),
-                augment=augment,
-                with_loss=True,
-                recheck=False,
-                processes=self.processes,
-            )
-            found[name] = outcome.summary()
+        """Clean and robust accuracy and loss on every split (on ``size`` images of each), and the gaps."""
+        found = {
+            name: self._summary(model, images, self.attack, size, augment)
+            for name, (images, augment) in self.views.items()
+        }
         return Scores(
             attack=self.attack.name,
             iterate=self.attack.iterate,
@@ -134,29 +120,59 @@ class Evaluator:
         )
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
-        """Robust training accuracy against a single full-length step, which a collapsed model fakes."""
-        some = self.train if size is None or size >= len(self.train) else self.train.subset(size)
-        single = one_step_attack(self.ball)
-        outcome = evaluate(
+        """Robust training accuracy against a single full-length step, high after catastrophic overfitting."""
+        found = self._summary(model, self.train, one_step_attack(self.ball), size)
+        return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, cost=found.cost)
+
+    def _summary(
+        self,
+        model: nn.Module,
+        images: Images,
+        attack: Pgd,
+        size: int | None,
+        augment: Augmentation | None = None,
+    ) -> Summary:
+        return evaluate(
             model,
-            some,
-            single,
+            images if size is None or size >= len(images) else images.subset(size),
+            attack,
             self.ball,
             classes=self.classes,
             seed=self.seed,
+            population=len(images),
+            augment=augment,
             with_loss=True,
             recheck=False,
             processes=self.processes,
-        )
-        found = outcome.summary()
-        return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, cost=found.cost)
+        ).summary()
 
     def cost_per_image(self, *, models: int = 1) -> float:
         """Gradient evaluations per image of every split, of every model (the weights, and their average)."""
         steps, restarts = self.attack.steps, self.attack.restarts
         attack = Cost(gradient_evaluations=steps * restarts, forward_passes=restarts + 2)
-        splits = sum(1 for _ in self.splits(None))
-        return models * splits * attack.total + (1 + 2 * FORWARD_SHARE if self.watches_collapse else 0)
+        return models * len(self.views) * attack.total + (
+            1 + 2 * FORWARD_SHARE if self.watches_collapse else 0
+        )
+
+
+def one_step_attack(ball: Ball) -> Pgd:
+    """The full-length single step of FGSM, against which catastrophic overfitting keeps the accuracy high."""
+    return Pgd(steps=1, alpha=ball.eps, start="zero", iterate="last")
+
+
+def collapse_warning(one_step: float, pgd: float, best_pgd: float) -> str | None:
+    """What to say of catastrophic overfitting, by robust training accuracies; None where there is none.
+
+    One-step accuracy exceeds PGD accuracy by ``COLLAPSE_SPREAD``, and the latter has fallen below
+    ``COLLAPSE_SHARE`` of the best it had.
+    """
+    if one_step - pgd <= COLLAPSE_SPREAD or pgd >= COLLAPSE_SHARE * best_pgd:
+        return None
+    return (
+        f"collapse (catastrophic overfitting): one-step robust training accuracy {one_step:.1%}, but only "
+        f"{pgd:.1%} against PGD, which was {best_pgd:.1%} at its best; a smaller --alpha, more attack steps or "
+        "free-m helps"
+    )
 
 
 def spent(*found: Scores | OneStep | None) -> float:

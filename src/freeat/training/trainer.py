@@ -18,10 +18,10 @@ from freeat.evaluation.evaluator import (
     Evaluator,
     OneStep,
     Scores,
+    collapse_warning,
     schedule_evaluations,
     spent,
 )
-from freeat.evaluation.overfitting import CollapseRule
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
 from freeat.training.loop import Meter, MeterState, check_losses, check_weights, train
@@ -182,11 +182,10 @@ class Trainer:
         """The one-step accuracy of adversarial training, and what to say where it shows a collapse."""
         if not self.evaluator.watches_collapse:
             return None, None
-        rule, collapse = CollapseRule(), None
         found = self.evaluator.one_step(self.learner.model, size)
-        one_step, pgd = found.robust_accuracy, scores.train.robust_accuracy
-        if rule.collapsed(one_step, pgd, self.best_robust):
-            collapse = rule.sentence(one_step, pgd, self.best_robust)
+        pgd = scores.train.robust_accuracy
+        collapse = collapse_warning(found.robust_accuracy, pgd, self.best_robust)
+        if collapse is not None:
             log.warning("update %d: %s", self.learner.updates, collapse)
         self.best_robust = max(self.best_robust, pgd)
         return found, collapse
