@@ -2,8 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from freeat.evaluation.sanity import SanityCheck
-from freeat.evaluation.sanity import compare
+from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.experiments.comparison import Comparison
 from freeat.reports.html.blocks import CheckLine, CheckList, Section
