@@ -51,7 +51,7 @@ def algorithms(as_json: bool) -> None:
     rows = [
         {
             "name": name,
-            "gradients": make_algorithm(name, Linf(8 / 255)).cost.gradient,
+            "gradients": make_algorithm(name, Linf(8 / 255)).cost.gradient_evaluations,
             "options": sorted(options_of(algorithm_class(parse_algorithm(name)))),
             "what it does": what,
         }

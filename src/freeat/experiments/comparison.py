@@ -137,7 +137,7 @@ def comparison_tasks(
             tasks.append(
                 TrainTask(name=name, key=name, spec=one, evaluation=evaluation, options=own, notes=notes)
             )
-    return sorted(tasks, key=lambda task: -_algorithm(task).cost.gradient)
+    return sorted(tasks, key=lambda task: -_algorithm(task).cost.gradient_evaluations)
 
 
 def check_tasks(tasks: Sequence[TrainTask]) -> None:
