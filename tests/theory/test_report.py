@@ -15,10 +15,10 @@ from freeat.theory import (
     bound,
     bound_document,
     bound_lines,
+    checked_hypotheses,
     free_bound,
     hypotheses,
     sweep,
-    unsettled,
     violations,
 )
 
@@ -47,8 +47,11 @@ def test_facts_are_held_against_the_hypotheses() -> None:
     facts = {"plain_sgd": False, "l2_ball": True, "exact_inner_max": False}
     assert [h.key for h in violations("free", facts)] == ["plain_sgd"]
     assert [h.key for h in violations("vanilla", facts)] == ["plain_sgd", "exact_inner_max"]
-    assert {"plain_sgd", "l2_ball"}.isdisjoint(h.key for h in unsettled("free", facts))
-    assert len(unsettled("free", {})) == len(hypotheses("free"))
+    status = {h.key: h.status for h in checked_hypotheses("free", facts)}
+    assert status.pop("plain_sgd") == "violated"
+    assert status.pop("l2_ball") == "holds"
+    assert set(status.values()) == {"unknown"}
+    assert {h.status for h in checked_hypotheses("free", {})} == {"unknown"}
     with pytest.raises(InputError, match="did you mean 'plain_sgd'"):
         violations("free", {"plain_sdg": False})
     with pytest.raises(InputError, match="unknown algorithm"):

@@ -53,16 +53,17 @@ from freeat.theory.growth import (
 )
 from freeat.theory.problem import (
     HYPOTHESES,
+    CheckedHypothesis,
     Hypothesis,
     Problem,
     absolute_step,
+    checked_hypotheses,
     hypotheses,
     relative_step,
-    unsettled,
     violations,
     weight_step,
 )
-from freeat.theory.report import BoundDocument, CheckedHypothesis, bound_document, bound_lines
+from freeat.theory.report import BoundDocument, bound_document, bound_lines
 
 __all__ = [
     "HYPOTHESES",
@@ -84,6 +85,7 @@ __all__ = [
     "bound",
     "bound_document",
     "bound_lines",
+    "checked_hypotheses",
     "comparison",
     "eigendecomposition",
     "expansivity",
@@ -115,7 +117,6 @@ __all__ = [
     "solved_recursion",
     "sweep",
     "two_term_bound",
-    "unsettled",
     "vanilla_bound",
     "vanilla_exponent",
     "vanilla_growth",

@@ -1,12 +1,19 @@
-"""What the bounds say as T and n grow: exponents, the comparison with Vanilla, Remark 3 on m, and sweeps."""
+"""The bounds as T and n grow: exponents, the comparison with Vanilla, Remark 3 on m, and sweeps."""
 
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 
 from freeat.errors import InputError, unknown_name
-from freeat.theory.bounds import Bound, BoundRow, bound, fast_bound, free_bound, vanilla_bound
-from freeat.theory.logspace import exp_or_inf
+from freeat.theory.bounds import (
+    Bound,
+    BoundRow,
+    bound,
+    exp_or_inf,
+    fast_bound,
+    free_bound,
+    vanilla_bound,
+)
 from freeat.theory.problem import MEANINGS, USED, Problem, require_distance, require_positive
 
 
@@ -19,7 +26,7 @@ class Rate:
 
     @property
     def along_n(self) -> float:
-        """The exponent of n when T grows in proportion to n: 0 means that more data do not help."""
+        """The exponent of n when T grows in proportion to n: at 0 more data do not lower the bound."""
         return self.T + self.n
 
 

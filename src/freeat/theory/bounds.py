@@ -1,11 +1,11 @@
 """The generalization bounds: Lemma 3, and Theorems 2 (Vanilla), 5 (Fast) and 4 (Free) as its instances."""
 
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from freeat.errors import InputError, unknown_name
-from freeat.theory.logspace import exp_or_inf, softplus
 from freeat.theory.problem import (
     MEANINGS,
     USED,
@@ -16,6 +16,17 @@ from freeat.theory.problem import (
 )
 
 THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "free": "Theorem 4"}
+LOG_LARGEST = math.log(sys.float_info.max)
+
+
+def exp_or_inf(x: float) -> float:
+    """e^x, and inf only where e^x exceeds every float."""
+    return math.exp(x) if x <= LOG_LARGEST else math.inf
+
+
+def softplus(x: float) -> float:
+    """log(1 + e^x), without overflow."""
+    return x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +93,7 @@ def batch_updates(algorithm: str, m: float | None) -> int:
 
 
 def needed(name: str, value: float | None, algorithm: str) -> float:
-    """A parameter that the algorithm's bound cannot do without."""
+    """The parameter, refused where it is missing although the algorithm's bound needs it."""
     if value is None:
         raise InputError(
             f"{name} is missing: the bound of {algorithm} needs it; pass {name} ({MEANINGS[name]})"

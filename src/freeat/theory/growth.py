@@ -8,20 +8,36 @@ from freeat.errors import InputError
 from freeat.theory.bounds import (
     Recursion,
     batch_updates,
+    exp_or_inf,
     fast_recursion,
     free_recursion,
     meeting_bound,
     needed,
     recursion_of,
+    softplus,
     vanilla_recursion,
 )
-from freeat.theory.logspace import exp_or_inf, log_expm1, log_geometric_sum, softplus
 from freeat.theory.problem import Problem, require_count, require_distance, require_positive, weight_step
+
+
+def log_expm1(x: float) -> float:
+    """log(e^x − 1) for x ≥ 0; −inf at 0."""
+    if x == 0:
+        return -math.inf
+    return x + math.log1p(-math.exp(-x)) if x > 1 else math.log(math.expm1(x))
+
+
+def log_geometric_sum(x: float, terms: int) -> float:
+    """log Σ_{j<terms} (1 + x)^j for x ≥ 0, by its closed form ((1 + x)^terms − 1)/x."""
+    exponent = terms * math.log1p(x)
+    if exponent == 0:
+        return math.log(terms)
+    return log_expm1(exponent) - math.log(x)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """E[d_t] ≤ (1 + ρ) E[d_{t−1}] + ρ ξ/n, the shape that Lemmas 4, 6 and 7 share; ρ as its logarithm."""
+    """E[d_t] ≤ (1 + ρ) E[d_{t−1}] + ρ ξ/n, the inequality of Lemmas 4, 6 and 7; ρ is kept as its logarithm."""
 
     log_rate: float
     xi: float
@@ -39,7 +55,7 @@ class Growth:
 
     @property
     def offset(self) -> float:
-        """ρ ξ/n, what one batch adds to two runs that were still equal."""
+        """ρ ξ/n, the bound on E[d_t] from E[d_{t−1}] = 0."""
         return exp_or_inf(self.log_rate + math.log(self.xi / self.n))
 
     def after(self, distance: float) -> float:

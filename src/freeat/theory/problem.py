@@ -1,8 +1,9 @@
-"""The constants that Theorems 2, 4 and 5 speak of, checked once, and the hypotheses that the theorems need."""
+"""The constants of Theorems 2, 4 and 5, checked once, and the hypotheses of the theorems."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from freeat.errors import InputError, unknown_name
 
@@ -68,11 +69,11 @@ def require_distance(name: str, value: float) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
-    """Loss, ball, step constant and sample: what all three theorems share (Assumptions 1 and 2).
+    """The constants of loss, ball, step size and sample in all three theorems (Assumptions 1 and 2).
 
-    ``beta``, ``L`` and ``L_w`` may be any upper estimates. The smallest ones satisfy L_w ≤ L, for a jointly
-    L-Lipschitz h is L-Lipschitz in w; a larger ``L_w`` is accepted, gives a valid bound, and wastes.
-    ``eps = 0`` is plain training. ``psi`` is needed by Fast and Free only.
+    ``beta``, ``L`` and ``L_w`` may be any upper estimates. The smallest ones satisfy L_w ≤ L, because a jointly
+    L-Lipschitz h is L-Lipschitz in w; a larger ``L_w`` is accepted and gives a valid but looser bound.
+    ``eps = 0`` is standard training. Only Fast and Free need ``psi``.
     """
 
     beta: float
@@ -199,7 +200,18 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         algorithms=("fast", "free"),
     ),
 )
-"""All that the theorems assume, each with the algorithms whose theorem does."""
+"""All that the theorems assume, each with the algorithms whose theorem assumes it."""
+
+Status = Literal["violated", "holds", "unknown"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedHypothesis:
+    """A hypothesis, and whether the facts of a run deny it, confirm it, or leave it unknown."""
+
+    key: str
+    sentence: str
+    status: Status
 
 
 def hypotheses(algorithm: str) -> list[Hypothesis]:
@@ -209,19 +221,24 @@ def hypotheses(algorithm: str) -> list[Hypothesis]:
     return [hypothesis for hypothesis in HYPOTHESES if algorithm in hypothesis.algorithms]
 
 
-def violations(algorithm: str, facts: Mapping[str, bool]) -> list[Hypothesis]:
-    """The hypotheses that the facts deny; ``facts`` maps a key to whether it holds."""
-    return [hypothesis for hypothesis in _checked(algorithm, facts) if facts.get(hypothesis.key) is False]
-
-
-def unsettled(algorithm: str, facts: Mapping[str, bool]) -> list[Hypothesis]:
-    """The hypotheses that the facts are silent about."""
-    return [hypothesis for hypothesis in _checked(algorithm, facts) if hypothesis.key not in facts]
-
-
-def _checked(algorithm: str, facts: Mapping[str, bool]) -> list[Hypothesis]:
+def checked_hypotheses(algorithm: str, facts: Mapping[str, bool]) -> tuple[CheckedHypothesis, ...]:
+    """The hypotheses of the algorithm's bound with their status; ``facts`` maps a key to whether it holds."""
     known = {hypothesis.key for hypothesis in HYPOTHESES}
     for key in facts:
         if key not in known:
             raise unknown_name("hypothesis", key, known)
-    return hypotheses(algorithm)
+
+    def status(key: str) -> Status:
+        if key not in facts:
+            return "unknown"
+        return "holds" if facts[key] else "violated"
+
+    return tuple(
+        CheckedHypothesis(key=hypothesis.key, sentence=hypothesis.sentence, status=status(hypothesis.key))
+        for hypothesis in hypotheses(algorithm)
+    )
+
+
+def violations(algorithm: str, facts: Mapping[str, bool]) -> list[CheckedHypothesis]:
+    """The hypotheses that the facts deny."""
+    return [checked for checked in checked_hypotheses(algorithm, facts) if checked.status == "violated"]

@@ -3,22 +3,11 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 from freeat.theory.bounds import THEOREMS, Bound, BoundRow, bound
-from freeat.theory.problem import MEANINGS, USED, Hypothesis, Problem, hypotheses, unsettled, violations
+from freeat.theory.problem import MEANINGS, USED, CheckedHypothesis, Problem, Status, checked_hypotheses
 
-Status = Literal["violated", "holds", "unknown"]
 MARKS: Mapping[Status, str] = {"violated": "✗", "holds": "✓", "unknown": "?"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckedHypothesis:
-    """A hypothesis with what a run's facts say about it."""
-
-    key: str
-    sentence: str
-    status: Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +30,7 @@ def bound_document(
     m: int | None = None,
     facts: Mapping[str, bool] | None = None,
 ) -> BoundDocument:
-    """The bound, its λ and t₀, the parameters it did not use, and its hypotheses with what a run's facts say.
+    """The bound, its λ and t₀, the parameters it did not use, and its hypotheses checked against a run's facts.
 
     Every parameter is accepted for every algorithm. Without ``facts`` the status of every hypothesis is unknown.
     """
@@ -53,21 +42,8 @@ def bound_document(
         theorem=THEOREMS[algorithm],
         parameters={name: value for name, value in given.items() if name in USED[algorithm]},
         unused={name: value for name, value in given.items() if name not in USED[algorithm]},
-        hypotheses=_checked(algorithm, facts or {}),
+        hypotheses=checked_hypotheses(algorithm, facts or {}),
         notes=tuple(_notes(result, p)),
-    )
-
-
-def _checked(algorithm: str, facts: Mapping[str, bool]) -> tuple[CheckedHypothesis, ...]:
-    violated, unknown = violations(algorithm, facts), unsettled(algorithm, facts)
-
-    def status(hypothesis: Hypothesis) -> Status:
-        if hypothesis in violated:
-            return "violated"
-        return "unknown" if hypothesis in unknown else "holds"
-
-    return tuple(
-        CheckedHypothesis(key=h.key, sentence=h.sentence, status=status(h)) for h in hypotheses(algorithm)
     )
 
 
