@@ -15,7 +15,22 @@ __version__ = "0.1.0"
 class InputError(ValueError):
     """Bad input: the message holds the value, the rule and the remedy.
 
-    The command line prints it and exits with 2; nothing was written.
+    Every function of the package raises it for arguments, files and settings that it refuses, before anything is
+    written. The command line prints the message and exits with code 2.
+
+    Args:
+        message: The value, the rule that it breaks, and the remedy, in one sentence.
+
+    Raises:
+        InputError: Itself; it is a ``ValueError``.
+
+    Example:
+        >>> import freeat
+        >>> try:
+        ...     freeat.L2(-1)
+        ... except freeat.InputError as error:
+        ...     print(error)
+        -1 is not a radius: it must be finite and not negative, e.g. 8/255
     """
 
 
@@ -39,10 +54,10 @@ _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)(?P<range>[^;]*);\s*extra == ['\
 
 
 def need(module: str, *, extra: str, what: str) -> ModuleType:
-    """A module of an extra; where it is missing, ``what`` needs it and the error says how to install it."""
+    """Import a module of an extra; where it is missing, the error says that ``what`` needs it and how to install it."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what a package says of its own insides while it is imported
+            warnings.simplefilter("ignore")  # of a package about its own internals
             return importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(
@@ -51,7 +66,7 @@ def need(module: str, *, extra: str, what: str) -> ModuleType:
 
 
 def install_command(extra: str) -> str:
-    """What a user types to get an extra."""
+    """The command that installs an extra."""
     return f"pip install 'freeat[{extra}]'"
 
 
@@ -65,7 +80,7 @@ class OptionalPackage:
 
 
 def optional_packages() -> list[OptionalPackage]:
-    """The packages of every extra meant for users, as the metadata of the installed freeat name them."""
+    """The packages of every extra meant for users, from the metadata of the installed freeat."""
     found = (_REQUIREMENT.match(line) for line in metadata.requires("freeat") or ())
     return [
         OptionalPackage(extra=match["extra"], package=match["package"], installed=_version(match["package"]))

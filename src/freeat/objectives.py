@@ -1,6 +1,6 @@
 """Per-sample losses h(w, δ; x, y): what the weights descend, and what an attack ascends.
 
-An objective has two faces. ``loss`` is what w descends, given the clean images and the perturbed ones.
+An objective has two functions. ``loss`` is what w descends, given the clean images and the perturbed ones.
 ``attack`` returns the function of the perturbed images that an attack ascends; it may hold what does not
 change between the steps of an attack. Free ascends ``loss`` itself. All return one value per image.
 """
@@ -22,10 +22,10 @@ DLR_CLASSES = 4
 
 
 class Objective(Protocol):
-    """A loss h(w, δ; x, y) with its two faces, and what they cost per image.
+    """A loss h(w, δ; x, y) with its two functions, and what they cost per image.
 
     ``loss_passes`` is the number of forward–backward passes of ``loss``, ``attack_forwards`` that of the
-    forward-only passes of ``attack``. What ``attack`` returns takes one pass.
+    forward-only passes of ``attack``. Each call of what ``attack`` returns takes one forward–backward pass.
     """
 
     loss_passes: ClassVar[int]
@@ -69,7 +69,7 @@ LOSSES: dict[str, LogitLoss] = {"ce": cross_entropy, "margin": margin, "dlr": dl
 
 
 def defined_loss(name: LossName, classes: int) -> tuple[LossName, tuple[str, ...]]:
-    """The loss that is defined for this number of classes, and a sentence where it is not the one asked for."""
+    """The loss that is defined for this number of classes, and a note where it is not the requested one."""
     if name == "dlr" and classes < DLR_CLASSES:
         return "margin", (f"DLR is undefined with {classes} classes; the margin loss was used instead",)
     return name, ()
@@ -85,7 +85,16 @@ def _attack_cross_entropy(f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEntropy:
-    """h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3."""
+    """Cross-entropy h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3.
+
+    Example:
+        >>> import torch, freeat
+        >>> def model(x):
+        ...     return x.flatten(1) @ torch.eye(4, 2)
+        >>> x, y = torch.zeros(1, 1, 2, 2), torch.tensor([0])
+        >>> freeat.CrossEntropy().loss(model, x, y, x_adv=x)
+        tensor([0.6931])
+    """
 
     loss_passes: ClassVar[int] = 1
     attack_forwards: ClassVar[int] = 0
@@ -99,7 +108,22 @@ class CrossEntropy:
 
 @dataclass(frozen=True, kw_only=True)
 class Trades:
-    """h̃_λ = Loss(f_w(x), y) + (1/λ) KL(f_w(x) ‖ f_w(x + δ)), equation (11); its gradient takes both branches."""
+    """The TRADES loss h̃_λ = Loss(f_w(x), y) + (1/λ) KL(f_w(x) ‖ f_w(x + δ)), equation (11).
+
+    Its gradient flows through both f_w(x) and f_w(x + δ). An attack ascends the KL term.
+
+    Args:
+        lam: The coefficient λ > 0; 1/6 in the paper, written β = 1/λ = 6 elsewhere.
+
+    Raises:
+        InputError: λ is not positive.
+
+    Example:
+        >>> import freeat
+        >>> free_trades = freeat.Free(ball=freeat.Linf("8/255"), m=4, objective=freeat.Trades())
+        >>> free_trades.objective.lam == 1 / 6
+        True
+    """
 
     lam: float = 1 / 6
     loss_passes: ClassVar[int] = 2
@@ -122,7 +146,19 @@ class Trades:
 
 @dataclass(frozen=True, kw_only=True)
 class LogitPairing:
-    """Adversarial logit pairing (ALP): Loss(f_w(x + δ), y) + weight · mean_k (f_w(x) − f_w(x + δ))²_k."""
+    """Adversarial logit pairing (ALP): Loss(f_w(x + δ), y) + weight · mean_k (f_w(x) − f_w(x + δ))²_k.
+
+    Args:
+        weight: The coefficient of the squared distance of the logits.
+
+    Raises:
+        InputError: The weight is negative.
+
+    Example:
+        >>> import freeat
+        >>> freeat.Vanilla(ball=freeat.L2(0.5), m=10, objective=freeat.LogitPairing(weight=1.0)).objective
+        LogitPairing(weight=1.0)
+    """
 
     weight: float = 0.5
     loss_passes: ClassVar[int] = 2
@@ -146,6 +182,17 @@ class Mart:
     """MART: BCE(f_w(x + δ), y) + weight · KL(f_w(x) ‖ f_w(x + δ)) · (1 − p_y(x)).
 
     BCE = −log p_y − log(1 − max_{k≠y} p_k), both of x + δ; misclassified clean images weigh more.
+
+    Args:
+        weight: The coefficient of the weighted KL term.
+
+    Raises:
+        InputError: The weight is negative.
+
+    Example:
+        >>> import freeat
+        >>> freeat.Vanilla(ball=freeat.L2(0.5), m=10, objective=freeat.Mart()).objective
+        Mart(weight=5.0)
     """
 
     weight: float = 5.0

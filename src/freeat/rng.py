@@ -47,7 +47,7 @@ def layer_rng(device: torch.device, key: int) -> Iterator[None]:
             return
         accelerator = torch.get_device_module(device)
         own = accelerator.device(device) if device.type == "cuda" else nullcontext()
-        with own:  # its generator, not that of another GPU
+        with own:  # the generator of this device, not of another GPU
             before = accelerator.get_rng_state()
             accelerator.manual_seed(key)
             try:
@@ -84,19 +84,21 @@ def _like(drawn: np.ndarray, x: Tensor) -> Tensor:
 
 
 def _filling_order(size: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape in which a draw of ``size`` is filled: pictures (n, C, H, W) channels last, as images lie."""
+    """The shape in which a draw of ``size`` is filled: images (n, C, H, W) channels last, as in memory."""
     return (size[0], *size[2:], size[1]) if len(size) == 4 else size
 
 
-def _as_asked(drawn: Tensor) -> Tensor:
-    """A filled draw, back in the shape it was asked for."""
+def _in_requested_shape(drawn: Tensor) -> Tensor:
+    """A filled draw, back in the requested shape."""
     return drawn.movedim(-1, 1) if drawn.ndim == 4 else drawn
 
 
 def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tensor:
     empty = torch.empty(_filling_order(size), device=like.device, dtype=_dtype(like))
     g = generator(like.device, key)
-    return _as_asked(empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g))
+    return _in_requested_shape(
+        empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g)
+    )
 
 
 @dataclass(frozen=True)
@@ -161,7 +163,7 @@ class ImageRng:
         return replace(self, path=(*self.path, *path))
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The rng of some of the images: those that an attack goes on with."""
+        """The rng of some of the images: those that an attack continues with."""
         return replace(self, images=[self.images[row] for row in rows])
 
     def _stream(self, purpose: str, image: int | str) -> np.random.Generator:
@@ -176,5 +178,5 @@ class ImageRng:
                 stream.random(out=block[row, ...], dtype=np.float32)
             else:
                 stream.standard_normal(out=block[row, ...], dtype=np.float32)
-        rows = _as_asked(_like(block, x))
+        rows = _in_requested_shape(_like(block, x))
         return rows.expand(*x.shape[:-4], *rows.shape)

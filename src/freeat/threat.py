@@ -101,7 +101,7 @@ class Ball(ABC):
         largest = g.abs().amax(PIXELS, keepdim=True)
         points = (largest > 0) & largest.isfinite()
         scaled = g / largest
-        # On the CPU a look is free and nearly always saves the draw; elsewhere it would wait for the device.
+        # On the CPU the check is free and nearly always saves the draw; elsewhere it would wait for the device.
         if g.device.type != "cpu" or not points.all():
             scaled = torch.where(points, scaled, rng.common("direction", g))
         return self._unit_extreme(scaled)
@@ -109,7 +109,21 @@ class Ball(ABC):
 
 @dataclass(frozen=True)
 class L2(Ball):
-    """{δ : ‖δ‖₂ ≤ ε}."""
+    """The L2 ball {δ : ‖δ‖₂ ≤ ε} of perturbations of an image.
+
+    Args:
+        eps: The radius ε in input units, a number or text such as ``"128/255"``.
+        box: The range of pixels in which x + δ stays; None leaves x + δ unclamped, as the theorems assume.
+
+    Raises:
+        InputError: The radius is negative or not finite.
+
+    Example:
+        >>> import torch, freeat
+        >>> ball = freeat.L2(0.5)
+        >>> ball.project(torch.full((1, 2, 2), 3.0)).norm().item()
+        0.5
+    """
 
     norm: ClassVar[str] = "l2"
 
@@ -140,7 +154,21 @@ class L2(Ball):
 
 @dataclass(frozen=True)
 class Linf(Ball):
-    """{δ : −ε ≤ δ_i ≤ ε for every pixel i}."""
+    """The L∞ ball {δ : −ε ≤ δ_i ≤ ε for every pixel i} of perturbations of an image.
+
+    Args:
+        eps: The radius ε in input units, a number or text such as ``"8/255"``, at most 1.
+        box: The range of pixels in which x + δ stays; None leaves x + δ unclamped.
+
+    Raises:
+        InputError: The radius is negative, not finite or larger than 1.
+
+    Example:
+        >>> import torch, freeat
+        >>> ball = freeat.Linf("1/4")
+        >>> ball.project(torch.tensor([[[-2.0, 0.125]]]))
+        tensor([[[-0.2500,  0.1250]]])
+    """
 
     norm: ClassVar[str] = "linf"
 
@@ -165,21 +193,38 @@ class Linf(Ball):
         return self.project(self.eps * (2 * rng.uniform("start", x) - 1))
 
     def check(self, shape: tuple[int, int, int]) -> None:
-        """Nothing more than construction checked: the range of a pixel does not depend on the shape."""
+        """Accept every shape: construction checked the radius, and a pixel's range does not depend on the shape."""
 
 
 NORMS: dict[str, type[Ball]] = {"l2": L2, "linf": Linf}
 
 
 def make_ball(norm: str, eps: str | float, box: tuple[float, float] | None = (0.0, 1.0)) -> Ball:
-    """The ball named by ``norm`` (any case) with radius ``eps`` (a number or ``8/255``)."""
+    """The ball of a norm given by name.
+
+    Args:
+        norm: ``l2`` or ``linf``, in any case.
+        eps: The radius in input units, a number or text such as ``8/255``.
+        box: The range of pixels in which x + δ stays; None leaves x + δ unclamped.
+
+    Returns:
+        An `L2` or `Linf` ball.
+
+    Raises:
+        InputError: The norm is unknown, or the radius is not one of this norm.
+
+    Example:
+        >>> import freeat
+        >>> freeat.make_ball("L2", "1/2")
+        L2(eps=0.5, box=(0.0, 1.0))
+    """
     if norm.lower() not in NORMS:
         raise unknown_name("norm", norm, NORMS)
     return NORMS[norm.lower()](parse_radius(eps), box)
 
 
 def check_ball(ball: object) -> None:
-    """A ball, not a bare radius."""
+    """Refuse what is not a ball, such as a bare radius."""
     if not isinstance(ball, Ball):
         remedy = "pass a ball with its radius, such as freeat.Linf(8/255) or freeat.L2(0.5)"
         raise wrong_type("ball", ball, remedy)

@@ -19,7 +19,7 @@ def parse_number(text: object) -> float:
 
 
 def parse_whole(text: object) -> int:
-    """A whole number, exact also beyond the reach of a float."""
+    """A whole number, exact also where a float would round it."""
     try:
         return int(str(text))
     except ValueError:
@@ -58,7 +58,7 @@ def parse_radii(text: str) -> tuple[float, ...]:
 
 def _range(text: str) -> list[float]:
     try:
-        first, last, step = (Fraction(word.strip()) for word in text.split(":"))
+        first, last, step = (Fraction(part.strip()) for part in text.split(":"))
     except (ValueError, ZeroDivisionError):
         raise InputError(
             f"{text!r} is not a range of radii: write FIRST:LAST:STEP, e.g. 1/255:9/255:1/255"
@@ -74,12 +74,12 @@ def _range(text: str) -> list[float]:
 
 
 def in_255ths(radii: Iterable[float]) -> bool:
-    """Whether these radii are best read in grey levels: all are 255ths, and none is a short decimal."""
+    """Whether every positive radius is written in 255ths by `radius_text`."""
     positive = [eps for eps in radii if eps > 0]
     return bool(positive) and all(radius_text(eps).endswith("/255") for eps in positive)
 
 
 def radius_text(eps: float) -> str:
-    """A radius in 255ths where it is one and no short number says it better."""
+    """A radius in 255ths where it is one and its decimal form is long."""
     levels, plain = eps * 255, f"{eps:g}"
     return f"{round(levels)}/255" if abs(levels - round(levels)) < 1e-6 and len(plain) > 5 else plain

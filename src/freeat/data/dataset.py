@@ -37,8 +37,23 @@ SHOWN = 5
 class DataSet:
     """Training and test images of the same classes and shape.
 
-    ``augment`` is the augmentation customary for this data set; ``notes`` are plain sentences that every
-    table made from it must say.
+    Args:
+        name: Its name in reports.
+        train: The training images.
+        test: The test images.
+        classes: The names of the classes, at least two.
+        augment: The augmentation that is usual for this data set, e.g. ``CropFlip()``; None for none.
+        notes: Sentences that every table made from it shows.
+
+    Raises:
+        InputError: The splits differ in shape or type, or a label has no class.
+
+    Example:
+        >>> import torch, freeat
+        >>> images = freeat.Images.of(torch.rand(6, 3, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2]))
+        >>> data = freeat.DataSet(name="mine", train=images, test=images, classes=("cat", "dog", "owl"))
+        >>> data.shape
+        (3, 8, 8)
     """
 
     name: str
@@ -95,10 +110,28 @@ def load(
     image_size: int | None = None,
     memory_limit: int = MEMORY_LIMIT,
 ) -> DataSet:
-    """A data set by its name, or by a path: of an ``.npz``, a published archive, images, or 🤗 parquet or arrow files.
+    """Load a data set by its name or by its path.
 
-    ``seed`` and ``test_fraction`` matter only where a test split must be made, ``image_size`` only where images
-    of many sizes must become one; above ``memory_limit`` bytes a folder is decoded to memory-mapped files.
+    Args:
+        name_or_path: A name listed by ``freeat data``, or the path of an ``.npz`` file, of a published archive, of a
+            folder or zip of images, or of 🤗 parquet or arrow files.
+        data_dir: The folder of fetched data sets; by default ``$FREEAT_DATA``, else the user's cache folder.
+        seed: The seed of the test split, where the data have none.
+        test_fraction: The fraction of images in that test split.
+        image_size: The side in pixels that images of several sizes are resized to.
+        memory_limit: The bytes of pixels above which images are decoded to memory-mapped files.
+
+    Returns:
+        The data set with its two splits, classes, usual augmentation and notes.
+
+    Raises:
+        InputError: The name or path is unknown, the data set is not fetched, or its files are damaged.
+
+    Example:
+        >>> import freeat
+        >>> data = freeat.load_data("digits")
+        >>> len(data.train), len(data.test), data.shape
+        (1200, 597, (1, 8, 8))
     """
     folder = data_folder(data_dir)
     store = PixelStore(folder=folder / "cache", limit=memory_limit)

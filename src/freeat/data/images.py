@@ -45,11 +45,25 @@ def _splitmix64(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Images:
-    """A labelled sample S of images.
+    """A labelled sample S of images, in memory.
 
-    ``x`` is (n, C, H, W), uint8 or float32 in [0, 1], in channels_last memory; ``y`` is (n,) int64; ``index``
-    is each image's number in its original split and survives every selection, so that random streams follow
-    the image.
+    Args:
+        x: Images (n, C, H, W), uint8 or float32 in [0, 1]; stored in channels_last memory.
+        y: Labels (n,), int64, from 0.
+        index: The number (n,), int64, of each image in its original split. It survives every selection, so that
+            the random draws of an image do not depend on the images around it.
+
+    Raises:
+        InputError: Shapes, types or values are not as above.
+
+    Example:
+        >>> import torch, freeat
+        >>> images = freeat.Images.of(torch.rand(6, 3, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2]))
+        >>> len(images), images.shape
+        (6, (3, 8, 8))
+        >>> rest, held_out = images.split(3)
+        >>> held_out.y.sort().values
+        tensor([0, 1, 2])
     """
 
     x: Tensor

@@ -11,7 +11,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,17 +49,17 @@ class NewerFormat(InputError):
 
 
 def in_file_name(text: str) -> str:
-    """The text as part of a file's name on any system: what some system forbids there is written as in addresses."""
+    """The text as part of a file name: characters that some file system forbids are percent-encoded."""
     return re.sub(r'[%/\\:*?"<>|]', lambda found: f"%{ord(found.group()):02X}", text)
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its place when the block ends well, and vanishes otherwise."""
+    """A temporary path beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     temporary.touch(exist_ok=False)
-    mode = temporary.stat().st_mode  # as the user's umask has it; some writers would make the file private
+    mode = temporary.stat().st_mode  # from the user's umask; some writers make the file private
     try:
         yield temporary
         temporary.chmod(mode)
@@ -72,13 +72,10 @@ def atomic(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder beside ``path`` that takes its place when the block ends well, and vanishes otherwise.
-
-    A folder that is there already gives way only then.
-    """
+    """A temporary folder beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
     path.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
-    temporary, old = (path.with_name(f".{path.name}.{token}.{word}.tmp") for word in ("new", "old"))
+    temporary, old = (path.with_name(f".{path.name}.{token}.{kind}.tmp") for kind in ("new", "old"))
     temporary.mkdir()
     try:
         yield temporary
@@ -104,7 +101,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def to_json(document: Any, **options: Any) -> str:
-    """JSON that every reader takes: a number that is not finite, for which JSON has no word, becomes null."""
+    """Standard JSON: a number that is not finite becomes null."""
     return json.dumps(_finite(document), allow_nan=False, **options)
 
 
@@ -122,7 +119,7 @@ def plain(value: Any) -> Any:
 
 
 def decoded(value: Any, kind: type[T], where: Path | str) -> T:
-    """Plain values as the typed value they describe; anything else is refused with the place it was read from."""
+    """Plain values as the typed value they describe; anything else is refused with ``where`` it was read."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
@@ -140,7 +137,7 @@ def read_document(path: Path, kind: str, as_type: type[T]) -> T:
 
 
 def identity_of(facts: Mapping[str, Any]) -> str:
-    """The name of whatever these facts determine: a hash of their JSON with sorted keys and exact floats."""
+    """The identity of what these facts determine: a hash of their JSON with sorted keys and exact floats."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:20]
 
 
@@ -169,12 +166,6 @@ def check_format(path: Path, found: int, known: int) -> None:
         raise NewerFormat(
             f"{path} has format {found}, newer than the {known} this version reads: upgrade freeat"
         )
-
-
-def check_has(document: Mapping[str, Any], names: Sequence[str], path: Path) -> None:
-    """Refuse a document that lacks one of these."""
-    if missing := [name for name in names if name not in document]:
-        raise InputError(f"{path} is damaged: it lacks {missing[0]!r}")
 
 
 def sha256(path: Path) -> str:

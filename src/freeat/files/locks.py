@@ -1,7 +1,7 @@
-"""The right to write a run's folder: a lease that a living process renews and a stale one loses.
+"""Leases on folders: only the holder writes; a living process renews its lease, a stale lease is taken over.
 
-A lease is a file created exclusively, with host, process, token and a heartbeat: file locks fail on network
-file systems.
+A lease is a file created exclusively, with host, process, token and a heartbeat. File locks are not used because
+they fail on network file systems.
 """
 
 import json
@@ -21,11 +21,11 @@ LEASE = "lease.json"
 HEARTBEAT = 10.0
 STALE_AFTER = 60.0
 UNWRITTEN_AFTER = 2.0
-"""A holder writes its name at once: a lease that stays empty belongs to a process killed in between."""
+"""A holder writes its lease at once: one that stays empty for this long is of a process killed in between."""
 
 
 class Busy(InputError):
-    """A living process holds the folder: it is at the work that was asked for."""
+    """A living process holds the folder."""
 
 
 class LeaseLost(RuntimeError):
@@ -42,7 +42,7 @@ class Lease:
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
 
     def acquire(self) -> None:
-        """Take the lease, if need be from a process that is gone; Busy where a living one holds it."""
+        """Take the lease, also from a process that is gone; raise Busy where a living one holds it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(20):
             try:
@@ -63,7 +63,7 @@ class Lease:
         return Busy(f"{self.path.parent} is in use by another process; wait for it, or choose another --out")
 
     def check(self) -> None:
-        """Before each publication: whether the lease is still ours."""
+        """Raise LeaseLost unless this process still holds the lease; called before each write."""
         if self._holder().get("token") != self.token:
             raise LeaseLost(f"{self.path.parent} was taken over by another process; stopping without writing")
 
@@ -92,7 +92,7 @@ class Lease:
             # On a network the file system's clock gave that time: this host's may be wrong.
             return time.time() - beat > limit and self._file_system_time() - beat > limit
         except FileNotFoundError:
-            return False  # given back in this very moment
+            return False  # released in this moment
 
     def _remove(self) -> None:
         """Remove a stale lease, one process at a time: a second one would remove the lease of the first."""
@@ -103,7 +103,7 @@ class Lease:
             time.sleep(0.05)
             with suppress(FileNotFoundError):
                 if self._file_system_time() - guard.stat().st_mtime > UNWRITTEN_AFTER:
-                    guard.unlink()  # of a process that was killed here
+                    guard.unlink()  # left by a process that was killed here
             return
         try:
             if self.stale():
@@ -112,7 +112,7 @@ class Lease:
             guard.unlink(missing_ok=True)
 
     def _file_system_time(self) -> float:
-        """What the file system's clock says; this host's where nothing may be written, as in another's store."""
+        """The time of the file system's clock; this host's where the folder is not writable."""
         try:
             with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".", suffix=".tmp") as file:
                 return os.fstat(file.fileno()).st_mtime
@@ -124,7 +124,7 @@ class Lease:
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
             if self._holder().get("token") == self.token:
-                with suppress(FileNotFoundError):  # taken over in this very moment
+                with suppress(FileNotFoundError):  # taken over in this moment
                     os.utime(self.path)
 
 
@@ -136,7 +136,7 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # it lives, and belongs to another user
     return True
 
 
@@ -147,7 +147,7 @@ def is_held(folder: Path) -> bool:
 
 
 def check_free(folder: Path) -> None:
-    """A look before costly preparations: Busy where a living process holds the folder."""
+    """Raise Busy where a living process holds the folder: checked before costly preparations."""
     if is_held(folder):
         raise Lease(folder).busy()
 

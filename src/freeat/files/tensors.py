@@ -1,4 +1,7 @@
-"""Checkpoints: atomic, checksummed, loadable without executing code; a damaged newest gives way to the previous."""
+"""Tensor files and checkpoints: atomic, checksummed, loaded without executing code.
+
+Where the newest checkpoint is damaged, the one before it is used.
+"""
 
 import json
 import logging
@@ -34,22 +37,22 @@ Facts = Mapping[str, Any]
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: Facts | None = None) -> None:
-    """A safetensors file with our format number, written atomically."""
+    """Write a safetensors file with a format number, atomically."""
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
-    # One entry, because safetensors writes several in random order: equal weights shall be equal files.
+    # One item, because safetensors writes several in random order, and equal weights must give equal files.
     metadata = {"freeat": json.dumps({"format": FORMATS["tensors"], "facts": dict(facts or {})})}
     with atomic(path) as temporary:
         save_file(stored, temporary, metadata)
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], Facts]:
-    """The tensors and facts of a safetensors file, written here or anywhere."""
+    """The tensors and facts of a safetensors file, of freeat or of another program."""
     try:
         with safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
-        ours = json.loads(metadata.get("freeat", "{}"))
-        check_format(path, ours.get("format", 0), FORMATS["tensors"])
-        return load_file(path), ours.get("facts", {})
+        own = json.loads(metadata.get("freeat", "{}"))
+        check_format(path, own.get("format", 0), FORMATS["tensors"])
+        return load_file(path), own.get("facts", {})
     except FileNotFoundError:
         raise InputError(f"{path}: no such file") from None
     except SafetensorError as error:
@@ -87,16 +90,16 @@ class Checkpoints:
 
     @property
     def latest_update(self) -> int | None:
-        """How far the newest checkpoint is, by its name: nothing is read."""
+        """The update of the newest checkpoint, from its file name: nothing is read."""
         published = self._published()
         return int(published[-1].stem.removeprefix("update-")) if published else None
 
     def clear(self) -> None:
-        """Remove all: the run is finished and its model stands beside them."""
+        """Remove all: the run is finished and its model is stored."""
         self._keep([])
 
     def _keep(self, published: list[Path]) -> None:
-        """Remove other checkpoints, and what a killed process left of one it was writing."""
+        """Remove other checkpoints, and unfinished files of killed processes."""
         kept = {path.stem for path in published}
         for path in self.folder.glob("*"):
             if is_unfinished(path) or (path.name.startswith("update-") and path.stem not in kept):
