@@ -175,7 +175,7 @@ def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
     npz, png = (str(tmp_path / "examples" / name) for name in names)
     assert text.splitlines()[-1] == f"examples: {npz}, drawn in {png}"
     document = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)
-    assert document["examples"] == [{"arrays": npz, "picture": png}]
+    assert document["examples"] == [{"arrays": npz, "figure": png}]
     (cell,) = document["results"]
     assert cell["wrong_under_attack"] == len(cell["fooled"])
     assert cell["turned_wrong"] == len(set(cell["fooled"]) - set(cell["misclassified"]))

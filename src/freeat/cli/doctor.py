@@ -1,4 +1,4 @@
-"""``freeat doctor``: what this machine has: Python, torch, devices and their precisions, memory, data sets, extras."""
+"""``freeat doctor``: versions, devices and their precisions, memory, data sets and extras of this machine."""
 
 import json
 import os
@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.data import data_dir_option
-from freeat.cli.options import json_option
+from freeat.cli.options import data_dir_option, json_option
 from freeat.errors import install_command, optional_packages
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ REPEATS = 10
 @data_dir_option
 @json_option
 def doctor(data_dir: Path | None, as_json: bool) -> None:
-    """Say what this machine has: versions, devices, precisions, memory, data sets, extras.
+    """Show this machine: versions, devices, precisions, memory, data sets, installed extras.
 
     A precision's speed is that of a small convolution with its backward pass, relative to fp32.
     """
@@ -68,7 +67,7 @@ def _gigabytes(count: int | None) -> str:
 
 
 def examine(data_dir: Path | None = None) -> dict[str, Any]:
-    """Everything as one plain document; takes a second or two, most of it for the precisions."""
+    """Everything as one document; takes a second or two, most of it to time the precisions."""
     import torch
 
     from freeat.compute.machine import provenance
@@ -153,7 +152,7 @@ def _seconds(precision: str, device: "torch.device") -> float | None:
 
 
 def _memory(device: "torch.device") -> tuple[int | None, int | None]:
-    """Bytes in all, and free; None where the system does not tell."""
+    """Total and free bytes; None where the system does not report them."""
     import torch
 
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""``freeat evaluate``: how robust models are, as they were trained or under any attack."""
+"""``freeat evaluate``: the robustness of models, as in their training or under any attack."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -19,14 +19,14 @@ from freeat.cli.sweep_options import (
 if TYPE_CHECKING:
     from freeat.experiments.sweep import SweepReport
 
-ANYWHERE = {"out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"}
-"""Options that say where and how to compute; any other says what to evaluate."""
+EXECUTION = {"out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"}
+"""Options of how to compute; any other is about what to evaluate."""
 
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL…")
 @sweep_options(iterate="worst")
-@click.option("--examples", is_flag=True, help="store the adversarial examples (.npz) and a picture of some")
+@click.option("--examples", is_flag=True, help="store the adversarial examples (.npz) and a figure of some")
 @click.pass_context
 def evaluate(
     context: click.Context,
@@ -41,10 +41,10 @@ def evaluate(
     """Evaluate each MODEL: its clean and robust accuracy, the gap, and sanity checks.
 
     A MODEL is a run folder (RUN, RUN@ema, RUN@best), an exported folder, NETWORK@WEIGHTS-FILE, or
-    package.module:factory@WEIGHTS-FILE, each with NAME= in front if you like; one without is called by the end of its
-    path that tells it from the others. Without options a run is evaluated as its training did: by its own attack and
-    radius, on every split. With options it is a sweep over attacks, radii and splits. What is evaluated is stored at
-    once: the same command resumes where it was interrupted.
+    package.module:factory@WEIGHTS-FILE. NAME= in front names it in tables; the default is the shortest distinct end of
+    its path. Without options a run is evaluated as in its training: by its own attack and radius, on every split. With
+    options, all attacks, radii and splits are combined. Each result is stored at once: the same command resumes where
+    it was interrupted.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.examples import load_examples
@@ -58,7 +58,7 @@ def evaluate(
         for name in context.params
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
     }
-    if chosen <= ANYWHERE | {"models"} and _all_runs(models):
+    if chosen <= EXECUTION | {"models"} and _all_runs(models):
         report, tables, notes = _as_trained(models, out, given)
         click.echo(to_json(plain(report) | {"notes": notes}) if as_json else "\n".join([*tables, *notes]))
         return
@@ -72,15 +72,15 @@ def evaluate(
         more["plot"] = str(plot)
     for result in report.results:
         if result.examples is not None:
-            arrays, picture = Path(result.examples), Path(result.examples).with_suffix(".png")
+            arrays, figure = Path(result.examples), Path(result.examples).with_suffix(".png")
             ball = f"{result.norm} ε = {radius_text(result.eps)}"
             title = f"{result.model}, {result.attack}\n{ball}, {result.split}"
-            draw_examples(picture, load_examples(arrays), title=title)
-            more.setdefault("examples", []).append({"arrays": str(arrays), "picture": str(picture)})
+            draw_examples(figure, load_examples(arrays), title=title)
+            more.setdefault("examples", []).append({"arrays": str(arrays), "figure": str(figure)})
     if as_json:
         click.echo(to_json(plain(report) | more))
     else:
-        drawn = [(one["arrays"], one["picture"]) for one in more.get("examples", ())]
+        drawn = [(one["arrays"], one["figure"]) for one in more.get("examples", ())]
         click.echo("\n".join(robustness_lines(report, plot=plot, examples=drawn)))
 
 
@@ -94,7 +94,7 @@ def _all_runs(models: tuple[str, ...]) -> bool:
 def _as_trained(
     models: tuple[str, ...], out: Path | None, given: dict[str, Any]
 ) -> "tuple[SweepReport, list[str], list[str]]":
-    """Every run under the attack and radius of its training, on all its splits; the tables, and what to note."""
+    """Every run under the attack and radius of its training, on all its splits; the tables, and the notes."""
     from freeat.cli.progress import SweepProgress
     from freeat.compute.machine import arithmetic, resolve_device, resolve_threads
     from freeat.experiments.sweep import (

@@ -1,30 +1,30 @@
-"""``freeat export``: a run's model for others to use."""
+"""``freeat export``: a run's model as a folder that other programs can use."""
 
 import json
 from pathlib import Path
 
 import click
 
-from freeat.cli.options import json_option, trusts_code
+from freeat.cli.options import json_option, path_option, trust_code_option, trusts_code
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="folder to write  [default: exports/RUN]")
+@path_option("--out", help="folder to write  [default: exports/RUN]")
 @click.option(
     "--weights", default="model", show_default=True, help="which weights: model (the last), ema or best"
 )
 @click.option("--onnx", is_flag=True, help="also write model.onnx, checked with onnxruntime (freeat[onnx])")
-@click.option("--model", default=None, help="repeat the import path of the run's model to allow importing it")
-@click.option("--trust-code", is_flag=True, help="allow importing code that the run folder names")
+@click.option("--model", help="repeat the import path of the run's model to allow importing it")
+@trust_code_option
 @json_option
 def export(
     run: Path, out: Path | None, weights: str, onnx: bool, model: str | None, trust_code: bool, as_json: bool
 ) -> None:
     """Write the model of the finished run in folder RUN as safetensors, JSON and a model card.
 
-    The folder holds everything it takes to build the model again (`freeat.load(FOLDER)`), and a README.md with its
-    measured clean and robust accuracy, gap, threat model and limits.
+    The folder holds all that `freeat.load(FOLDER)` needs to build the model again, and a model card (README.md) with
+    its clean and robust accuracy, gap, threat model and limitations.
     """
     from freeat.interop.export import export as write
     from freeat.runs.folder import RunFolder

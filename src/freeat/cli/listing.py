@@ -1,32 +1,47 @@
-"""``freeat algorithms``, ``freeat attacks`` and ``freeat models``: what there is to choose from."""
+"""``freeat algorithms``, ``freeat attacks`` and ``freeat models``: lists of what can be chosen by name."""
 
 import json
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import click
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.table import Table
 
 from freeat.cli.options import json_option
 
 
-def _show(columns: list[str], rows: list[dict[str, Any]], as_json: bool) -> None:
+def print_table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = (), wrap: bool = True
+) -> None:
+    """Print rows under their headings; columns of ``numbers`` are aligned to the right.
+
+    Without ``wrap`` a narrow terminal breaks lines rather than the text of a column.
+    """
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        justify: JustifyMethod = "right" if index in numbers else "left"
+        table.add_column(column, justify=justify, no_wrap=index == 0 or not wrap)
+    for row in rows:
+        table.add_row(*row)
+    console = Console(soft_wrap=True)
+    if not wrap:
+        from freeat.reports.tables import NARROWEST
+
+        console.width = max(console.width, NARROWEST)
+    console.print(table)
+
+
+def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Rows that have the same keys, as JSON or as a table."""
     if as_json:
         click.echo(json.dumps(rows))
         return
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(
-            column,
-            justify="right" if column in ("parameters", "gradients") else "left",
-            no_wrap=column == "name",
-        )
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    Console(soft_wrap=True).print(table)
+    numbers = [index for index, value in enumerate(rows[0].values()) if isinstance(value, int)]
+    print_table(list(rows[0]), [[_text(value) for value in row.values()] for row in rows], numbers=numbers)
 
 
-def _cell(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -35,9 +50,9 @@ def _cell(value: Any) -> str:
 @click.command()
 @json_option
 def algorithms(as_json: bool) -> None:
-    """List the training algorithms, with the gradient evaluations of an update per image and the options of their own.
+    """List the training algorithms, with their gradient evaluations per update and image, and their own options.
 
-    Every m ≥ 1 works: free-2, vanilla-7, … So does your own class, as package.module:Class.
+    Any m ≥ 1 is accepted: free-2, vanilla-7, … So is your own class, as package.module:Class.
     """
     from freeat.algorithms.registry import (
         EXAMPLES,
@@ -57,15 +72,16 @@ def algorithms(as_json: bool) -> None:
         }
         for name, what in EXAMPLES.items()
     ]
-    _show(["name", "gradients", "options", "what it does"], rows, as_json)
+    _print_rows(rows, as_json)
 
 
 @click.command()
 @json_option
 def attacks(as_json: bool) -> None:
-    """List the attacks. Every number of steps, restarts and queries works: pgd-20, pgd-100-5, square-500, …
+    """List the attacks.
 
-    So does your own function, as package.module:name.
+    Any number of steps, restarts and queries is accepted: pgd-20, pgd-100-5, square-500, … So is your own function, as
+    package.module:name.
     """
     from freeat.attacks.registry import EXAMPLES, parse_attack
 
@@ -73,17 +89,17 @@ def attacks(as_json: bool) -> None:
         {"name": n, "sees": "scores" if parse_attack(n).black_box else "gradients", "what it does": what}
         for n, what in EXAMPLES.items()
     ]
-    _show(["name", "sees", "what it does"], rows, as_json)
+    _print_rows(rows, as_json)
 
 
 @click.command()
 @click.option("--classes", default=10, show_default=True, help="number of classes")
-@click.option("--shape", default="3x32x32", show_default=True, help="channels x height x width of the images")
+@click.option("--shape", default="3x32x32", show_default=True, help="channels x height x width of an image")
 @json_option
 def models(classes: int, shape: str, as_json: bool) -> None:
     """List the networks with their parameter counts.
 
-    Suffixes change them: -w16 (width), -s2 or -s4 (stem of stride 2 or 4), -gn or -nonorm, -softplus or -silu.
+    Suffixes vary them: -w16 (width), -s2 or -s4 (stem of stride 2 or 4), -gn or -nonorm, -softplus or -silu.
     """
     from freeat.errors import InputError
     from freeat.models import catalogue, size
@@ -100,4 +116,4 @@ def models(classes: int, shape: str, as_json: bool) -> None:
         }
         for entry in catalogue()
     ]
-    _show(["name", "parameters", "about"], rows, as_json)
+    _print_rows(rows, as_json)

@@ -6,42 +6,41 @@ import sys
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from freeat.errors import InputError, __version__
+from freeat.errors import InputError, __version__, unknown_name
 
-COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("freeat.cli.train", "Train a robust classifier and measure its generalization gap."),
-    "evaluate": (
-        "freeat.cli.evaluate",
-        "Measure how robust models are: as trained, or under any attack, over radii.",
-    ),
-    "compare": ("freeat.cli.compare", "Several algorithms and seeds on one data set, side by side."),
-    "reproduce": (
-        "freeat.cli.reproduce",
-        "The paper's tables and figures, ours beside the published ones.",
-    ),
-    "runs": ("freeat.cli.runs", "List, show, delete and compare stored runs."),
-    "transfer": ("freeat.cli.transfer", "Attack models with perturbations made on other models."),
-    "stability": (
-        "freeat.cli.stability",
-        "Measure algorithmic stability by twin runs on neighbouring data sets.",
-    ),
-    "report": ("freeat.cli.report", "Write one HTML page of everything that lies in some folders."),
-    "bound": ("freeat.cli.bound", "Evaluate the generalization bounds of Theorems 2, 4 and 5."),
-    "export": ("freeat.cli.export", "Write a run's model as safetensors, JSON, a model card and ONNX."),
-    "data": ("freeat.cli.data", "List and fetch data sets."),
-    "algorithms": ("freeat.cli.listing", "List the training algorithms."),
-    "attacks": ("freeat.cli.listing", "List the attacks for `freeat evaluate`."),
-    "models": ("freeat.cli.listing", "List the networks with their parameter counts."),
-    "doctor": ("freeat.cli.doctor", "Say what this machine has: device, precision, data, extras."),
-    "completion": ("freeat.cli.completion", "Print the script for completion in bash, zsh or fish."),
+COMMANDS = {
+    "train": "Train a robust classifier and measure its generalization gap.",
+    "evaluate": "Evaluate the robustness of models: as in training, or under any attacks and radii.",
+    "compare": "Train several algorithms with several seeds on one data set.",
+    "reproduce": "Reproduce the paper's tables and figures beside the published numbers.",
+    "runs": "List, show, delete and compare stored runs.",
+    "transfer": "Evaluate models on perturbations made on other models.",
+    "stability": "Measure algorithmic stability by twin runs on neighbouring data sets.",
+    "report": "Write one HTML page about the runs and results in some folders.",
+    "bound": "Evaluate the generalization bounds of Theorems 2, 4 and 5.",
+    "export": "Write a run's model as safetensors, JSON, a model card and ONNX.",
+    "data": "List and fetch data sets.",
+    "algorithms": "List the training algorithms.",
+    "attacks": "List the attacks for `freeat evaluate`.",
+    "models": "List the networks with their parameter counts.",
+    "doctor": "Show the machine's devices, precisions, data sets and installed extras.",
+    "completion": "Print the script for completion in bash, zsh or fish.",
 }
-"""Each command's module and its line in the list; the modules are imported when the command is used."""
+"""The commands in the order of ``freeat --help``, with their line there."""
+
+SHARED_MODULES = {
+    "algorithms": "listing",
+    "attacks": "listing",
+    "models": "listing",
+    "completion": "main",
+}
+"""Where a command is that has no module of its own name."""
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module only when that command is asked for."""
+    """A group that imports a command's module only when that command is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -49,62 +48,82 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        command = getattr(importlib.import_module(COMMANDS[name][0]), name)
+        module = importlib.import_module(f"freeat.cli.{SHARED_MODULES.get(name, name)}")
+        command = getattr(module, name)
         assert isinstance(command, click.Command)
-        _hear_verbose(command)
+        _add_verbose(command)
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from freeat.errors import unknown_name
-
         completing = ctx.resilient_parsing
         if args and not completing and not args[0].startswith("-") and args[0] not in COMMANDS:
             raise unknown_name("command", args[0], COMMANDS)
         return super().resolve_command(ctx, args)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Not the group's own way, which would import every command.
-        names = [(name, line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
-        options = click.Command.shell_complete(self, ctx, incomplete)
-        return [*(CompletionItem(name, help=line) for name, line in names), *options]
+        # click.Group's own would import every command for its help line.
+        names = [CompletionItem(n, help=line) for n, line in COMMANDS.items() if n.startswith(incomplete)]
+        return [*names, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+            formatter.write_dl(list(COMMANDS.items()))
 
 
-def _say_more(ctx: click.Context, parameter: click.Parameter, verbose: bool) -> None:
-    if verbose:
-        logging.getLogger("freeat").setLevel(logging.INFO)
+def _set_verbose(ctx: click.Context, parameter: click.Parameter, verbose: bool) -> None:
+    if verbose or ctx.parent is None:
+        logging.getLogger("freeat").setLevel(logging.INFO if verbose else logging.NOTSET)
 
 
-def _verbose_option() -> click.Option:
-    return click.Option(
-        ["-v", "--verbose"], is_flag=True, expose_value=False, callback=_say_more, help="Say more on the way."
-    )
+verbose_option = click.option(
+    "-v", "--verbose", is_flag=True, expose_value=False, callback=_set_verbose, help="log more to stderr"
+)
 
 
-def _hear_verbose(command: click.Command) -> None:
-    """Let ``-v`` stand behind a command as well as before it."""
+def _add_verbose(command: click.Command) -> None:
+    """Accept ``-v`` after the name of a command as well as before it."""
     if isinstance(command, click.Group):
-        for part in command.commands.values():
-            _hear_verbose(part)
+        for subcommand in command.commands.values():
+            _add_verbose(subcommand)
     elif not any("--verbose" in parameter.opts for parameter in command.params):
-        command.params.append(_verbose_option())
+        verbose_option(command)
 
 
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(__version__, prog_name="freeat")
-@click.option("-v", "--verbose", is_flag=True, help="Say more on the way.")
-def cli(verbose: bool) -> None:
+@verbose_option
+def cli() -> None:
     """Adversarial training whose robustness generalizes."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
-    logging.getLogger("freeat").setLevel(logging.INFO if verbose else logging.NOTSET)
     logging.captureWarnings(True)
+
+
+INSTALL_COMPLETION = {
+    "bash": 'add to ~/.bashrc:  eval "$(freeat completion bash)"',
+    "zsh": 'add to ~/.zshrc, after compinit:  eval "$(freeat completion zsh)"',
+    "fish": "freeat completion fish > ~/.config/fish/completions/freeat.fish",
+}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(INSTALL_COMPLETION)))
+def completion(shell: str) -> None:
+    """Print the script that completes freeat's commands and options in SHELL.
+
+    \b
+    bash: add to ~/.bashrc                       eval "$(freeat completion bash)"
+    zsh:  add to ~/.zshrc, after compinit        eval "$(freeat completion zsh)"
+    fish: freeat completion fish > ~/.config/fish/completions/freeat.fish
+    """
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None  # click has all three
+    # The base class's text: bash's own would first start a bash to ask for its version.
+    script = ShellComplete.source(shell_class(cli, {}, "freeat", "_FREEAT_COMPLETE"))
+    click.echo(f"# {INSTALL_COMPLETION[shell]}\n{script}")
 
 
 def main(args: list[str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What commands share: an option for every setting of the specs, where a run happens, and stopping on a signal."""
+"""Options that several commands share, how their values are read, and how a command stops on a signal."""
 
 import json
 import signal
@@ -18,78 +18,83 @@ from freeat.units import parse_number
 if TYPE_CHECKING:
     from freeat.runs.run import RunOptions
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+Command = Callable[..., Any]
+Decorator = Callable[[Command], Command]
 
 FLAGS = {
     "box": "--box/--no-box",
     "deterministic": "--deterministic/--fast",
     "compile": "--compile",
 }
+"""The settings that are switches, and how they are written."""
 
 
-def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[str, ...] = ()) -> Decorator:
-    """An option for every setting of the specs; what is not given stays unset, so that a file's value holds."""
+def path_option(*names: str, **attributes: Any) -> Decorator:
+    """An option that is the path of a file or folder."""
+    return click.option(*names, type=click.Path(path_type=Path), **attributes)
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for spec in reversed(specs):
-            for name, setting in reversed(spec.fields().items()):
-                if name not in leave_out:
-                    command = _option(name, setting.default, setting.metadata["help"])(command)
+
+def choice_option(name: str, *values: str, **attributes: Any) -> Decorator:
+    """An option with a few possible values, of which the first is the default."""
+    attributes = {"default": values[0], "show_default": True, **attributes}
+    return click.option(name, type=click.Choice(values), **attributes)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="print the result as one JSON document")
+device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
+data_dir_option = path_option("--data-dir", help="folder of the data sets (or $FREEAT_DATA)")
+trust_code_option = click.option(
+    "--trust-code", is_flag=True, help="allow importing code that a settings file or run folder names"
+)
+jobs_option = click.option(
+    "--jobs", type=click.IntRange(min=1), help="runs at the same time  [default: as the cores allow]"
+)
+checkpoint_option = click.option(
+    "--checkpoint-every", type=float, default=60.0, show_default=True, help="seconds between checkpoints"
+)
+on_collapse_option = choice_option(
+    "--on-collapse", "warn", "stop", help="what to do on catastrophic overfitting"
+)
+
+RUN_OPTIONS: dict[str, Decorator] = {
+    "device": device_option,
+    "data_dir": data_dir_option,
+    "checkpoint_every": checkpoint_option,
+    "on_collapse": on_collapse_option,
+    "trust_code": trust_code_option,
+}
+"""How a run is executed, by the fields of ``RunOptions``; everything else about a run is a setting of its specs."""
+
+
+def all_of(*options: Decorator) -> Decorator:
+    """Several options as one decorator, listed by ``--help`` in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
         return command
 
     return decorate
 
 
-def _option(name: str, default: Any, text: str) -> Decorator:
+run_options = all_of(*RUN_OPTIONS.values())
+
+
+def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[str, ...] = ()) -> Decorator:
+    """An option for every setting of the specs; one that is not given stays unset, so that a file's value holds."""
+    settings = [item for spec in specs for item in spec.fields().items() if item[0] not in leave_out]
+    return all_of(*(_setting_option(name, field.default, field.metadata["help"]) for name, field in settings))
+
+
+def _setting_option(name: str, default: Any, text: str) -> Decorator:
     if name in FLAGS:
         return click.option(FLAGS[name], name, is_flag=True, default=None, help=text)
-    shown = f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
-    return click.option(
-        f"--{name.replace('_', '-')}",
-        name,
-        default=None,
-        help=text + (shown if default not in (None, 0.0) else ""),
-    )
+    if default not in (None, 0.0):
+        text += f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
+    return click.option(f"--{name.replace('_', '-')}", name, default=None, help=text)
 
 
-def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Where a run happens: device, data folder, how it behaves."""
-    decorators = [
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
-        click.option(
-            "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
-        ),
-        click.option(
-            "--checkpoint-every",
-            type=float,
-            default=60.0,
-            show_default=True,
-            help="seconds between checkpoints",
-        ),
-        click.option(
-            "--on-collapse",
-            type=click.Choice(["warn", "stop"]),
-            default="warn",
-            show_default=True,
-            help="what to do when robustness collapses",
-        ),
-        click.option(
-            "--trust-code", is_flag=True, help="allow importing code that a spec or run folder names"
-        ),
-    ]
-    for decorator in reversed(decorators):
-        command = decorator(command)
-    return command
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--json``: the result as one document on stdout, everything else on stderr."""
-    return click.option("--json", "as_json", is_flag=True, help="print the result as one JSON document")(
-        command
-    )
-
-
-def gather_settings(given: dict[str, Any], file: Path | None) -> dict[str, Any]:
+def gather_settings(given: Mapping[str, Any], file: Path | None) -> dict[str, Any]:
     """Settings from a YAML file, overridden by those given on the command line."""
     settings = read_yaml(file) if file is not None else {}
     settings |= {name: value for name, value in given.items() if value is not None}
@@ -111,10 +116,10 @@ def parse_arguments(text: str, option: str = "--model-args") -> dict[str, Any]:
     pairs = [part.partition("=") for part in text.split(",") if part]
     if not all(separator for _, separator, _ in pairs):
         raise InputError(f"{option} {text!r}: write key=value,… or a JSON object")
-    return {key.strip(): _plain(value.strip()) for key, _, value in pairs}
+    return {key.strip(): _parse_value(value.strip()) for key, _, value in pairs}
 
 
-def _plain(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -131,7 +136,7 @@ def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
 
 
 def trusts_code(asked: bool, names_code: bool) -> bool:
-    """Whether code may be imported: the user asked for it, or has just repeated its name.
+    """Whether code may be imported: the user asked for it, or has just typed its import path.
 
     Then it is also found in the current folder, as ``python -m`` would find it.
     """
@@ -141,47 +146,37 @@ def trusts_code(asked: bool, names_code: bool) -> bool:
     return trusted
 
 
-def make_run_options(folder: Path, options: dict[str, Any], *, names_code: bool) -> "RunOptions":
+def split_run_options(given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the specs, and the run options, out of all that was given."""
+    settings = {name: value for name, value in given.items() if name not in RUN_OPTIONS}
+    return settings, {name: given[name] for name in RUN_OPTIONS}
+
+
+def make_run_options(folder: Path, options: Mapping[str, Any], *, names_code: bool) -> "RunOptions":
     """The run options of a command."""
     from freeat.runs.run import RunOptions
 
-    trusted = trusts_code(options.pop("trust_code"), names_code)
-    return RunOptions(folder=folder, trust_code=trusted, **options)
-
-
-def picture(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
-    """Refuse the name of a picture that cannot be drawn, before anything is computed for it."""
-    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
-        raise InputError(f"{path}: a picture is drawn as .png, .pdf or .svg, by the ending of its name")
-    return path
-
-
-RUN_OPTIONS = ("device", "data_dir", "checkpoint_every", "on_collapse", "trust_code")
-
-
-def split_run_options(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The settings of the specs, and the run options, out of all that was given."""
-    options = {name: given.pop(name) for name in RUN_OPTIONS}
-    return given, options
+    trusted = trusts_code(options["trust_code"], names_code)
+    return RunOptions(**{**options, "folder": folder, "trust_code": trusted})
 
 
 class StopRequest:
-    """Whether a signal came, and which exit code answers it."""
+    """Whether a signal came, and which; called by a run between its updates."""
 
-    def __init__(self) -> None:
-        self.signal = 0
+    signal = 0
 
     def __call__(self) -> bool:
         return self.signal != 0
 
-    @property
-    def exit_code(self) -> int:
-        return 128 + self.signal if self.signal else 1
-
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """Inside, the first SIGTERM or SIGINT asks to stop with everything saved; the second interrupts as usual."""
+    """Inside, the first SIGTERM or SIGINT asks to stop with everything saved; the second interrupts as usual.
+
+    A run that stopped ends the command with its message: exit code 128 + signal, or 1 where no signal came.
+    """
+    from freeat.training.trainer import Stopped
+
     request = StopRequest()
 
     def receive(number: int, frame: FrameType | None) -> None:
@@ -192,6 +187,9 @@ def stop_on_signal() -> Iterator[StopRequest]:
     before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield request
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        raise click.exceptions.Exit(128 + request.signal if request.signal else 1) from stopped
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""``freeat report``: one HTML page of everything that lies in some folders."""
+"""``freeat report``: one HTML page about the runs and results in some folders."""
 
 import json
 from pathlib import Path
@@ -15,15 +15,15 @@ from freeat.cli.options import json_option
     type=click.Path(path_type=Path, dir_okay=False),
     default=Path("report.html"),
     show_default=True,
-    help="the page",
+    help="file of the page",
 )
-@click.option("--title", default=None, help="heading of the page  [default: the folders' names]")
+@click.option("--title", help="heading of the page  [default: the folders' names]")
 @json_option
 def report(folders: tuple[Path, ...], out: Path, title: str | None, as_json: bool) -> None:
-    """Write one self-contained HTML page of what lies in the folders: runs, comparisons, attacks, studies.
+    """Write one self-contained HTML page about the runs, comparisons, evaluations and studies in the folders.
 
-    The page opens from disk and fetches nothing: the answer on top, learning curves, robustness, stability, a bound
-    explorer, and where every number comes from. Nothing is trained or attacked for it.
+    The page opens from disk and fetches nothing. It shows the headline, learning curves, robustness, stability, a bound
+    explorer, and the provenance of every number. Nothing is trained or attacked for it.
 
     \b
     freeat report runs/free --out free.html

@@ -1,24 +1,29 @@
-"""``freeat runs``: the runs of a store: list, show, delete, compare two."""
+"""``freeat runs``: list, show, delete and compare the runs of a store."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import json_option, trusts_code
+from freeat.cli.options import (
+    choice_option,
+    data_dir_option,
+    device_option,
+    json_option,
+    path_option,
+    trust_code_option,
+    trusts_code,
+)
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
     from freeat.runs.inventory import StoredRun
 
 
-def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--store``: on every level, the innermost counts."""
-    text = "folder below which the runs are  [default: the current one]"
-    return click.option("--store", type=click.Path(path_type=Path), help=text)(command)
+# Accepted by the group and by each subcommand, whose value takes precedence.
+store_option = path_option("--store", help="folder that is searched for runs  [default: the current one]")
 
 
 @click.group(invoke_without_command=True)
@@ -31,7 +36,7 @@ def store_option(command: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @click.pass_context
 def runs(context: click.Context, /, store: Path | None, as_json: bool, **wanted: Any) -> None:
-    """List the runs below a folder, with how far they are and what came out.
+    """List the runs below a folder, with their status and accuracies.
 
     \b
     freeat runs --store STORE --algorithm free-4 --status finished
@@ -60,7 +65,7 @@ def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
 @json_option
 @click.pass_context
 def show(context: click.Context, run: str, store: Path | None, as_json: bool) -> None:
-    """Show one run: its settings, data, machine and result. The beginning of its name is enough."""
+    """Show one run: its settings, data, machine and result. A unique prefix of its name is enough."""
     from freeat.files.documents import plain, to_json
     from freeat.reports.text import run_lines
 
@@ -77,22 +82,22 @@ def show(context: click.Context, run: str, store: Path | None, as_json: bool) ->
 @runs.command()
 @click.argument("names", nargs=-1, required=True, metavar="RUN…")
 @store_option
-@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--yes", is_flag=True, help="delete without confirmation")
 @json_option
 @click.pass_context
 def delete(
     context: click.Context, names: tuple[str, ...], store: Path | None, yes: bool, as_json: bool
 ) -> None:
-    """Delete runs, with all that was measured in their folders. A run that is being trained is left alone.
+    """Delete runs, with all results in their folders. A run that is being trained is refused.
 
-    What `freeat reproduce` measured on a deleted run no longer counts, and is measured again when it is needed.
+    Results of `freeat reproduce` on a deleted run are discarded, and measured again when they are needed.
     """
     from freeat.runs.inventory import delete_run
 
     found = {run.folder.path: run for run in (_find(context, store, name) for name in names)}
     if not yes:
         if as_json:
-            raise InputError("--json cannot ask: repeat it with --yes to delete")
+            raise InputError("--json cannot ask for confirmation: add --yes to delete")
         for run in found.values():
             click.echo(f"{run.key} ({run.status})", err=True)
         click.confirm(f"delete {'these runs' if len(found) > 1 else 'this run'}?", abort=True, err=True)
@@ -110,14 +115,20 @@ def delete(
 @store_option
 @click.option("--attack", help="attack on both  [default: the first run's]")
 @click.option("--norm", help="l2 or linf  [default: the runs']")
-@click.option("--eps", "eval_eps", help="radius they are evaluated at  [default: the runs']")
-@click.option("--iterate", type=click.Choice(["worst", "last"]), help="[default: the first run's]")
+@click.option("--eps", "eval_eps", help="radius of the evaluation  [default: the runs']")
+@choice_option(
+    "--iterate",
+    "worst",
+    "last",
+    default=None,
+    help="worst or last iterate of PGD  [default: the first run's]",
+)
 @click.option(
     "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to evaluate on"
 )
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
-@click.option("--trust-code", is_flag=True, help="allow importing code that a run folder names")
+@device_option
+@data_dir_option
+@trust_code_option
 @json_option
 @click.pass_context
 def diff(
@@ -136,7 +147,7 @@ def diff(
 ) -> None:
     """Compare two runs: the settings that differ, and both models on the same test images.
 
-    The 95 % interval of the difference is that of pairs: what both get right or wrong does not blur it.
+    The 95 % interval of the difference is a paired one: images on which both agree do not widen it.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.pairing import NotComparable, RunDifference, differing_settings, evaluate_pair

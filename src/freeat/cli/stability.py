@@ -1,11 +1,21 @@
-"""``freeat stability``: twin runs on S and S′, measured and held against the bounds."""
+"""``freeat stability``: twin runs on S and S′, compared with the bounds."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import json_option
+from freeat.cli.options import (
+    choice_option,
+    data_dir_option,
+    device_option,
+    jobs_option,
+    json_option,
+    parse_arguments,
+    path_option,
+    stop_on_signal,
+    trusts_code,
+)
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -14,94 +24,62 @@ if TYPE_CHECKING:
     from freeat.stability.summary import StudySummary
 
 
-@click.command()
-@click.option(
-    "--data", default="digits", show_default=True, help="data set by name, .npz file or image folder"
-)
+@click.command(context_settings={"show_default": True})
+@click.option("--data", default="digits", help="data set by name, .npz file or image folder")
 @click.option(
     "--algorithms",
     default="vanilla-10,fast,free-4",
-    show_default=True,
     help="names or package.module:Class, separated by commas",
 )
-@click.option("--algorithm-args", help="options of the algorithms' own, as JSON or key=value,…")
-@click.option(
-    "--model", default="mlp-w64-softplus", show_default=True, help="network by name; smooth ones have a β"
-)
+@click.option("--algorithm-args", help="the algorithms' own options, as JSON or key=value,…")
+@click.option("--model", default="mlp-w64-softplus", help="network by name; β is estimated of smooth ones")
 @click.option("--theorem", is_flag=True, help="as the theorems assume: steps c/t, plain SGD, loss 1 − p_y")
-@click.option("--norm", default="l2", show_default=True, help="norm of the perturbations: l2 or linf")
-@click.option("--eps", default="0.5", show_default=True, help="radius in input units, e.g. 8/255")
-@click.option("--train-size", default="500", show_default=True, help="examples in S; several with --sweep n")
+@click.option("--norm", default="l2", help="norm of the perturbations: l2 or linf")
+@click.option("--eps", default="0.5", help="radius in input units, e.g. 8/255")
+@click.option("--train-size", default="500", help="training examples n; several with --sweep n")
 @click.option("--sweep", type=click.Choice(["n"]), help="repeat for every size in --train-size, T fixed")
-@click.option("--updates", default=500, show_default=True, help="weight updates T")
-@click.option("--batch-size", default=32, show_default=True, help="images per batch")
-@click.option("--lr", default=0.1, show_default=True, help="learning rate; with --theorem the c of c/t")
-@click.option(
-    "--augment",
-    default="auto",
-    show_default=True,
-    help="auto, none, crop, flip or crop-flip; none with --theorem",
-)
-@click.option("--replaced", default=16, show_default=True, help="neighbours S′ (replaced examples) per seed")
-@click.option("--seeds", default=4, show_default=True, help="seeds of initial weights, batches and starts")
-@click.option("--probes", default=128, show_default=True, help="unseen images at which losses are compared")
-@click.option("--attack-steps", default=20, show_default=True, help="steps of the PGD that finds max_δ h")
-@click.option("--eval-size", default=300, show_default=True, help="images for robust train and test accuracy")
-@click.option(
-    "--probe-times", default=5, show_default=True, help="how often losses and accuracies are looked at"
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["auto", "stacked", "separate"]),
-    default="auto",
-    show_default=True,
-    help="how twins are trained; auto measures once",
-)
-@click.option(
-    "--jobs", type=click.IntRange(min=1), help="tasks at the same time  [default: as the cores allow]"
-)
-@click.option(
-    "--threads",
-    type=int,
-    default=1,
-    show_default=True,
-    help="CPU threads of a task; another number gives other bits",
-)
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps")
-@click.option("--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)")
-@click.option("--out", type=click.Path(path_type=Path), default="stability", show_default=True, help="folder")
+@click.option("--updates", default=500, help="weight updates T")
+@click.option("--batch-size", default=32, help="images per batch")
+@click.option("--lr", default=0.1, help="learning rate; with --theorem the c of c/t")
+@click.option("--augment", default="auto", help="auto, none, crop, flip or crop-flip; none with --theorem")
+@click.option("--replaced", default=16, help="neighbouring data sets S′ (one example replaced) per seed")
+@click.option("--seeds", default=4, help="number of seeds of initial weights, batches and starts")
+@click.option("--probes", default=128, help="unseen images at which losses are compared")
+@click.option("--attack-steps", default=20, help="steps of the PGD that approximates max_δ h")
+@click.option("--eval-size", default=300, help="images for robust train and test accuracy")
+@click.option("--probe-times", default=5, help="number of times that losses and accuracies are measured")
+@choice_option("--engine", "auto", "stacked", "separate", help="how twins are trained; auto times both once")
+@jobs_option
+@click.option("--threads", type=int, default=1, help="CPU threads of a run; another number gives other bits")
+@device_option
+@data_dir_option
+@path_option("--out", default="stability", help="folder of the study")
 @json_option
 def stability(as_json: bool, **given: Any) -> int:
-    """Measure algorithmic stability: how far runs part when one training example is replaced.
+    """Measure algorithmic stability: how far two runs diverge when one training example is replaced.
 
-    Trains on S and on neighbours S′ with the same initial weights, batches, augmentation and starts. Prints, for each
-    algorithm, the distance of the weights, two estimates of stability, the measured gap, the bound where a theorem
-    covers the setting, and the accuracies; writes figures beside them. The same command resumes where it stopped.
+    Trains on S and on neighbouring data sets S′ with the same initial weights, batches, augmentation and starts.
+    Prints, for each algorithm, the distance of the weights, two estimates of stability, the measured gap, the bound
+    where a theorem covers the setting, and the accuracies; writes figures. The same command resumes where it stopped.
 
     \b
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
-    from freeat.cli.options import stop_on_signal
     from freeat.cli.progress import TaskProgress
     from freeat.data import load
     from freeat.files.documents import plain, to_json
     from freeat.tasks import make_backend, run_tasks
-    from freeat.training.trainer import Stopped
 
     study = _study(given)
     data = load(given["data"], data_dir=given["data_dir"])
     document, tasks = study.prepare(data)
-    try:
-        with (
-            stop_on_signal() as stop,
-            TaskProgress("measuring", [task.name for task in tasks]) as progress,
-            make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"]) as backend,
-        ):
-            ended = run_tasks(tasks, backend, progress, should_stop=stop)
-    except Stopped as stopped:
-        click.echo(str(stopped), err=True)
-        return stop.exit_code
+    with (
+        stop_on_signal() as stop,
+        TaskProgress("measuring", [task.name for task in tasks]) as progress,
+        make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"]) as backend,
+    ):
+        ended = run_tasks(tasks, backend, progress, should_stop=stop)
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
     finished = [task.result() for task in tasks if task.name not in failures]
     results = [result for result in finished if result is not None]
@@ -114,7 +92,6 @@ def stability(as_json: bool, **given: Any) -> int:
 
 
 def _study(given: dict[str, Any]) -> "StabilityStudy":
-    from freeat.cli.options import parse_arguments, trusts_code
     from freeat.compute.machine import resolve_device, resolve_threads
     from freeat.runs.run import RunOptions
     from freeat.stability.results import StudySettings
@@ -136,7 +113,7 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
         folder=given["out"],
         device=str(resolve_device(given["device"])),
         data_dir=given["data_dir"],
-        trust_code=trusts_code(False, names_code=True),  # all code is named by what was typed
+        trust_code=trusts_code(False, names_code=True),  # every import path is typed
     )
     return StabilityStudy(
         settings=settings,
@@ -156,7 +133,7 @@ def _summary(
     failures: dict[str, str],
     classes: int,
 ) -> "StudySummary":
-    """What all results say together, drawn and stored."""
+    """The summary of all results, drawn and stored."""
     import torch
 
     from freeat.compute.machine import provenance

@@ -1,14 +1,25 @@
-"""What ``freeat evaluate`` and ``freeat transfer`` share: their options, and the models and sweeps made from them."""
+"""The options that ``freeat evaluate`` and ``freeat transfer`` share, and the models and sweep they describe."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import json_option, parse_arguments, picture, trusts_code
+from freeat.cli.options import (
+    Decorator,
+    all_of,
+    choice_option,
+    data_dir_option,
+    device_option,
+    json_option,
+    parse_arguments,
+    path_option,
+    trust_code_option,
+    trusts_code,
+)
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,9 +31,9 @@ if TYPE_CHECKING:
 _NAMED = re.compile(r"([\w .+-]+)=(.+)")
 
 
-def sweep_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def sweep_options(*, iterate: str) -> Decorator:
     """The options of both commands; ``iterate`` is PGD's default."""
-    options: list[Callable[[Any], Any]] = [
+    return all_of(
         click.option(
             "--attack",
             "attacks",
@@ -30,91 +41,72 @@ def sweep_options(*, iterate: str) -> Callable[[Callable[..., Any]], Callable[..
             help="fgsm, pgd-50-10, square, autoattack, … (see `freeat attacks`) or package.module:name; may be "
             "repeated  [default: pgd-10]",
         ),
-        click.option("--norm", default=None, help="l2 or linf  [default: the run's]"),
-        click.option(
-            "--eps", default=None, help="radius 8/255, list, or range 1/255:9/255:1/255  [default: the run's]"
-        ),
-        click.option(
+        click.option("--norm", help="norm of the perturbations: l2 or linf  [default: the run's]"),
+        click.option("--eps", help="radius 8/255, list, or range 1/255:9/255:1/255  [default: the run's]"),
+        choice_option(
             "--split",
-            type=click.Choice(["test", "train", "both", "all"]),
-            default="test",
-            show_default=True,
-            help="images to evaluate on; both gives the gap, all also a run's augmented and validation images",
+            *("test", "train", "both", "all"),
+            help="images to evaluate on; both gives the gap, all adds a run's augmented and validation images",
         ),
-        click.option(
-            "-n",
-            "n",
-            type=int,
-            default=None,
-            help="evaluate on the first n images of a split  [default: all]",
-        ),
-        click.option("--data", default=None, help="data set by name or path  [default: the run's]"),
-        click.option("--alpha", default=None, help="step of PGD in input units  [default: ε/4]"),
-        click.option("--start", default=None, help="start of PGD: uniform, radius, gaussian or zero"),
-        click.option(
+        click.option("-n", "n", type=int, help="evaluate on the first n images of a split  [default: all]"),
+        click.option("--data", help="data set by name or path  [default: the run's]"),
+        click.option("--alpha", help="step size of PGD in input units  [default: ε/4]"),
+        click.option("--start", help="start of PGD: uniform, radius, gaussian or zero"),
+        choice_option(
             "--iterate",
-            type=click.Choice(["worst", "last"]),
+            *("worst", "last"),
             default=iterate,
-            show_default=True,
-            help="what counts of PGD: the worst of its iterates, or the last one",
+            help="iterate of PGD that decides: the worst of all, or the last",
         ),
         click.option(
             "--precision",
             default="fp32",
             show_default=True,
-            help="arithmetic that guides PGD and Square: fp32, bf16, fp16 or auto; outcomes are always decided in fp32",
+            help="arithmetic of PGD and Square: fp32, bf16, fp16 or auto; correctness is always decided in fp32",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
-        click.option(
-            "--batch-size", type=int, default=256, show_default=True, help="images attacked at a time"
-        ),
-        click.option("--model-args", default=None, help="arguments of factories, as JSON or key=value,…"),
-        click.option(
-            "--normalize", default=None, help="normalization in front of weights files that bring none"
-        ),
+        click.option("--batch-size", type=int, default=256, show_default=True, help="images per batch"),
+        click.option("--model-args", help="arguments of factories, as JSON or key=value,…"),
+        click.option("--normalize", help="normalization in front of weights files that contain none"),
         click.option(
             "--plot",
             type=click.Path(path_type=Path, dir_okay=False),
-            callback=picture,
-            help="draw robust accuracy against ε to this file",
+            callback=_check_figure,
+            help="draw robust accuracy against ε to this file (.png, .pdf or .svg)",
         ),
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            help="folder of the results  [default: RUN/results, NAME.results beside a file]",
+        path_option(
+            "--out", help="folder of the results  [default: RUN/results, NAME.results beside a file]"
         ),
-        click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda or mps"),
-        click.option("--threads", type=int, default=None, help="CPU threads  [default: torch's choice]"),
+        device_option,
+        click.option("--threads", type=int, help="CPU threads  [default: torch's choice]"),
         click.option(
             "--deterministic/--fast",
             default=True,
             show_default=True,
             help="same bits every time, or whatever is fastest",
         ),
-        click.option(
-            "--data-dir", type=click.Path(path_type=Path), help="folder of the data sets (or $FREEAT_DATA)"
-        ),
-        click.option("--trust-code", is_flag=True, help="allow importing code that a run folder names"),
+        data_dir_option,
+        trust_code_option,
         json_option,
-    ]
+    )
 
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in reversed(options):
-            command = option(command)
-        return command
 
-    return decorate
+def _check_figure(context: click.Context, parameter: click.Parameter, path: Path | None) -> Path | None:
+    """Refuse the name of a figure that cannot be drawn, before anything is computed for it."""
+    if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
+        raise InputError(f"{path}: a figure is drawn as .png, .pdf or .svg, by the ending of its name")
+    return path
 
 
 def sweep_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
-    """Threads and determinism as the options ask for them."""
+    """The arithmetic with the threads and determinism of the options."""
     from freeat.compute.machine import arithmetic, resolve_threads
 
     return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
 
 
 def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
-    """The sweep the options describe; what they leave open is as the runs among the models were trained."""
+    """The sweep that the options describe; the defaults are those of the runs among the models."""
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
@@ -178,7 +170,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
         )
     if given["normalize"] and all(one.folder is not None for one in parsed):
         raise InputError(
-            f"--normalize {given['normalize']} fits none of the models: a folder knows its own; it is for "
+            f"--normalize {given['normalize']} fits none of the models: a folder has its own; it is for "
             "models from weights files"
         )
     opened = []
@@ -199,7 +191,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
 
 
 def model_names(references: Sequence[str]) -> list[str]:
-    """What models are called: as the user says, or by the end of their path that tells them from the others."""
+    """The names of the models: those the user gave, or the shortest distinct ends of their paths."""
     from freeat.runs.open import titles
 
     asked = [split_name(text) for text in references]
@@ -209,9 +201,9 @@ def model_names(references: Sequence[str]) -> list[str]:
 
 
 def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) -> None:
-    """Refuse data that a run calls its own and was not trained on: its test images may be training images.
+    """Refuse data that have changed since a run was trained on them: test images may be training images.
 
-    Another data set may be asked for on purpose.
+    Other data that the user names with ``--data`` are accepted.
     """
     runs = [(model, model.spec) for model in models if model.spec is not None]
     seeds = sorted({spec.seed for _, spec in runs})
@@ -220,7 +212,7 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) 
             continue
         if len(seeds) > 1:
             raise InputError(
-                f"{data.name} is divided by the seed of a run, and these have several ({seeds}): test images of one "
+                f"{data.name} is split by the seed of a run, and these have several ({seeds}): test images of one "
                 "are training images of another; evaluate runs of one seed at a time"
             )
         raise InputError(

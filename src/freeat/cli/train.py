@@ -11,23 +11,23 @@ from freeat.cli.options import (
     gather_settings,
     json_option,
     make_run_options,
+    path_option,
     run_options,
     setting_options,
     split_run_options,
+    stop_on_signal,
     typed_code,
 )
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 
 if TYPE_CHECKING:
-    from freeat.runs.folder import RunFolder, RunResult
+    from freeat.runs.folder import RunResult
 
 
 @click.command()
 @click.argument("spec", required=False, type=click.Path(path_type=Path))
 @setting_options(TrainSpec, EvalSpec)
-@click.option(
-    "--out", type=click.Path(path_type=Path), help="run folder; default runs/ALGORITHM-NORM-DATA-ID"
-)
+@path_option("--out", help="run folder  [default: runs/ALGORITHM-NORM-DATA-ID]")
 @run_options
 @click.option(
     "--track",
@@ -39,14 +39,13 @@ if TYPE_CHECKING:
 def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: bool, **given: Any) -> int:
     """Train a robust classifier and measure its generalization gap.
 
-    Settings come from the YAML file SPEC, if one is named, and from the options, which win. The same command run
-    again continues an interrupted run, and returns the stored result of a finished one.
+    Settings come from the YAML file SPEC, if there is one, and from the options, which take precedence. The same
+    command run again resumes an interrupted run, and returns the stored result of a finished one.
 
     \b
     freeat train --data digits --model cnn --algorithm free-4 --norm l2 --eps 0.6
     freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
     """
-    from freeat.cli.options import stop_on_signal
     from freeat.cli.progress import RunProgress
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
@@ -54,52 +53,42 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.runs.tracking import Tracking
     from freeat.training.loop import Diverged
     from freeat.training.records import Callbacks
-    from freeat.training.trainer import Stopped
 
-    typed, options = split_run_options(given)
+    typed, how = split_run_options(given)
     settings = gather_settings(typed, spec)
     training, evaluation = split_settings(settings)
-    folder = out or Path("runs") / _name(training)
-    where = make_run_options(folder, options, names_code=typed_code(typed, settings))
+    folder = RunFolder(out or Path("runs") / _name(training))
+    options = make_run_options(folder.path, how, names_code=typed_code(typed, settings))
+    finished = folder.exists and folder.result is not None
     try:
         with (
-            RunProgress(training.label, training.batch_size) as progress,
-            Tracking(track, RunFolder(folder)) as tracking,
             stop_on_signal() as stop,
+            RunProgress(training.label, training.batch_size) as progress,
+            Tracking(track, folder) as tracking,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
-            finished = _announce(RunFolder(folder))
+            if folder.exists and not finished:
+                click.echo(f"resuming {folder.path}", err=True)
             callback = Callbacks(progress, tracking)
-            result = execute(training, evaluation, where, callback=callback, should_stop=stop)
+            result = execute(training, evaluation, options, callback=callback, should_stop=stop)
             if finished:
-                click.echo(f"{folder} is finished: this is its stored result", err=True)
+                click.echo(f"{folder.path} is finished: this is its stored result", err=True)
             if result:
                 tracking.catch_up()  # a run that was finished before is logged too
-    except Stopped as stopped:
-        click.echo(str(stopped), err=True)
-        return stop.exit_code
     except (Diverged, LeaseLost) as failure:
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
-        click.echo(_told(folder, training.label, result, as_json=as_json))
+        click.echo(_result_text(folder.path, training.label, result, as_json=as_json))
     return 0
-
-
-def _announce(folder: "RunFolder") -> bool:
-    """Say so where a command goes on with a run; returns whether that is finished."""
-    finished = folder.exists and folder.result is not None
-    if folder.exists and not finished:
-        click.echo(f"going on with {folder.path}", err=True)
-    return finished
 
 
 def _name(spec: TrainSpec) -> str:
     return f"{spec.algorithm.replace(':', '.')}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
-def _told(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> str:
-    """The result as a document or as lines, with what must be known of it."""
+def _result_text(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> str:
+    """The result as a document or as lines, with the remarks that its reader needs."""
     from freeat.files.documents import plain, to_json
     from freeat.reports.text import accuracy_lines, run_remarks
 

@@ -9,25 +9,27 @@ from freeat.cli.sweep_options import make_sweep, open_models, sweep_arithmetic, 
 from freeat.errors import InputError
 
 
-class _Sides(click.Command):
+class _SourcesAndTargets(click.Command):
     """``SOURCES… --to TARGETS…``: everything after ``--to`` up to the next option is a target."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        words: list[str] = []
+        expanded: list[str] = []
         among_targets = False
-        for word in args:
-            if word.startswith("-"):
-                among_targets = word == "--to"
+        for arg in args:
+            if arg.startswith("-"):
+                among_targets = arg == "--to"
             if not among_targets:
-                words.append(word)
-            elif word != "--to":
-                words += ["--to", word]
-        return super().parse_args(ctx, words)
+                expanded.append(arg)
+            elif arg != "--to":
+                expanded += ["--to", arg]
+        return super().parse_args(ctx, expanded)
 
 
-@click.command(cls=_Sides)
+@click.command(cls=_SourcesAndTargets)
 @click.argument("sources", nargs=-1, required=True, metavar="SOURCES…")
-@click.option("--to", "targets", multiple=True, metavar="TARGETS…", help="the models that are evaluated")
+@click.option(
+    "--to", "targets", multiple=True, metavar="TARGETS…", help="models to evaluate on the perturbations"
+)
 @sweep_options(iterate="last")
 def transfer(
     sources: tuple[str, ...],
@@ -39,7 +41,7 @@ def transfer(
 ) -> None:
     """Make perturbations on each of SOURCES and evaluate every one of TARGETS on them.
 
-    Every perturbation is made once, whatever the number of targets. Models are written as for `freeat evaluate`.
+    A perturbation is made once for all targets. Models are written as for `freeat evaluate`.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.transfer import transfer_models
