@@ -19,7 +19,7 @@ from freeat.algorithms import (
     make_algorithm,
     parse_algorithm,
 )
-from freeat.algorithms.registry import resolved, settings_of
+from freeat.algorithms.registry import settings_of
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
 from freeat.runs.build import build_algorithm
@@ -163,17 +163,6 @@ def test_what_an_algorithm_takes_is_what_its_class_declares() -> None:
     assert takes["free"] == {"alpha", "start", "warmup", "carry"}
     assert takes["friendly"] == {"alpha", "start", "warmup", "tau", "omega", "dynamic", "attack_mode"}
     assert takes["free-trades"] == takes["free"] | {"coefficient"}
-
-
-def test_what_an_algorithm_was_made_with_is_known_with_its_defaults() -> None:
-    ce = {"name": "CrossEntropy"}
-    assert resolved(make_algorithm("erm", BALL)) == {"objective": ce}
-    free = {"m": 4, "alpha": 0.5, "start": "uniform", "carry": False, "objective": ce}
-    assert resolved(make_algorithm("free", BALL)) == free
-    assert resolved(make_algorithm("free", BALL, warmup_updates=9)) == free | {"warmup_updates": 9}
-    trades = resolved(make_algorithm("trades", BALL))
-    assert trades["objective"] == {"name": "Trades", "lam": 1 / 6}
-    assert (trades["start"], trades["alpha"], trades["m"]) == ("gaussian", 0.125, 10)
 
 
 SOURCE = """

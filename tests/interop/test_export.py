@@ -149,7 +149,7 @@ def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
         collapsed=True,
         run=replace(
             manifest.run,
-            spec=manifest.run.spec.replaced(algorithm="erm"),
+            spec=replace(manifest.run.spec, algorithm="erm"),
             data=replace(data, notes=("The images were resized.",)),
         ),
         scores=replace(manifest.scores, test=replace(test, robust_accuracy=0.1)),

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 import torch
 
+from freeat.algorithms import Fast
 from freeat.cli.main import run as command_line
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
+from freeat.runs import build
 from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
+from freeat.runs.spec import TrainSpec
 from freeat.training.trainer import Stopped
 from small_runs import carry_out, noise_file, outcome, timeless
 
@@ -114,7 +117,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 def test_the_folder_says_what_the_run_was(tmp_path: Path) -> None:
     result = carry_out(tmp_path)
     about = RunFolder(tmp_path).description
-    assert result.identity == about.identity == RunFolder(tmp_path).spec.identity
+    assert result.identity == about.identity == about.spec.identity
     assert about.chosen == MachineSettings(
         threads=1, precision="fp32", device="cpu", processes=1, torch=torch.__version__
     )
@@ -171,11 +174,59 @@ def test_going_on_with_other_data_or_weights_is_refused(stopped: Path, what: str
         carry_out(stopped)
 
 
-def test_resuming_with_other_defaults_of_the_algorithm_is_refused(stopped: Path) -> None:
-    now = RunFolder(stopped).description.algorithm["alpha"]
-    _rewrite(stopped, lambda document: document["algorithm"].update({"alpha": 0.25}))
-    with pytest.raises(InputError, match=rf"other defaults of its algorithm \(alpha 0.25 → {now}\)"):
+@pytest.mark.parametrize(
+    ("changes", "resolved"),
+    [
+        ({"algorithm": "erm"}, {"alpha": None, "start": None, "algorithm_args": None}),
+        ({"algorithm": "free"}, {"alpha": 0.5, "start": "uniform", "algorithm_args": {"carry": False}}),
+        ({"algorithm": "fast", "norm": "linf", "eps": 0.1}, {"alpha": 0.1 * 7 / 8, "coefficient": None}),
+        ({"algorithm": "trades"}, {"alpha": 0.125, "start": "gaussian", "coefficient": 1 / 6}),
+        ({"algorithm": "fast", "updates": None, "epochs": 1.5}, {"epochs": None, "updates": 6}),
+        ({"algorithm": "fast", "augment": "auto"}, {"augment": "none"}),
+        ({"algorithm": "fast", "precision": "auto"}, {"threads": 1}),
+    ],
+    ids=str,
+)
+def test_a_run_stores_its_settings_resolved(
+    tmp_path: Path, changes: dict[str, Any], resolved: dict[str, Any]
+) -> None:
+    with pytest.raises(Stopped):
+        carry_out(tmp_path, should_stop=every(1), **changes)
+    spec = RunFolder(tmp_path).spec
+    assert {name: getattr(spec, name) for name in resolved} == resolved
+    assert spec.precision != "auto"
+    assert TrainSpec.of(spec.settings()).alpha == spec.alpha
+
+
+def test_a_change_of_a_default_does_not_reinterpret_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older run is resumed, opened and evaluated with the step, start and length that it was begun with."""
+    settings: dict[str, Any] = {"algorithm": "fast", "updates": None, "eval_every": 40}
+    carry_out(tmp_path / "whole", **settings)
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "run", should_stop=every(2), **settings)
+    before = RunFolder(tmp_path / "run").spec
+    monkeypatch.setattr(Fast, "step_size", property(lambda self: self.alpha or self.ball.eps))
+    monkeypatch.setitem(Fast.__init__.__kwdefaults__, "start", "zero")
+    monkeypatch.setattr(build, "DEFAULT_EPOCHS", 2.0)
+    carry_out(tmp_path / "new", **settings)
+    new = RunFolder(tmp_path / "new").spec
+    assert (new.alpha, new.start, new.updates) == (0.5, "zero", 8)
+    carry_out(tmp_path / "run", **settings)
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert RunFolder(tmp_path / "run").spec == before
+    opened = open_model(tmp_path / "run", load("digits")).spec
+    assert opened == before
+    assert (before.alpha, before.start, before.updates) == (0.25, "uniform", 120)
+
+
+def test_a_run_of_another_default_is_not_resumed_by_the_same_command(stopped: Path) -> None:
+    _rewrite(stopped, lambda document: document["spec"].update({"momentum": 0.8}))
+    with pytest.raises(InputError, match=r"another spec \(momentum 0.8 → 0.9\)"):
         carry_out(stopped)
+    _rewrite(stopped, lambda document: document["resolved"].update({"momentum": 0.8}))
+    carry_out(stopped, momentum=0.8)
 
 
 def test_a_finished_run_is_not_the_result_of_other_data(

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,8 +42,8 @@ def test_a_description_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "evaluation", "named"),
     [
-        (SPEC.replaced(eps=0.2), EVALUATION, "eps 0.1 → 0.2"),
-        (SPEC.replaced(seed=1), EVALUATION, "seed 0 → 1"),
+        (replace(SPEC, eps=0.2), EVALUATION, "eps 0.1 → 0.2"),
+        (replace(SPEC, seed=1), EVALUATION, "seed 0 → 1"),
         (SPEC, EvalSpec(eval_every=6), "eval_every 5 → 6"),
     ],
 )
@@ -59,7 +60,7 @@ def test_a_folder_of_another_spec_is_refused(
 
 def test_a_folder_of_older_semantics_is_refused(tmp_path: Path) -> None:
     folder = begun(tmp_path)
-    write_json(tmp_path / "run.json", {**plain(folder.description), "identity": "0" * 16}, format=1)
+    write_json(tmp_path / "run.json", {**plain(folder.description), "semantics": 1}, format=1)
     with pytest.raises(InputError, match="older semantics"):
         folder.check(SPEC, EVALUATION)
 
@@ -86,7 +87,7 @@ def test_a_run_killed_before_it_was_described_can_be_begun_again(tmp_path: Path,
 
 
 def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
-    write_json(tmp_path / "run.json", {"identity": "x"}, format=1)
+    write_json(tmp_path / "run.json", {"identity": "x", "semantics": 2}, format=1)
     with pytest.raises(InputError, match=r"run.json is damaged: .*missing required field `spec`"):
         RunFolder(tmp_path).check(SPEC, EVALUATION)
 

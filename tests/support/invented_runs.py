@@ -1,6 +1,7 @@
 """Runs and measurements that were never carried out: their files in a store, with numbers of the test's choosing."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ CLASSES = 10
 def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> TrainTask:
     """A task of training; nothing is trained."""
     spec = TrainSpec.of({"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | words)
-    spec = spec.replaced(algorithm=algorithm)
+    spec = replace(spec, algorithm=algorithm)
     return Store(path=store.resolve()).task(f"{algorithm} seed {seed}", spec, EvalSpec())
 
 

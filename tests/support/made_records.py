@@ -7,7 +7,7 @@ from freeat.compute.machine import Machine, Provenance
 from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import wilson
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunResult
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
 
 WEIGHTS = "w" * 64
@@ -89,7 +89,8 @@ def make_description(
         "new_head": (),
         "parameters": 100,
         "notes": (),
-        "algorithm": {"m": 4},
+        "semantics": SEMANTICS,
+        "resolved": spec,
         "chosen": MachineSettings(threads=1, precision="fp32", device="cpu", processes=1, torch="2.0"),
         "provenance": make_provenance(commit=commit),
     }

@@ -37,9 +37,9 @@ def make_tasks(folder: Path, algorithms: list[str], seeds: list[int], **changes:
 
 def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path: Path) -> None:
     made = make_tasks(tmp_path / "there", ["fast", "erm"], [0])
-    broken = replace(made[0], name="broken", key="broken", spec=made[0].spec.replaced(model="no-such-net"))
+    broken = replace(made[0], name="broken", key="broken", spec=replace(made[0].spec, model="no-such-net"))
     broken = replace(broken, options=replace(broken.options, folder=tmp_path / "broken"))
-    diverging = replace(made[0], name="diverging", key="diverging", spec=made[0].spec.replaced(lr=1e38))
+    diverging = replace(made[0], name="diverging", key="diverging", spec=replace(made[0].spec, lr=1e38))
     diverging = replace(diverging, options=replace(diverging.options, folder=tmp_path / "diverging"))
     seen = Seen()
     with make_backend(jobs=1) as backend:

@@ -10,7 +10,7 @@ import inspect
 import types
 import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import Field, dataclass, fields, is_dataclass, replace
 from typing import Any, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from freeat.algorithms.erm import Erm
 from freeat.algorithms.fast import Fast
 from freeat.algorithms.free import Free
 from freeat.algorithms.friendly import Friendly
-from freeat.algorithms.step import Algorithm, WarmUp, without_warm_up
+from freeat.algorithms.step import Algorithm, WarmUp
 from freeat.algorithms.vanilla import Vanilla
 from freeat.errors import InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path
@@ -220,18 +220,6 @@ def _plain(hint: Any) -> bool:
     parts = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     plain = (bool, int, float, str, type(None))
     return all(part in plain or typing.get_origin(part) is typing.Literal for part in parts)
-
-
-def resolved(algorithm: Algorithm) -> dict[str, Any]:
-    """What an algorithm was made with beside its ball, as plain values with the defaults filled in."""
-    inner = without_warm_up(algorithm)
-    hints = typing.get_type_hints(type(inner))
-    found = {name: getattr(inner, name) for name in declared(type(inner)) if _plain(hints[name])}
-    if "alpha" in found:
-        found["alpha"] = getattr(inner, "step_size", found["alpha"])
-    if is_dataclass(objective := getattr(inner, "objective", None)) and not isinstance(objective, type):
-        found["objective"] = {"name": type(objective).__name__} | asdict(objective)
-    return found | ({"warmup_updates": algorithm.updates} if isinstance(algorithm, WarmUp) else {})
 
 
 def summary_of(cls: type[Algorithm]) -> str:

@@ -75,7 +75,7 @@ class RunDifference:
 def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSetting, ...]:
     """Every setting of training and evaluation in which two runs differ, with both values."""
     pairs: list[tuple[TrainSpec | EvalSpec, TrainSpec | EvalSpec]] = [
-        (first.spec, second.spec),
+        (first.description.spec, second.description.spec),
         (first.evaluation, second.evaluation),
     ]
     return tuple(

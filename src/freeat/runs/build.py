@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -10,12 +10,13 @@ from torch import Tensor, nn
 
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
-from freeat.algorithms.registry import algorithm_class, read_options
+from freeat.algorithms.registry import algorithm_class, options_of, read_options
 from freeat.algorithms.step import threat_of, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
 from freeat.data import Augmentation, DataSet, Images, load, parse_augmentation
+from freeat.data.augmentation import NAMED
 from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Evaluator
@@ -24,7 +25,7 @@ from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, source_digest
-from freeat.objectives import OBJECTIVES, Objective
+from freeat.objectives import OBJECTIVES, CrossEntropy, Objective
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
 from freeat.training.checks import cautions, kept_near
@@ -278,6 +279,29 @@ def build_trainer(
         eval_every=evaluation.eval_every,
         eval_size=evaluation.eval_size,
         final_size=evaluation.final_size,
+    )
+
+
+def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
+    """The spec with what its defaults, the algorithm's and the data's have come to in its trainer.
+
+    An imported algorithm keeps its own defaults: its source is a part of the run. An augmentation without a name
+    stays ``auto``: it follows from the data, which are a part of the run too.
+    """
+    names = (name for name, augmentation in NAMED.items() if augmentation == trainer.augment)
+    spec = replace(
+        spec, epochs=None, updates=trainer.learner.total_updates, augment=next(names, spec.augment)
+    )
+    if parse_algorithm(spec.algorithm).imported:
+        return spec
+    algorithm = without_warm_up(trainer.algorithm)
+    coefficients = vars(getattr(algorithm, "objective", None) or CrossEntropy())
+    return replace(
+        spec,
+        alpha=getattr(algorithm, "step_size", None),
+        start=getattr(algorithm, "start", None),
+        coefficient=next(iter(coefficients.values()), None),
+        algorithm_args={name: getattr(algorithm, name) for name in options_of(type(algorithm))} or None,
     )
 
 

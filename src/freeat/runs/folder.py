@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -16,7 +15,7 @@ from freeat.errors import InputError
 from freeat.files.documents import decoded, is_unfinished, plain, read_document, write_document
 from freeat.files.locks import LEASE
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
 
 PROBE = ".writable"
@@ -51,18 +50,20 @@ class MachineSettings:
 class RunDescription:
     """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it.
 
-    ``algorithm`` holds what follows from the spec by defaults of the algorithm's class: step, start, options.
+    ``spec`` is as the user gave it; ``resolved`` has the step, start, options, length and augmentation that followed
+    from it by the defaults of the day. ``semantics`` is that of the version that began the run.
     """
 
     identity: str
+    semantics: int
     spec: TrainSpec
+    resolved: TrainSpec
     evaluation: EvalSpec
     updates: int
     data: DataFacts
     initial_weights: str
     new_head: tuple[str, ...]
     parameters: int
-    algorithm: Mapping[str, Any]
     algorithm_source: str | None = None
     chosen: MachineSettings
     notes: tuple[str, ...]
@@ -102,7 +103,7 @@ class RunFolder:
         if self.exists:
             found = self.description
             changes = _changes(found.spec, spec) + _changes(found.evaluation, evaluation)
-            if changes or found.identity != spec.identity:
+            if changes or found.semantics != SEMANTICS:
                 raise InputError(
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
                     "choose another --out, or delete the folder"
@@ -178,19 +179,8 @@ class RunFolder:
         """Refuse another source of an imported algorithm than the run was begun with."""
         self.check_same("source lines of the algorithm", self.description.algorithm_source, source)
 
-    def check_resolved(self, algorithm: Mapping[str, Any]) -> None:
-        """Refuse an algorithm whose defaults are no longer those that the run was begun with."""
-        before = self.description.algorithm
-        names = [name for name in {**before, **algorithm} if before.get(name) != algorithm.get(name)]
-        if names:
-            changes = ", ".join(f"{name} {before.get(name)} → {algorithm.get(name)}" for name in names)
-            raise InputError(
-                f"{self.path} was begun with other defaults of its algorithm ({changes}): set them as they were, or "
-                f"{ANOTHER_PLACE}"
-            )
-
     def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_PLACE) -> None:
-        """Refuse other ground than the run stands on."""
+        """Refuse to resume or to reuse a run when something that it depends on has changed."""
         if before != now:
             raise InputError(
                 f"the {what} are not those {self.path} was begun with ({str(before)[:12]} → {str(now)[:12]}): "
@@ -199,7 +189,8 @@ class RunFolder:
 
     @property
     def spec(self) -> TrainSpec:
-        return self.description.spec
+        """The settings of the run, resolved."""
+        return self.description.resolved
 
     @property
     def evaluation(self) -> EvalSpec:

@@ -94,8 +94,8 @@ def look_at(path: Path, store: Path) -> StoredRun:
     folder = RunFolder(path)
     key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
     try:
-        spec, result = folder.spec, folder.result
-        updates = folder.description.updates
+        description, result = folder.description, folder.result
+        spec, updates = description.spec, description.updates
     except InputError as error:
         return StoredRun(key=key, folder=folder, status="damaged", spec=None, trouble=str(error))
     if result is not None:

@@ -112,8 +112,8 @@ class ExportedFolder:
 
     @property
     def spec(self) -> TrainSpec:
-        """What the model was trained by."""
-        return self.manifest.run.spec
+        """The settings of its training, resolved."""
+        return self.manifest.run.resolved
 
     @property
     def shape(self) -> tuple[int, int, int]:

@@ -1,16 +1,14 @@
-"""A run carried out in its folder: begun, continued, or found finished."""
+"""A run in its folder: begun, resumed, or found finished."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from freeat import models
-from freeat.algorithms.registry import resolved
 from freeat.compute.machine import arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
@@ -24,13 +22,14 @@ from freeat.runs.build import (
     build_model,
     build_trainer,
     evaluation_attack,
+    resolve,
     spec_cautions,
     start_from,
     weights_digest,
 )
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunFolder, RunResult
 from freeat.runs.open import stored_weights
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.loop import Diverged
 from freeat.training.records import Callback, Callbacks, Record
 from freeat.training.trainer import OnCollapse, Trainer
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
-    """Where a run happens and how it behaves there; none of it changes a weight's meaning."""
+    """Where a run is executed and how it behaves there; none of it determines the weights."""
 
     folder: Path
     device: str = "auto"
@@ -54,20 +53,6 @@ class RunOptions:
             raise InputError(
                 f"--checkpoint-every {self.checkpoint_every:g} must not be negative; 0 is after every batch"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFacts:
-    """What is known of a run before its first update."""
-
-    data: DataFacts
-    updates: int
-    initial_weights: str
-    new_head: tuple[str, ...]
-    parameters: int
-    algorithm: Mapping[str, Any]
-    algorithm_source: str | None
-    notes: tuple[str, ...]
 
 
 def execute(
@@ -90,58 +75,88 @@ def execute(
         return result if is_main_process() else None
     check_free(folder.path)
     device = resolve_device(options.device)
-    spec_now = _settled(spec, folder, device)
-    assert spec_now.threads is not None
+    begun = folder.description if folder.exists else None
+    settled = settle(spec, device, begun)
+    assert settled.threads is not None
     with (
-        arithmetic(threads=spec_now.threads, deterministic=spec.deterministic),
+        arithmetic(threads=settled.threads, deterministic=spec.deterministic),
         join_process_group(device) as processes,
     ):
-        trainer, facts = assemble(spec_now, evaluation, options, device, processes)
+        trainer, description = assemble(spec, evaluation, options, device, processes, settled)
+        if begun is not None and begun.resolved != description.resolved:  # a default has changed since
+            trainer, description = assemble(spec, evaluation, options, device, processes, begun.resolved)
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
             if not processes.any(False):
                 trainer.run()
             return None
-        for note in facts.notes:
+        for note in description.notes:
             log.warning("%s", note)
         with _claimed(folder) as lease:
             if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result
             trainer.may_write = lease.check
             folder.tidy()
-            _introduce(folder, spec, evaluation, facts, spec_now, device, processes)
-            final = _carried_out(trainer, folder)
+            if folder.exists:
+                _check_resumable(folder, description)
+            else:
+                folder.describe(description)
+            final = _train(trainer, folder)
             lease.check()
             folder.publish_result(
                 RunResult(
                     **vars(final),
                     identity=spec.identity,
                     weights=weights_digest(trainer.learner.model),
-                    notes=(*facts.data.notes, *facts.notes),
+                    notes=(*description.data.notes, *description.notes),
                 )
             )
             folder.checkpoints.clear()
     return folder.result
 
 
+def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None = None) -> TrainSpec:
+    """The spec with its threads and precision chosen: by this machine, or as in the run that was begun."""
+    if begun is not None:
+        return replace(spec, threads=begun.chosen.threads, precision=begun.chosen.precision)
+    threads, precision = resolve_threads(spec.threads), Precision(spec.precision, device).name
+    return replace(spec, threads=threads, precision=precision)
+
+
 def assemble(
-    spec: TrainSpec, evaluation: EvalSpec, options: RunOptions, device: torch.device, processes: ProcessGroup
-) -> tuple[Trainer, RunFacts]:
-    """The trainer a spec describes, with the facts about its data and initial weights. Writes nothing."""
+    spec: TrainSpec,
+    evaluation: EvalSpec,
+    options: RunOptions,
+    device: torch.device,
+    processes: ProcessGroup,
+    settled: TrainSpec | None = None,
+) -> tuple[Trainer, RunDescription]:
+    """The trainer of a spec and the description of its run. Writes nothing.
+
+    ``settled`` is the spec with settings chosen that it leaves open.
+    """
+    settled = settled or settle(spec, device)
+    assert settled.threads is not None
     evaluation_attack(evaluation)
-    data = build_data(spec, data_dir=options.data_dir)
-    build_ball(spec).check(data.shape)
-    evaluator = build_evaluator(spec, evaluation, data, device, processes=processes)
-    model = build_model(spec, data, trust_code=options.trust_code)
+    data = build_data(settled, data_dir=options.data_dir)
+    build_ball(settled).check(data.shape)
+    evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
+    model = build_model(settled, data, trust_code=options.trust_code)
     fresh = start_from(model, stored_weights(spec.init_from), spec.init_from) if spec.init_from else []
     digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
-        spec, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
+        settled, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
     )
     trainer.folder = RunFolder(options.folder)
     trainer.checkpoint_every, trainer.on_collapse = options.checkpoint_every, options.on_collapse
     n = len(evaluator.train)
-    return trainer, RunFacts(
+    return trainer, RunDescription(
+        identity=spec.identity,
+        semantics=SEMANTICS,
+        spec=spec,
+        resolved=resolve(settled, trainer),
+        evaluation=evaluation,
+        updates=trainer.learner.total_updates or 0,
         data=DataFacts(
             name=data.name,
             digest=data.digest,
@@ -151,20 +166,26 @@ def assemble(
             classes=tuple(data.classes),
             notes=tuple(data.notes),
         ),
-        updates=trainer.learner.total_updates or 0,
         initial_weights=digest,
         new_head=tuple(fresh),
         parameters=parameters,
-        algorithm=resolved(trainer.algorithm),
         algorithm_source=algorithm_source(spec, trust_code=options.trust_code),
+        chosen=MachineSettings(
+            threads=settled.threads,
+            precision=settled.precision,
+            device=device.type,
+            processes=processes.size,
+            torch=str(torch.__version__),
+        ),
         notes=spec_cautions(spec, evaluation, n),
+        provenance=provenance(device),
     )
 
 
 def check_finished(spec: TrainSpec, options: RunOptions) -> None:
-    """Refuse a finished run whose data, or the source of whose imported algorithm, changed since.
+    """Refuse a finished run if its data or the source of its imported algorithm have changed since.
 
-    It needs them no more: where they are gone it stands.
+    It does not need them any more: if they are missing, its result still stands.
     """
     folder = RunFolder(options.folder)
     try:
@@ -195,8 +216,8 @@ def _claimed(folder: RunFolder) -> Iterator[Lease]:
                 folder.path.rmdir()
 
 
-def _carried_out(trainer: Trainer, folder: RunFolder) -> Record:
-    """Train to the end. A run that fails before it has anything to keep gives its folder back, for a better one."""
+def _train(trainer: Trainer, folder: RunFolder) -> Record:
+    """Train to the end. A run that fails before it has saved anything frees its folder."""
     try:
         return trainer.run()
     except (InputError, Diverged) as failure:
@@ -210,56 +231,18 @@ def _carried_out(trainer: Trainer, folder: RunFolder) -> Record:
         raise Diverged(failure.what, kept) from None
 
 
-def _settled(spec: TrainSpec, folder: RunFolder, device: torch.device) -> TrainSpec:
-    """What is left to the machine made definite: once, and then as the run has stored it."""
-    if folder.exists:
-        chosen = folder.description.chosen
-        return spec.replaced(threads=chosen.threads, precision=chosen.precision)
-    threads = resolve_threads(spec.threads)
-    return spec.replaced(threads=threads, precision=Precision(spec.precision, device).name)
-
-
-def _introduce(
-    folder: RunFolder,
-    spec: TrainSpec,
-    evaluation: EvalSpec,
-    facts: RunFacts,
-    settled: TrainSpec,
-    device: torch.device,
-    processes: ProcessGroup,
-) -> None:
-    """Describe a new run, or make sure that an old one is being continued on the same ground."""
-    assert settled.threads is not None
-    chosen = MachineSettings(
-        threads=settled.threads,
-        precision=settled.precision,
-        device=device.type,
-        processes=processes.size,
-        torch=str(torch.__version__),
-    )
-    if not folder.exists:
-        folder.describe(
-            RunDescription(
-                **vars(facts),
-                identity=spec.identity,
-                spec=spec,
-                evaluation=evaluation,
-                chosen=chosen,
-                provenance=provenance(device),
-            )
-        )
-        return
-    stored = folder.description
-    folder.check_data(facts.data.digest)
-    folder.check_algorithm(facts.algorithm_source)
-    folder.check_resolved(facts.algorithm)
-    folder.check_same("initial weights", stored.initial_weights, facts.initial_weights)
-    for name, before in vars(stored.chosen).items():
-        if before != (now := getattr(chosen, name)):
+def _check_resumable(folder: RunFolder, now: RunDescription) -> None:
+    """Refuse to resume a run with other data, weights or code; warn where the machine differs."""
+    begun = folder.description
+    folder.check_data(now.data.digest)
+    folder.check_algorithm(now.algorithm_source)
+    folder.check_same("initial weights", begun.initial_weights, now.initial_weights)
+    for name, before in vars(begun.chosen).items():
+        if before != (current := getattr(now.chosen, name)):
             log.warning(
                 "%s was begun with %s %s and is resumed with %s: bits may differ",
                 folder.path,
                 name,
                 before,
-                now,
+                current,
             )

@@ -4,14 +4,14 @@
 evaluated while it trains and at the end; it changes no weight.
 """
 
-import dataclasses
-import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from pathlib import Path
+from types import NoneType
 from typing import Any, Self
 
+import msgspec
 import yaml
 
 from freeat.errors import InputError, unknown_name
@@ -30,7 +30,7 @@ def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None)
 
 
 class _Settings:
-    """Reading, writing and identifying a spec; shared by the two kinds."""
+    """Reading, checking and listing the settings of a spec; shared by the two kinds."""
 
     @classmethod
     def fields(cls) -> dict[str, Field[Any]]:
@@ -48,7 +48,7 @@ class _Settings:
                 raise unknown_name("setting", name, known)
             parse = known[name].metadata.get("parse")
             try:
-                values[name] = parse(value) if parse and value is not None else _coerced(value, hints[name])
+                values[name] = parse(value) if parse and value is not None else _typed(value, hints[name])
             except InputError as error:
                 raise InputError(f"{name}: {error}") from None
         return cls(**values)
@@ -61,15 +61,11 @@ class _Settings:
             if f.default is MISSING or getattr(self, name) != f.default
         }
 
-    def _hold(self, rules: Iterable[tuple[str, bool, str]]) -> None:
+    def _check(self, rules: Iterable[tuple[str, bool, str]]) -> None:
         """Refuse the first setting whose rule does not hold."""
         for name, holds, rule in rules:
             if not holds:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} {rule}")
-
-    def replaced(self, **changes: Any) -> Self:
-        """The same spec with other settings."""
-        return dataclasses.replace(self, **changes)  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +79,7 @@ class TrainSpec(_Settings):
     train_size: int | None = _setting(None, "train on a nested random subset of this many images")
     validation: float = _setting(0.0, "hold out this part of the training images (a fraction or a count)")
     augment: str = _setting(
-        "auto", "auto, none, crop, flip or crop-flip; auto is what the data set is used to"
+        "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
     )
     image_size: int | None = _setting(None, "side that images of a folder are resized to")
     model: str = _setting("resnet18", "network by name (see `freeat models`), or package.module:factory")
@@ -112,11 +108,13 @@ class TrainSpec(_Settings):
     warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
     epochs: float | None = _setting(
         None,
-        f"passes over the images at one update per batch; T = epochs·⌈n/b⌉ updates  [default: {DEFAULT_EPOCHS:g}]",
+        f"epochs at one update per batch: T = epochs·⌈n/b⌉ updates  [default: {DEFAULT_EPOCHS:g}]",
     )
     updates: int | None = _setting(None, "weight updates T, instead of --epochs")
     batch_size: int = _setting(128, "images per batch")
-    sampling: str = _setting("epochs", "epochs (shuffled passes) or independent (each batch drawn anew)")
+    sampling: str = _setting(
+        "epochs", "epochs (each image once per epoch, shuffled) or independent (each batch drawn anew)"
+    )
     optimizer: str = _setting("sgd", "sgd or adamw")
     lr: float = _setting(0.1, "learning rate; for the vanishing schedule, the theorems' c")
     schedule: str = _setting(
@@ -138,25 +136,32 @@ class TrainSpec(_Settings):
     )
     compile: bool = _setting(False, "compile the network with torch.compile")
 
-    def __post_init__(self) -> None:
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """From settings as people write them; options that are the algorithm's defaults are left out."""
         from freeat.algorithms.registry import changed_options, parse_algorithm
+
+        spec = super().of(settings)
+        changed = changed_options(parse_algorithm(spec.algorithm), spec.algorithm_args or {})
+        return replace(spec, algorithm_args=changed or None)
+
+    def __post_init__(self) -> None:
+        from freeat.algorithms.registry import parse_algorithm, read_options
         from freeat.threat import NORMS, STARTS
 
         name = parse_algorithm(self.algorithm)
         object.__setattr__(self, "algorithm", str(name))
-        object.__setattr__(self, "algorithm_args", changed_options(name, self.algorithm_args or {}) or None)
+        if self.algorithm_args is not None and not name.imported:
+            object.__setattr__(self, "algorithm_args", read_options(name, self.algorithm_args) or None)
         object.__setattr__(self, "norm", self.norm.lower())
         if self.norm not in NORMS:
             raise unknown_name("norm", self.norm, NORMS)
         if self.start is not None and self.start not in STARTS:
             raise unknown_name("start", self.start, STARTS)
         object.__setattr__(self, "data", str(self.data))
-        self._check_ranges()
-
-    def _check_ranges(self) -> None:
         if self.epochs is not None and self.updates is not None:
             raise InputError(f"both --epochs {self.epochs:g} and --updates {self.updates} given: choose one")
-        rules: list[tuple[str, bool, str]] = [
+        ranges = [
             ("eps", self.eps > 0, "must be positive; to train without an adversary use --algorithm erm"),
             ("epochs", self.epochs is None or self.epochs > 0, "must be positive"),
             ("updates", self.updates is None or self.updates >= 1, "must be at least 1"),
@@ -165,7 +170,7 @@ class TrainSpec(_Settings):
             ("data", bool(self.data.strip()), "must name a data set, an .npz file or a folder"),
             (
                 "validation",
-                0 <= self.validation < 1 or self.validation == int(self.validation),
+                0 <= self.validation < 1 or (self.validation >= 1 and self.validation % 1 == 0),
                 "must be a fraction such as 0.1, or a whole number of images",
             ),
             ("warmup", 0 <= self.warmup <= 1, "is a part of the training, between 0 and 1"),
@@ -175,7 +180,7 @@ class TrainSpec(_Settings):
             ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]
-        self._hold(rules)
+        self._check(ranges)
 
     @property
     def label(self) -> str:
@@ -215,20 +220,16 @@ class EvalSpec(_Settings):
         "worst", "evaluate every iterate (worst) or the last one only, as the paper (last)"
     )
     eval_every: int | None = _setting(
-        None, "evaluate every so many updates; default: as 15 % of the passes allow"
+        None, "evaluate every this many updates; default: as 15 % of the training cost allows"
     )
     eval_size: int | None = _setting(None, "images of each split used while training; default as above")
     final_size: int | None = _setting(None, "images of each split in the final evaluation; default: all")
 
     def __post_init__(self) -> None:
-        counts = ("eval_every", "eval_size", "final_size")
-        self._hold(
-            (name, getattr(self, name) is None or getattr(self, name) >= 1, "must be at least 1")
-            for name in counts
-        )
-        self._hold(
-            [("eval_alpha", self.eval_alpha is None or self.eval_alpha > 0, "must be positive, e.g. 2/255")]
-        )
+        counts = {name: getattr(self, name) for name in ("eval_every", "eval_size", "final_size")}
+        self._check((name, n is None or n >= 1, "must be at least 1") for name, n in counts.items())
+        moves = self.eval_alpha is None or self.eval_alpha > 0
+        self._check([("eval_alpha", moves, "must be positive, e.g. 2/255")])
 
     def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
         """This one with other settings, as people write them; a step of another radius does not carry over."""
@@ -255,30 +256,28 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[TrainSpec, EvalSpec]:
     training = TrainSpec.of({name: value for name, value in settings.items() if name in of_train})
     follows = getattr(FAMILIES.get(parse_algorithm(training.algorithm).family), "alpha_at", None)
     if follows is not None and training.alpha is None and evaluation.eval_eps is not None:
-        training = training.replaced(alpha=follows(evaluation.eval_eps))
+        training = replace(training, alpha=follows(evaluation.eval_eps))
     return training, evaluation
 
 
-def _coerced(value: Any, hint: Any) -> Any:
+_NUMBERS: dict[Any, Callable[[object], float]] = {int: parse_whole, float: parse_finite}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+def _typed(value: Any, hint: Any) -> Any:
     """A value as the type of its setting; YAML and the command line give text or numbers."""
-    options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if value is None and type(None) in options:
+    options = typing.get_args(hint)
+    if value is None and NoneType in options:
         return None
-    kind = next(option for option in options if option is not type(None))
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind is int and not isinstance(value, bool):
-        return parse_whole(value)
-    if kind is float and not isinstance(value, bool):
-        return parse_finite(value)
+    kind = options[0] if NoneType in options else hint
+    if kind in _NUMBERS and not isinstance(value, bool):
+        return _NUMBERS[kind](value)
     if kind is str and isinstance(value, str | int | float | Path):
         return str(value)
-    if typing.get_origin(kind) is Mapping and isinstance(value, Mapping):
-        return dict(value)
-    wanted = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(
-        kind, "key: value pairs"
-    )
-    raise InputError(f"{value!r} must be {wanted}")
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        raise InputError(f"{value!r} must be {_KINDS.get(kind, 'key: value pairs')}") from None
 
 
 YAML_LAYOUT = "write one `setting: value` per line"

@@ -1,6 +1,6 @@
 """What a stored run means for its theorem: the parameters of the bound, and which hypotheses the run violates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -50,7 +50,7 @@ def bound_of_run(
     folder.check_data(data.digest, "give all constants yourself, without --from")
     model = load(path, trust_code=trust_code)
     updates = folder.description.updates
-    algorithm = build_algorithm(spec.replaced(warmup=0.0), updates)
+    algorithm = build_algorithm(replace(spec, warmup=0.0), updates)
     train = build_images(spec, data)[0]
     constants = _constants(model, algorithm, train, spec.seed, points)
     constants = _with_history(constants, folder)

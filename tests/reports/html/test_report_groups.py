@@ -68,6 +68,6 @@ def test_algorithms_stand_in_an_order_that_can_be_read(store: Path) -> None:
 
 def test_lengths_in_labels_are_short(store: Path) -> None:
     run = gather([store / "runs" / "free-4-60" / "seed-0"]).runs[0]
-    other = replace(run, description=replace(run.description, spec=run.spec.replaced(alpha=32 / 255)))
+    other = replace(run, description=replace(run.description, spec=replace(run.spec, alpha=32 / 255)))
     (benchmark,) = benchmarks_of([run, other])
     assert {group.label for group in benchmark.groups} == {"free-4", "free-4, alpha 32/255"}
