@@ -1,4 +1,4 @@
-"""The classifiers: named networks in their CIFAR form, or anyone's model by import path."""
+"""Classifiers: named networks in their CIFAR form, or a user's model by import path."""
 
 from freeat.models.head import check_logits, replace_head
 from freeat.models.normalize import Normalization, Normalize

@@ -1,4 +1,4 @@
-"""The end of a classifier: what it must return, and how it is replaced for other classes."""
+"""The logits of a classifier, which are checked, and its last layer, which is replaced for other classes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +20,8 @@ def check_logits(
 ) -> int:
     """Refuse a model that does not map images (b, C, H, W) on ``device`` to logits (b, classes).
 
-    Returns the number of classes; with None it may be any. It is tried on two ``images`` of the data, for which its
-    logits must be finite; without them on black ones, for which it may not have been made.
+    Returns the number of classes; with None it may be any. The model is applied to two ``images`` of the data, for
+    which its logits must be finite; without them to two black ones, for which they may be anything.
     """
     dtypes = (parameter.dtype for parameter in model.parameters() if parameter.is_floating_point())
     tried = torch.zeros(2, *shape) if images is None else images
@@ -53,7 +53,7 @@ def check_logits(
         )
     if images is not None and not bool(output.isfinite().all()):
         raise InputError(
-            "the model returns logits that are NaN or infinite before it is trained: look for weights that are "
+            "the model returns logits that are NaN or infinite before it is trained: check for weights that are "
             "not finite, a division by zero or a logarithm in its forward pass"
         )
     if output.device.type != "meta" and _are_probabilities(output):

@@ -1,4 +1,4 @@
-"""Anyone's model, algorithm or attack by import path: ``package.module:name``."""
+"""A user's model, algorithm or attack by import path: ``package.module:name``."""
 
 import importlib
 import inspect
@@ -24,8 +24,8 @@ def is_import_path(name: str) -> bool:
 def find_code(path: str, *, kind: str, trust_code: bool) -> object:
     """What an import path names: a model's factory, or the class of an algorithm or attack.
 
-    It is imported only with the user's trust. A path typed on the command line is trusted by being typed; one that
-    is read from a file is not.
+    It is imported only with ``trust_code``. A path typed on the command line is trusted; one that is read from a
+    file is not.
     """
     module_name, _, attribute = path.partition(":")
     if not all(part.isidentifier() for part in [*module_name.split("."), *attribute.split(".")]):
@@ -36,7 +36,7 @@ def find_code(path: str, *, kind: str, trust_code: bool) -> object:
             "command line or pass --trust-code (trust_code=True in Python)"
         )
     try:
-        with torch.random.fork_rng(devices=[]):  # a module may draw while it is imported; nobody shall notice
+        with torch.random.fork_rng(devices=[]):  # a module may draw random numbers while it is imported
             module = importlib.import_module(module_name)
     except Exception as error:  # a user's module may fail in any way while it is imported
         raise InputError(
@@ -95,7 +95,7 @@ def _check_arguments(path: str, factory: Callable[..., Any], args: Mapping[str, 
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
-        return  # some built-in callables have none; the call itself will tell
+        return  # some built-in callables have none; then the call itself fails
     try:
         signature.bind(**args)
     except TypeError as error:

@@ -1,8 +1,7 @@
-"""Weights from anybody's file into a model: safetensors, or a state dict read without executing code.
+"""Weights from any file into a model: safetensors, or a state dict read without executing code.
 
-Files differ in what they wrap around the weights: a dictionary with other things in it, a prefix from a
-parallel or compiled module, a normalization layer in front. All of it is found by looking for the model's own
-names among the file's.
+Files may nest the weights in a dictionary, prefix their names as a parallel or compiled module does, or hold a
+normalization layer. The model's own names are looked up among the file's to find them.
 """
 
 import pickle
@@ -23,7 +22,7 @@ State = dict[str, Tensor]
 
 
 def load_weights(model: nn.Module, path: Path | str, *, channels: int) -> nn.Module:
-    """The model with the weights of a file; where the file brings a normalization, a layer in front of it."""
+    """The model with the weights of a file; where the file holds a normalization, it becomes the first layer."""
     path = Path(path).expanduser()
     state = read_state(path)
     prefix = _prefix(model, state, path)
@@ -105,7 +104,7 @@ def _normalization(extra: State, path: Path) -> Normalization | None:
         return Normalization(mean=tuple(means[0].flatten().tolist()), std=tuple(stds[0].flatten().tolist()))
     if rest:
         raise InputError(
-            f"{path.name} has {len(rest)} tensors the model does not know, first {next(iter(rest))!r}: "
+            f"{path.name} has {len(rest)} tensors that are not in the model, first {next(iter(rest))!r}: "
             "the weights belong to another model"
         )
     return None

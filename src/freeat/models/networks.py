@@ -1,4 +1,4 @@
-"""The named networks in their CIFAR form, made of the same layers: which norm, activation and initial weights.
+"""The named networks in their CIFAR form, made of the same kinds of layers.
 
 Residual networks (He et al., 2016a) with a 3×3 stem and no pool before the first stage, PreAct-ResNet (He et al.,
 2016b), Wide-ResNet (Zagoruyko & Komodakis, 2016), VGG (Simonyan & Zisserman, 2015) with norms and one linear layer at
@@ -66,9 +66,8 @@ class Layers:
             case "relu":
                 return nn.ReLU()
             case "softplus":
-                return nn.Softplus(
-                    beta=10
-                )  # close to ReLU, as in smooth adversarial training (Xie et al., 2020)
+                # Close to ReLU, as in smooth adversarial training (Xie et al., 2020).
+                return nn.Softplus(beta=10)
             case "silu":
                 return nn.SiLU()
 
@@ -85,12 +84,12 @@ class NetworkConfig:
 
     @property
     def stem_kernel(self) -> int:
-        """3, or the 7 of ImageNet's networks where a stride of 4 would pass over pixels."""
+        """3, or the 7 of ImageNet's networks where a stride of 4 would skip pixels."""
         return 3 if self.stem_stride < 4 else 7
 
 
 def groups(channels: int) -> int:
-    """How many groups a group norm has: at most 32, of four channels or more.
+    """The number of groups of a group norm: at most 32, of four channels or more.
 
     Groups of one or two channels would erase the signal where the image has shrunk to one pixel.
     """
@@ -264,8 +263,8 @@ def cnn(config: NetworkConfig) -> nn.Sequential:
     net: OrderedDict[str, nn.Module] = OrderedDict()
     channels = config.shape[0]
     stem = (width, config.stem_kernel, config.stem_stride)
-    plan = [stem, (2 * width, 3, 2), (2 * width, 3, 1), (4 * width, 3, 2)]
-    for index, (outputs, kernel, stride) in enumerate(plan, start=1):
+    convolutions = [stem, (2 * width, 3, 2), (2 * width, 3, 1), (4 * width, 3, 2)]
+    for index, (outputs, kernel, stride) in enumerate(convolutions, start=1):
         net[f"conv{index}"] = layers.conv(channels, outputs, kernel, stride)
         net[f"norm{index}"] = layers.norm(outputs)
         net[f"activation{index}"] = layers.activation()

@@ -1,4 +1,4 @@
-"""The networks by name, the one place where names are parsed, and models whose weights follow from the seed.
+"""Networks by name, and models whose initial weights are a function of the seed.
 
 A name is a base and any number of suffixes, in any order and any case::
 
@@ -11,7 +11,7 @@ A name is a base and any number of suffixes, in any order and any case::
                | relu | softplus | silu      the activation
 
 ``resnet18-w16-s2`` is a ResNet-18 a quarter as wide behind a strided stem, ``wrn16-4`` a WRN-16-4. A suffix
-that says what is so anyway is dropped from the canonical name: ``resnet18-bn-w64`` is ``resnet18``. The width
+that states a default is dropped from the canonical name: ``resnet18-bn-w64`` is ``resnet18``. The width
 of a Wide-ResNet is part of its base. A new network is one function of a ``NetworkConfig`` and one line of ``_BASES``.
 """
 
@@ -140,17 +140,17 @@ class Architecture:
 
 def parse(name: str) -> Architecture:
     """The network that ``name`` means."""
-    words = name.lower().split("-")
-    for length in range(len(words), 0, -1):
-        base_name = "-".join(words[:length])
+    parts = name.lower().split("-")
+    for length in range(len(parts), 0, -1):
+        base_name = "-".join(parts[:length])
         if base_name in _BASES or _WIDE.fullmatch(base_name):
             break
     else:
         raise unknown_name("model", name, [*_BASES, *_WIDE_EXAMPLES])
     base = _base(base_name)
     chosen: dict[str, Any] = {}
-    for word in words[length:]:
-        key, value = _suffix(word, base_name, base)
+    for suffix in parts[length:]:
+        key, value = _parse_suffix(suffix, base_name, base)
         if key in chosen:
             raise InputError(
                 f"model {name!r} sets its {key.replace('_', ' ')} twice: keep one of the two suffixes"
@@ -177,22 +177,22 @@ def _base(name: str) -> _Base:
     )
 
 
-def _suffix(word: str, base_name: str, base: _Base) -> tuple[str, object]:
-    """What a suffix sets, and to what."""
-    width = _WIDTH.fullmatch(word)
-    key, value = ("width", int(width[1])) if width else _SUFFIXES.get(word, ("", None))
+def _parse_suffix(suffix: str, base_name: str, base: _Base) -> tuple[str, object]:
+    """The setting that a suffix changes, and its value."""
+    width = _WIDTH.fullmatch(suffix)
+    key, value = ("width", int(width[1])) if width else _SUFFIXES.get(suffix, ("", None))
     if key in base.open:
         return key, value
     if not base.open:
-        raise InputError(f"model {base_name!r} takes no suffix, but has {word!r}: leave it out")
+        raise InputError(f"model {base_name!r} takes no suffix, but has {suffix!r}: leave it out")
     fitting = [known for known, (opened, _) in _SUFFIXES.items() if opened in base.open]
     example = ["w16"] if "width" in base.open else []
-    raise unknown_name(f"suffix of model {base_name!r}", word, example + fitting)
+    raise unknown_name(f"suffix of model {base_name!r}", suffix, example + fitting)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """A line of the catalogue."""
+    """A named network and its description."""
 
     name: str
     about: str
@@ -241,7 +241,7 @@ def build(
 
 @contextmanager
 def seeded(seed: int, purpose: str) -> Iterator[None]:
-    """Inside, modules are made on the CPU, in float32, from a stream of their own; outside, nothing changes.
+    """Inside, modules are made on the CPU, in float32, from a random stream of their own; outside, nothing changes.
 
     Initializers read torch's global CPU generator, so it is saved and restored. ``torch.manual_seed`` would
     reseed the generators of the accelerators too.
@@ -257,7 +257,7 @@ def seeded(seed: int, purpose: str) -> Iterator[None]:
 
 
 def parameter_count(model: nn.Module) -> int:
-    """How many numbers training may change."""
+    """The number of trainable parameters."""
     return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
 
 
