@@ -255,7 +255,7 @@ def test_imported_classes_that_do_not_fit_are_refused(name: str, given: dict[str
 
 
 @pytest.mark.usefixtures("mine")
-def test_nothing_is_imported_without_trust() -> None:
+def test_import_path_is_not_imported_without_trust() -> None:
     with pytest.raises(InputError, match="--trust-code"):
         make_algorithm("myalgorithms:Mine", BALL)
     assert "myalgorithms" not in sys.modules

@@ -1,4 +1,4 @@
-"""🤗 data sets on disk: the same images and labels whatever their form, and clear words where something is wrong."""
+"""🤗 data sets on disk: the same images and labels in every format, and bad files refused with a remedy."""
 
 import io
 import json
@@ -21,7 +21,7 @@ CLASSES = ["zebra", "ant", "cat"]  # not in alphabetical order
 rng = np.random.default_rng(0)
 
 
-def pictures(n: int, size: tuple[int, ...] = (6, 6, 3)) -> np.ndarray:
+def random_images(n: int, size: tuple[int, ...] = (6, 6, 3)) -> np.ndarray:
     return rng.integers(0, 256, (n, *size), dtype=np.uint8)
 
 
@@ -32,10 +32,10 @@ def png(array: np.ndarray) -> bytes:
 
 
 def table(x: np.ndarray, y: np.ndarray, *, named: bool = True, label: str = "label") -> Any:
-    """As 🤗 datasets writes it: pictures as structs, and the features in the schema's metadata."""
-    cells = [{"bytes": png(image), "path": None} for image in x]
+    """As 🤗 datasets writes it: images as structs, and the features in the schema's metadata."""
+    encoded = [{"bytes": png(image), "path": None} for image in x]
     image_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    made = pa.table({"image": pa.array(cells, image_type), label: pa.array(y.tolist(), pa.int64())})
+    made = pa.table({"image": pa.array(encoded, image_type), label: pa.array(y.tolist(), pa.int64())})
     features = {"image": {"_type": "Image"}, label: {"_type": "ClassLabel", "names": CLASSES}}
     info = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     return made.replace_schema_metadata(info if named else None)
@@ -66,7 +66,7 @@ def as_saved(folder: Path, train: Any, test: Any) -> None:
 def test_both_splits_and_the_names_of_the_classes(
     tmp_path: Path, write: Callable[[Path, Any, Any], None]
 ) -> None:
-    x, y = pictures(9), np.arange(9) % 3
+    x, y = random_images(9), np.arange(9) % 3
     write(tmp_path / "mine", table(x, y), table(x[:4], y[:4]))
     data = load(tmp_path / "mine", data_dir=tmp_path)
     assert data.name == "mine"
@@ -78,8 +78,8 @@ def test_both_splits_and_the_names_of_the_classes(
 
 
 @pytest.mark.parametrize("name", ["one.parquet", "one.arrow"])
-def test_a_test_split_is_made_and_said(tmp_path: Path, name: str) -> None:
-    content = table(pictures(30), np.arange(30) % 3)
+def test_missing_test_split_is_made_and_noted(tmp_path: Path, name: str) -> None:
+    content = table(random_images(30), np.arange(30) % 3)
     if name.endswith(".parquet"):
         pq.write_table(content, tmp_path / name)
     else:
@@ -92,30 +92,30 @@ def test_a_test_split_is_made_and_said(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_without_features_columns_go_by_their_names(tmp_path: Path) -> None:
-    content = table(pictures(20, (5, 4)), np.arange(20) % 2, named=False)
+def test_without_features_columns_are_found_by_name(tmp_path: Path) -> None:
+    content = table(random_images(20, (5, 4)), np.arange(20) % 2, named=False)
     pq.write_table(content, tmp_path / "plain.parquet")
     data = load(tmp_path / "plain.parquet", data_dir=tmp_path)
     assert data.classes == ("0", "1")
     assert data.shape == (1, 5, 4)
 
 
-def test_labels_may_be_words(tmp_path: Path) -> None:
-    words = ["cat", "ant", "bee", "cat", "ant", "bee", "cat", "ant", "bee", "cat"]
+def test_labels_may_be_texts(tmp_path: Path) -> None:
+    names = ["cat", "ant", "bee", "cat", "ant", "bee", "cat", "ant", "bee", "cat"]
     content = (
-        table(pictures(10), np.zeros(10, int), named=False)
+        table(random_images(10), np.zeros(10, int), named=False)
         .drop(["label"])
-        .append_column("label", pa.array(words))
+        .append_column("label", pa.array(names))
     )
     as_parquet(tmp_path / "mine", content, content.slice(0, 3))
     data = load(tmp_path / "mine", data_dir=tmp_path)
     assert data.classes == ("ant", "bee", "cat")
-    assert [data.classes[k] for k in data.train.y] == words
+    assert [data.classes[k] for k in data.train.y] == names
 
 
 @pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
 def test_images_may_be_arrays(tmp_path: Path, kind: str) -> None:
-    x = pictures(10, (4, 5, 3))
+    x = random_images(10, (4, 5, 3))
     stored = (x / 255).astype(np.float32) if kind == "float32" else x.astype(kind)
     content = pa.table(
         {"img": pa.array(stored.tolist()), "fine_label": pa.array((np.arange(10) % 2).tolist())}
@@ -127,10 +127,10 @@ def test_images_may_be_arrays(tmp_path: Path, kind: str) -> None:
     assert every.sum().item() == pytest.approx(x.sum() / 255, rel=1e-5)
 
 
-def test_pictures_of_many_sizes_are_resized(tmp_path: Path) -> None:
-    x = [pictures(1, (6 + k % 3, 7, 3))[0] for k in range(10)]
-    cells = [{"bytes": png(image), "path": None} for image in x]
-    content = pa.table({"image": pa.array(cells), "label": pa.array([k % 2 for k in range(10)])})
+def test_images_of_several_sizes_are_resized(tmp_path: Path) -> None:
+    x = [random_images(1, (6 + k % 3, 7, 3))[0] for k in range(10)]
+    encoded = [{"bytes": png(image), "path": None} for image in x]
+    content = pa.table({"image": pa.array(encoded), "label": pa.array([k % 2 for k in range(10)])})
     pq.write_table(content, tmp_path / "sizes.parquet")
     data = load(tmp_path / "sizes.parquet", data_dir=tmp_path)
     assert data.shape == (3, 6, 6)
@@ -138,8 +138,8 @@ def test_pictures_of_many_sizes_are_resized(tmp_path: Path) -> None:
     assert load(tmp_path / "sizes.parquet", data_dir=tmp_path, image_size=4).shape == (3, 4, 4)
 
 
-def test_many_pictures_are_decoded_to_files(tmp_path: Path) -> None:
-    pq.write_table(table(pictures(20), np.arange(20) % 3), tmp_path / "many.parquet")
+def test_images_above_the_memory_limit_are_decoded_to_files(tmp_path: Path) -> None:
+    pq.write_table(table(random_images(20), np.arange(20) % 3), tmp_path / "many.parquet")
     inside = load(tmp_path / "many.parquet", data_dir=tmp_path)
     outside = load(tmp_path / "many.parquet", data_dir=tmp_path, memory_limit=10)
     assert inside.digest == outside.digest
@@ -149,31 +149,31 @@ def column(**columns: Any) -> Callable[[Path], None]:
     return lambda path: pq.write_table(pa.table(columns), path)
 
 
-PICTURE = png(pictures(1)[0])
+IMAGE = png(random_images(1)[0])
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "garbage": (lambda path: path.write_bytes(b"PAR1 but not really"), "not a readable .parquet file"),
     "no images": (column(text=["a", "b"], label=[0, 1]), "no column of images among text, label"),
-    "no labels": (column(image=[PICTURE] * 4, of=[0, 1, 0, 1]), "no column of labels among image, of"),
+    "no labels": (column(image=[IMAGE] * 4, of=[0, 1, 0, 1]), "no column of labels among image, of"),
     "paths only": (
         column(image=[{"bytes": None, "path": "a.png"}] * 10, label=[0, 1] * 5),
         "only the path 'a.png'",
     ),
-    "no picture": (
+    "no image": (
         column(image=[{"bytes": b"no", "path": None}] * 10, label=[0, 1] * 5),
         "not a readable image",
     ),
     "texts": (column(image=["a"] * 10, label=[0, 1] * 5), "neither encoded images nor arrays"),
     "ragged": (column(image=[[[1, 2], [3]]] * 10, label=[0, 1] * 5), "several shapes"),
     "large numbers": (column(image=[[[1, 256], [3, 4]]] * 10, label=[0, 1] * 5), "0 to 255"),
-    "missing labels": (column(image=[PICTURE] * 10, label=[0, None] * 5), "5 images have no label"),
-    "missing words": (column(image=[PICTURE] * 10, label=["a", None] * 5), "5 images have no label"),
-    "unlabelled": (column(image=[PICTURE] * 10, label=[0, -1] * 5), "label -1"),
-    "too few": (column(image=[PICTURE], label=[0]), "store a test split beside it"),
+    "missing labels": (column(image=[IMAGE] * 10, label=[0, None] * 5), "5 images have no label"),
+    "missing names": (column(image=[IMAGE] * 10, label=["a", None] * 5), "5 images have no label"),
+    "unlabelled": (column(image=[IMAGE] * 10, label=[0, -1] * 5), "label -1"),
+    "too few": (column(image=[IMAGE], label=[0]), "store a test split beside it"),
 }
 
 
 @pytest.mark.parametrize("row", BAD)
-def test_what_is_wrong_is_said(tmp_path: Path, row: str) -> None:
+def test_bad_tables_are_refused(tmp_path: Path, row: str) -> None:
     write, message = BAD[row]
     write(tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=message):
@@ -182,21 +182,20 @@ def test_what_is_wrong_is_said(tmp_path: Path, row: str) -> None:
 
 def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
     for k, name in enumerate(("label", "kind")):
-        pq.write_table(pa.table({"image": [PICTURE] * 4, name: [0, 1] * 2}), tmp_path / f"train-{k}.parquet")
+        pq.write_table(pa.table({"image": [IMAGE] * 4, name: [0, 1] * 2}), tmp_path / f"train-{k}.parquet")
     with pytest.raises(InputError, match="its files have different columns"):
         load(tmp_path, data_dir=tmp_path)
 
 
-def test_only_a_test_split_will_not_do(tmp_path: Path) -> None:
-    pq.write_table(table(pictures(4), np.arange(4) % 3), tmp_path / "test-0.parquet")
+def test_table_without_a_training_split_is_refused(tmp_path: Path) -> None:
+    pq.write_table(table(random_images(4), np.arange(4) % 3), tmp_path / "test-0.parquet")
     with pytest.raises(InputError, match="no training split"):
         load(tmp_path, data_dir=tmp_path)
 
 
-def test_a_class_seen_only_in_the_test_split(tmp_path: Path) -> None:
+def test_class_seen_only_in_the_test_split_is_refused(tmp_path: Path) -> None:
     train, test = (
-        pa.table({"image": [PICTURE] * 4, "label": labels})
-        for labels in (["a", "b"] * 2, ["a", "b", "c", "a"])
+        pa.table({"image": [IMAGE] * 4, "label": labels}) for labels in (["a", "b"] * 2, ["a", "b", "c", "a"])
     )
     as_parquet(tmp_path / "mine", train, test)
     with pytest.raises(InputError, match="class 'c' has no training images"):
@@ -205,7 +204,7 @@ def test_a_class_seen_only_in_the_test_split(tmp_path: Path) -> None:
 
 def test_files_of_the_real_package(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets", reason="pip install datasets")
-    x, y = pictures(12), (np.arange(12) % 3).tolist()
+    x, y = random_images(12), (np.arange(12) % 3).tolist()
     features = datasets.Features(image=datasets.Image(), label=datasets.ClassLabel(names=CLASSES))
     images = [Image.fromarray(image) for image in x]
     made = datasets.Dataset.from_dict({"image": images, "label": y}, features=features)

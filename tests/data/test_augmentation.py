@@ -1,4 +1,4 @@
-"""Laws of random crops and flips."""
+"""Properties of random crops and flips."""
 
 import numpy as np
 import pytest
@@ -34,14 +34,14 @@ def test_every_crop_is_a_window_of_the_padded_image(
         np.testing.assert_array_equal(out[i].numpy(), expected)
 
 
-def test_the_largest_draw_below_one_stays_inside() -> None:
+def test_largest_draw_below_one_stays_inside_the_padded_image() -> None:
     top = float(np.nextafter(np.float32(1), np.float32(0)))
     x = batch(2)
     out = CropFlip(pad=4)(x, Rigged(torch.full((2, 3), top)))
     assert torch.equal(out[:, :, :2, :1], x[:, :, 4:, 4:])
 
 
-def test_the_middle_window_unflipped_is_the_image(device: torch.device) -> None:
+def test_centre_crop_without_flip_is_the_image(device: torch.device) -> None:
     x = batch(3).to(device)
     assert torch.equal(CropFlip(pad=4)(x, Rigged(torch.full((3, 3), 0.5))), x)
 
@@ -81,7 +81,7 @@ def test_it_runs_on_the_meta_device() -> None:
     assert out.shape == (4, 3, 6, 5)
 
 
-def test_names_give_augmentations() -> None:
+def test_augmentations_are_parsed_by_name() -> None:
     assert parse_augmentation("none") is None
     assert parse_augmentation("Crop") == CropFlip(flip=False)
     assert parse_augmentation("flip") == CropFlip(pad=0)

@@ -125,7 +125,7 @@ def test_classes_without_an_image_are_noted(tmp_path: Path) -> None:
     assert load(npz(tmp_path / "whole.npz")).notes == ()
 
 
-def test_a_substitute_says_what_it_is(tmp_path: Path) -> None:
+def test_substitute_is_noted(tmp_path: Path) -> None:
     npz(tmp_path / "cifar100.npz")
     data = load("CIFAR-100", data_dir=tmp_path)
     assert data.name == "cifar100"
@@ -136,7 +136,7 @@ def test_a_substitute_says_what_it_is(tmp_path: Path) -> None:
     assert data.digest[:16] in note
 
 
-def test_published_files_go_before_a_substitute_and_are_held_to_their_checksums(tmp_path: Path) -> None:
+def test_published_files_take_precedence_over_a_substitute_and_are_verified(tmp_path: Path) -> None:
     npz(tmp_path / "cifar10.npz")
     synthetic_files.cifar10_python(tmp_path / "cifar-10-batches-py")
     with pytest.raises(InputError, match=r"data_batch_1: MD5 .* but the published file has c99cafc1"):
@@ -150,7 +150,7 @@ def test_a_data_set_unpacked_in_part_is_refused_by_name_but_read_by_path(tmp_pat
     assert len(load(tmp_path / "tiny-imagenet-200", data_dir=tmp_path).train) == 6
 
 
-def test_an_absent_data_set_says_how_to_get_it(tmp_path: Path) -> None:
+def test_absent_data_set_is_refused_with_the_fetch_command(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="freeat data fetch tiny-imagenet"):
         load("tiny_imagenet", data_dir=tmp_path)
 
@@ -194,7 +194,7 @@ def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(
     assert data_folder() == tmp_path / "local" / "freeat" / "data"
 
 
-def test_the_catalogue_tells_published_from_substitute_from_absent(tmp_path: Path) -> None:
+def test_catalogue_distinguishes_published_substitute_and_absent(tmp_path: Path) -> None:
     npz(tmp_path / "svhn.npz")
     (tmp_path / "mnist.npz").write_bytes(b"nonsense")
     synthetic_files.cifar10_python(tmp_path / "cifar-10-batches-py")
@@ -214,7 +214,7 @@ def test_the_catalogue_tells_published_from_substitute_from_absent(tmp_path: Pat
     assert [name for name, entry in entries.items() if entry.present] == ["digits", "cifar10", "svhn"]
 
 
-def test_a_data_set_of_ones_own_is_checked() -> None:
+def test_data_set_made_by_hand_is_checked() -> None:
     images = Images.of(torch.zeros(4, 1, 3, 3), torch.arange(4))
     with pytest.raises(InputError, match="train label 3 is out of range"):
         DataSet(name="mine", train=images, test=images, classes=("a", "b", "c"))

@@ -92,7 +92,7 @@ def test_a_download_reports_progress_and_is_put_in_place(tmp_path: Path, server:
     assert not (tmp_path / "file.part").exists()
 
 
-def test_a_broken_transfer_goes_on_where_it_broke(tmp_path: Path, server: Server) -> None:
+def test_broken_transfer_resumes_where_it_broke(tmp_path: Path, server: Server) -> None:
     server.cut = 400_000
     download(f"{server.url}file", tmp_path / "file", MD5, ignore)
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -106,7 +106,7 @@ def test_the_part_of_an_earlier_attempt_is_used(tmp_path: Path, server: Server) 
     assert server.ranges == ["bytes=1000-"]
 
 
-def test_a_whole_part_is_only_verified(tmp_path: Path, server: Server) -> None:
+def test_complete_part_is_only_verified(tmp_path: Path, server: Server) -> None:
     (tmp_path / "file.part").write_bytes(CONTENT)
     download(f"{server.url}file", tmp_path / "file", MD5, ignore)
     assert (tmp_path / "file").read_bytes() == CONTENT
@@ -119,13 +119,13 @@ def test_a_server_without_ranges_starts_again(tmp_path: Path, server: Server) ->
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
-def test_another_file_than_the_published_one_is_never_put_in_place(tmp_path: Path, server: Server) -> None:
+def test_file_with_another_checksum_is_never_published(tmp_path: Path, server: Server) -> None:
     with pytest.raises(SourceFailed, match="delivered another file"):
         download(f"{server.url}file", tmp_path / "file", "0" * 32, ignore)
     assert list(tmp_path.glob("file*")) == []
 
 
-def test_a_server_that_sends_nothing_is_given_up(tmp_path: Path, server: Server) -> None:
+def test_server_that_sends_nothing_fails_the_download(tmp_path: Path, server: Server) -> None:
     server.cut = 0
     with pytest.raises(SourceFailed, match="closed after 0 of"):
         download(f"{server.url}file", tmp_path / "file", MD5, ignore)
@@ -139,7 +139,7 @@ def md5(path: Path) -> str:
 
 @pytest.fixture
 def mini(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Source:
-    """CIFAR-100, but a miniature that lies on the local server."""
+    """A small synthetic CIFAR-100 on the local server."""
     folder = server.root / "cifar-100-python"
     synthetic_files.cifar100_python(folder)
     archive = synthetic_files.tar_gz(folder).rename(server.root / "cifar-100-python.tar.gz")
@@ -179,7 +179,7 @@ def test_fetch_from_the_official_address(tmp_path: Path, server: Server, mini: S
     assert server.ranges == []
 
 
-def test_two_fetches_at_once_both_end_well(tmp_path: Path, server: Server, mini: Source) -> None:
+def test_concurrent_fetches_both_succeed(tmp_path: Path, server: Server, mini: Source) -> None:
     """The second begins and ends while the first, a living process as far as it can see, is in the middle."""
     data_dir = tmp_path / "data"
     inner: list[Fetched] = []
@@ -195,7 +195,7 @@ def test_two_fetches_at_once_both_end_well(tmp_path: Path, server: Server, mini:
     assert len(load("cifar100", data_dir=data_dir).train) == 6
 
 
-def test_a_fetch_that_was_killed_is_gone_on_with(tmp_path: Path, server: Server, mini: Source) -> None:
+def test_killed_fetch_is_resumed(tmp_path: Path, server: Server, mini: Source) -> None:
     data_dir = tmp_path / "data"
     staging = data_dir / ".cifar100.part"
     staging.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_a_fetch_that_was_killed_is_gone_on_with(tmp_path: Path, server: Server,
     assert names(data_dir) == {"cifar-100-python"}
 
 
-def test_a_broken_fetch_keeps_what_it_has(tmp_path: Path, server: Server, mini: Source) -> None:
+def test_broken_fetch_keeps_its_finished_files(tmp_path: Path, server: Server, mini: Source) -> None:
     data_dir = tmp_path / "data"
     archive = server.root / "cifar-100-python.tar.gz"
     content = archive.read_bytes()
@@ -235,7 +235,7 @@ def test_a_damaged_data_set_is_fetched_anew(tmp_path: Path, mini: Source) -> Non
     assert names(tmp_path / "data") == {"cifar-100-python"}
 
 
-def test_where_nothing_can_be_reached_the_error_says_what_to_put_where(
+def test_unreachable_sources_give_instructions_for_manual_download(
     tmp_path: Path, server: Server, mini: Source
 ) -> None:
     (server.root / "cifar-100-python.tar.gz").unlink()
@@ -249,7 +249,7 @@ def test_where_nothing_can_be_reached_the_error_says_what_to_put_where(
     assert names(data_dir) == set()
 
 
-def test_an_archive_put_there_by_hand_is_read(tmp_path: Path, server: Server, mini: Source) -> None:
+def test_manually_downloaded_archive_is_read(tmp_path: Path, server: Server, mini: Source) -> None:
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     (server.root / "cifar-100-python.tar.gz").rename(data_dir / "cifar-100-python.tar.gz")

@@ -46,7 +46,7 @@ def test_train_and_test_folders_are_the_splits(tmp_path: Path) -> None:
     assert data.augment == CropFlip(pad=1)
 
 
-def test_without_a_test_folder_a_stratified_split_is_made_and_said(tmp_path: Path) -> None:
+def test_without_a_test_folder_a_stratified_split_is_made_and_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets", per_class=10)
     data = load(tmp_path / "pets", data_dir=tmp_path, seed=3, test_fraction=0.3)
     assert (len(data.train), len(data.test)) == (14, 6)
@@ -84,7 +84,7 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool
         load(synthetic_files.zipped(root) if packed else root)
 
 
-def test_a_folder_of_other_files_is_no_class_and_is_noted(tmp_path: Path) -> None:
+def test_folder_without_images_is_no_class_and_is_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     (tmp_path / "pets" / "labels").mkdir()
     (tmp_path / "pets" / "labels" / "cat.xml").write_text("<box/>")
@@ -96,7 +96,7 @@ def test_a_folder_of_other_files_is_no_class_and_is_noted(tmp_path: Path) -> Non
 def test_mixed_sizes_are_resized_by_the_stated_rule(tmp_path: Path) -> None:
     classes(tmp_path, side=20)
     wide = np.zeros((24, 48, 3), np.uint8)
-    wide[:, 12:36] = 255  # the centre square, which alone survives
+    wide[:, 12:36] = 255  # the centre square, which remains
     save(tmp_path / "cat" / "wide.png", wide)
     data = load(tmp_path)
     assert data.shape == (3, 20, 20)
@@ -138,7 +138,7 @@ def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
     np.testing.assert_array_equal(load(tmp_path).train.x[0, 0].numpy(), deep >> 8)
 
 
-def test_a_photograph_is_turned_as_its_exif_tag_says(tmp_path: Path) -> None:
+def test_images_are_rotated_by_their_exif_tag(tmp_path: Path) -> None:
     tall = synthetic_files.pixels(12, 8, 3)
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -225,8 +225,8 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
     assert not (data_dir / "cache").exists()
     mapped = load(root, data_dir=data_dir, memory_limit=100)
     assert mapped.digest == in_memory.digest
-    (home,) = (data_dir / "cache").iterdir()
-    assert json.loads((home / "cache.json").read_text())["format"] == 1
+    (cache,) = (data_dir / "cache").iterdir()
+    assert json.loads((cache / "cache.json").read_text())["format"] == 1
 
     def decode(*_: object) -> None:
         raise AssertionError("decoded a second time")
@@ -238,7 +238,7 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
     assert load(root, data_dir=data_dir, memory_limit=100).digest == in_memory.digest
 
 
-def test_a_changed_folder_gets_a_new_cache_and_the_stale_one_goes(tmp_path: Path) -> None:
+def test_changed_folder_gets_a_new_cache_and_the_stale_one_is_removed(tmp_path: Path) -> None:
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root)
     before = cached(root, data_dir)
@@ -250,7 +250,7 @@ def test_a_changed_folder_gets_a_new_cache_and_the_stale_one_goes(tmp_path: Path
     assert cached(root, data_dir) != after
 
 
-def test_a_cache_that_could_not_be_finished_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_cache_leaves_no_files(tmp_path: Path) -> None:
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root, side=64)
     (root / "dog" / "bad.jpg").write_bytes(truncated())
@@ -259,7 +259,7 @@ def test_a_cache_that_could_not_be_finished_leaves_nothing(tmp_path: Path) -> No
     assert list((data_dir / "cache").iterdir()) == []
 
 
-def test_caches_that_others_use_stay(tmp_path: Path) -> None:
+def test_caches_of_other_splits_are_kept(tmp_path: Path) -> None:
     """Another seed divides the same images otherwise, and another process may be at its own part."""
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root)

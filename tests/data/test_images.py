@@ -99,7 +99,7 @@ def test_float_images_are_taken_as_they_are() -> None:
     assert torch.equal(Images.of(x, torch.zeros(4, dtype=torch.int64)).batch(torch.arange(4))[0], x)
 
 
-def test_the_digest_sees_pixels_and_labels_but_not_the_memory_layout() -> None:
+def test_digest_depends_on_pixels_and_labels_but_not_on_memory_layout() -> None:
     base = images()
     assert Images.of(base.x.contiguous(), base.y).digest == base.digest
     pixel = base.x.clone()
@@ -145,7 +145,7 @@ def test_a_subset_outside_the_set_is_refused(n: int) -> None:
 
 
 @pytest.mark.parametrize("held_out", [0, 60, 0.001, 1.0])
-def test_a_split_must_leave_both_sides_something(held_out: float | int) -> None:
+def test_split_must_leave_images_on_both_sides(held_out: float | int) -> None:
     with pytest.raises(InputError, match="each side"):
         images().split(held_out)
 

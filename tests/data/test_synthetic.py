@@ -1,4 +1,4 @@
-"""The four miniature data sets are read by the real readers."""
+"""The published readers read the synthetic data sets."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def test_the_real_reader_reads_enough_images(name: str, tmp_path: Path) -> None:
     assert any("not verified" in note for note in data.notes)
 
 
-def test_what_is_there_stays(tmp_path: Path) -> None:
+def test_existing_data_sets_are_kept(tmp_path: Path) -> None:
     (tmp_path / "svhn").mkdir()
     write_synthetic(tmp_path, 4)
     assert list((tmp_path / "svhn").iterdir()) == []

@@ -1,4 +1,4 @@
-"""Archives that try to do harm."""
+"""Hostile archives are refused."""
 
 import io
 import tarfile
@@ -83,7 +83,7 @@ def test_wanted_files_are_unpacked_and_others_are_not(tmp_path: Path, into: Path
     assert [(f.name, f.read_bytes()) for f in into.iterdir()] == [("good", b"xxx")]
 
 
-def test_a_folder_of_a_wanted_name_is_passed_over(tmp_path: Path, into: Path) -> None:
+def test_folder_with_a_requested_name_is_skipped(tmp_path: Path, into: Path) -> None:
     unpack(tar(tmp_path / "a.tgz", entry("package/evil", tarfile.DIRTYPE)), into, NAMES)
     assert [f.name for f in into.iterdir()] == ["good"]
 

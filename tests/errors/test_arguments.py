@@ -1,4 +1,4 @@
-"""Arguments of one's own loop and judgement: what is of the wrong kind is refused with a remedy."""
+"""Arguments of a user's own training loop and evaluation: wrong types are refused with a remedy."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and read only if this version knows their format."""
+"""Documents are written completely or not at all, and read only in a supported format."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_write_makes_its_folder_and_replaces_the_old_file(tmp_path: Path) -> N
 
 
 @pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
-def test_files_have_the_mode_the_user_wants(tmp_path: Path) -> None:
+def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         with atomic(tmp_path / "a") as temporary:
@@ -78,14 +78,14 @@ def test_json_round_trip(tmp_path: Path) -> None:
         (b'{"format": "1"}', "no format number"),
     ],
 )
-def test_json_of_others_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
+def test_json_without_a_valid_format_is_refused(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=message):
         read_json(path, format=1)
 
 
-def test_json_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_missing_json_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_json(tmp_path / "none", format=1)
 
@@ -95,18 +95,18 @@ def test_digest(tmp_path: Path) -> None:
     assert sha256(tmp_path / "a") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
 
 
-def test_text_that_json_escapes_is_written_plainly(tmp_path: Path) -> None:
+def test_json_is_written_as_unescaped_unicode(tmp_path: Path) -> None:
     write_json(tmp_path / "a", {"note": "ε ≤ 1"}, format=1)
     assert "ε ≤ 1" in (tmp_path / "a").read_text(encoding="utf-8")
     assert json.loads((tmp_path / "a").read_text(encoding="utf-8"))["format"] == 1
 
 
 @given(st.text(max_size=8), st.text(max_size=8))
-def test_texts_in_file_names_stay_apart(one: str, other: str) -> None:
+def test_different_texts_give_different_file_names(one: str, other: str) -> None:
     assert not set(in_file_name(one)) & set('/\\:*?"<>|')
     assert (in_file_name(one) == in_file_name(other)) == (one == other)
 
 
-def test_a_plain_name_stays_as_it_is_in_a_file_name() -> None:
+def test_plain_name_is_unchanged_in_a_file_name() -> None:
     assert in_file_name("free-4 seed_0@ema") == "free-4 seed_0@ema"
     assert in_file_name("free-4/seed-0") == "free-4%2Fseed-0"

@@ -1,4 +1,4 @@
-"""A folder has one writer: the living keep it, the dead lose it, and who lost it notices."""
+"""Leases: a folder has one writer; a dead process loses its lease, and who lost it raises."""
 
 import errno
 import json
@@ -36,7 +36,7 @@ def dead_process() -> int:
     return process.pid
 
 
-def test_a_lease_is_exclusive_and_ends(tmp_path: Path) -> None:
+def test_lease_is_exclusive_until_released(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with leased(folder) as lease:
         lease.check()
@@ -55,7 +55,7 @@ def test_the_lease_of_a_dead_process_is_taken_at_once(tmp_path: Path) -> None:
         lease.check()
 
 
-def test_the_lease_of_another_machine_is_respected_while_it_beats(tmp_path: Path) -> None:
+def test_lease_of_another_host_is_respected_while_its_heartbeat_continues(tmp_path: Path) -> None:
     hold(tmp_path, host="elsewhere", pid=dead_process(), age=leases.STALE_AFTER / 2)
     with pytest.raises(InputError, match="in use"):
         Lease(tmp_path).acquire()
@@ -65,7 +65,7 @@ def test_the_lease_of_another_machine_is_respected_while_it_beats(tmp_path: Path
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_a_lease_without_a_holder_is_taken_after_a_moment(tmp_path: Path, content: str) -> None:
+def test_empty_lease_is_taken_over_after_a_delay(tmp_path: Path, content: str) -> None:
     (tmp_path / LEASE).write_text(content)
     began = time.monotonic()
     with leased(tmp_path) as lease:
@@ -73,7 +73,7 @@ def test_a_lease_without_a_holder_is_taken_after_a_moment(tmp_path: Path, conten
     assert time.monotonic() - began > leases.UNWRITTEN_AFTER / 2
 
 
-def test_who_lost_the_lease_notices_and_leaves_the_new_holder_alone(tmp_path: Path) -> None:
+def test_lost_lease_raises_and_does_not_release_the_new_holder(tmp_path: Path) -> None:
     with leased(tmp_path) as lease:
         hold(tmp_path)
         with pytest.raises(LeaseLost, match="taken over by another process"):
@@ -81,14 +81,14 @@ def test_who_lost_the_lease_notices_and_leaves_the_new_holder_alone(tmp_path: Pa
     assert json.loads((tmp_path / LEASE).read_text())["token"] == "another"
 
 
-def test_a_lease_that_vanished_is_lost(tmp_path: Path) -> None:
+def test_removed_lease_counts_as_lost(tmp_path: Path) -> None:
     with leased(tmp_path) as lease:
         (tmp_path / LEASE).unlink()
         with pytest.raises(LeaseLost):
             lease.check()
 
 
-def test_a_holder_keeps_its_lease_young(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heartbeat_renews_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "HEARTBEAT", 0.02)
     with leased(tmp_path):
         grow_old(tmp_path, 1000)
@@ -98,13 +98,13 @@ def test_a_holder_keeps_its_lease_young(tmp_path: Path, monkeypatch: pytest.Monk
             time.sleep(0.01)
 
 
-def test_an_error_inside_gives_the_lease_back(tmp_path: Path) -> None:
+def test_lease_is_released_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), leased(tmp_path):
         raise ZeroDivisionError
     assert not (tmp_path / LEASE).exists()
 
 
-def test_a_look_says_whether_a_folder_is_held_and_changes_nothing(tmp_path: Path) -> None:
+def test_is_held_changes_nothing(tmp_path: Path) -> None:
     check_free(tmp_path / "nowhere")
     assert not is_held(tmp_path / "nowhere")
     hold(tmp_path)
@@ -116,7 +116,7 @@ def test_a_look_says_whether_a_folder_is_held_and_changes_nothing(tmp_path: Path
     assert [path.name for path in tmp_path.iterdir()] == [LEASE]
 
 
-def test_a_host_whose_clock_is_fast_takes_nothing_from_the_living(
+def test_fast_host_clock_does_not_take_over_a_live_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(tmp_path, host="elsewhere")
@@ -126,7 +126,7 @@ def test_a_host_whose_clock_is_fast_takes_nothing_from_the_living(
 
 
 @pytest.mark.parametrize("code", [errno.EACCES, errno.EROFS, errno.ENOSPC])
-def test_where_nothing_may_be_written_this_hosts_clock_has_to_do(
+def test_read_only_folder_uses_the_host_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     def refuse(**settings: object) -> None:
@@ -139,14 +139,14 @@ def test_where_nothing_may_be_written_this_hosts_clock_has_to_do(
     assert not is_held(tmp_path)
 
 
-def test_many_who_find_a_stale_lease_end_with_one_holder(tmp_path: Path) -> None:
+def test_concurrent_takeover_of_a_stale_lease_leaves_one_holder(tmp_path: Path) -> None:
     for _ in range(20):
         hold(tmp_path, pid=dead_process())
-        together = threading.Barrier(4)
+        barrier = threading.Barrier(4)
 
-        def take(together: threading.Barrier = together) -> Lease | None:
+        def take(barrier: threading.Barrier = barrier) -> Lease | None:
             lease = Lease(tmp_path)
-            together.wait()
+            barrier.wait()
             try:
                 lease.acquire()
             except Busy:
@@ -160,7 +160,7 @@ def test_many_who_find_a_stale_lease_end_with_one_holder(tmp_path: Path) -> None
         holder.release()
 
 
-def test_a_takeover_that_was_killed_is_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guard_of_a_killed_takeover_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases, "UNWRITTEN_AFTER", 0.2)
     hold(tmp_path, pid=dead_process())
     (tmp_path / ".takeover.tmp").touch()

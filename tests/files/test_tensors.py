@@ -1,4 +1,4 @@
-"""Checkpoints: whole or skipped, never trusted by their name alone, never executed."""
+"""Checkpoints: complete or skipped, verified by checksum, never executed."""
 
 import json
 import pickle
@@ -28,7 +28,7 @@ def newest_update(checkpoints: Checkpoints) -> int:
     return int(facts["update"])
 
 
-def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
+def test_tensors_of_every_dtype_round_trip(tmp_path: Path) -> None:
     tensors = {
         "bf16": torch.randn(3, dtype=torch.bfloat16, generator=torch.Generator().manual_seed(0)),
         "scalar": torch.tensor(7),
@@ -45,7 +45,7 @@ def test_every_kind_of_tensor_comes_back(tmp_path: Path) -> None:
         assert torch.equal(loaded[name].nan_to_num(5), tensor.nan_to_num(5)), name
 
 
-def test_the_newest_few_are_kept(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoints_are_kept(tmp_path: Path) -> None:
     checkpoints = filled(tmp_path / "c", 9, 10, 100, 1000)
     assert newest_update(checkpoints) == 1000
     assert len(list((tmp_path / "c").glob("*.safetensors"))) == KEPT
@@ -54,7 +54,7 @@ def test_the_newest_few_are_kept(tmp_path: Path) -> None:
     assert list((tmp_path / "c").iterdir()) == []
 
 
-def test_no_folder_holds_no_checkpoint(tmp_path: Path) -> None:
+def test_missing_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path / "none").newest(dict) is None
     Checkpoints(tmp_path / "none").clear()
 
@@ -77,7 +77,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_newest_is_named_and_the_previous_used(
+def test_damaged_newest_checkpoint_is_named_and_the_previous_used(
     tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints = filled(tmp_path, 4, 8)
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused_not_skipped(tmp_path: Path) 
         checkpoints.newest(dict)
 
 
-def test_what_a_killed_writer_left_is_ignored_and_removed(tmp_path: Path) -> None:
+def test_unfinished_checkpoint_is_ignored_and_removed(tmp_path: Path) -> None:
     checkpoints = filled(tmp_path, 4)
     (tmp_path / "update-000000006.safetensors").write_bytes(b"tensors without facts")
     (tmp_path / ".update-000000006.json.1a2b.tmp").write_text("half")
@@ -115,7 +115,7 @@ class _Hostile:
         return pytest.fail, ("code was executed",)
 
 
-def test_a_pickle_is_never_loaded(tmp_path: Path) -> None:
+def test_pickled_weights_are_never_loaded(tmp_path: Path) -> None:
     path = tmp_path / "a.safetensors"
     path.write_bytes(pickle.dumps(_Hostile()))
     with pytest.raises(InputError, match="not a readable safetensors file"):
@@ -131,7 +131,7 @@ def test_equal_tensors_are_equal_files(tmp_path: Path) -> None:
     assert len(contents) == 1
 
 
-def test_weights_of_others_are_read(tmp_path: Path) -> None:
+def test_safetensors_of_other_programs_are_read(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     save_file({"w": torch.ones(2)}, tmp_path / "a.safetensors", {"format": "pt"})

@@ -60,7 +60,7 @@ def test_what_is_not_logits_is_refused(
         lambda x: x.new_full((2, 10), torch.nan),  # e.g. a model that divides by each image's contrast
     ],
 )
-def test_logits_pass(output: Callable[[Tensor], object], device: torch.device) -> None:
+def test_valid_logits_are_accepted(output: Callable[[Tensor], object], device: torch.device) -> None:
     check_logits(Returns(output), SHAPE, 10, device)
 
 
@@ -71,7 +71,7 @@ def test_logits_of_real_images_must_be_finite(bad: float, device: torch.device) 
         check_logits(model, SHAPE, 10, device, images=torch.rand(2, *SHAPE, generator=torch.Generator()))
 
 
-def test_checking_leaves_no_trace(device: torch.device) -> None:
+def test_checking_logits_does_not_change_the_model(device: torch.device) -> None:
     model = build("cnn-w4", classes=10, shape=SHAPE).to(device)
     model.get_submodule("norm1").eval()
     modes = [module.training for module in model.modules()]
@@ -116,7 +116,7 @@ def test_a_new_head_follows_the_seed_and_keeps_the_old_ones_form() -> None:
     assert not head.training
 
 
-def test_replacing_leaves_the_global_generator_alone() -> None:
+def test_replacing_a_head_does_not_change_the_global_generator() -> None:
     model = build("linear", classes=3, shape=SHAPE)
     state = torch.get_rng_state()
     replace_head(model, 5, seed=0)
@@ -129,7 +129,7 @@ def test_a_last_pointwise_convolution_is_a_head() -> None:
     check_logits(squeeze, SHAPE, 6, torch.device("cpu"))
 
 
-def test_a_model_that_is_one_layer_is_replaced_whole() -> None:
+def test_single_layer_model_is_replaced_entirely() -> None:
     head = replace_head(nn.Linear(4, 2), 3, seed=0)
     assert isinstance(head, nn.Linear)
     assert head.out_features == 3

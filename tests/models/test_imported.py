@@ -66,7 +66,7 @@ def make(name: str, trust_code: bool = True, **args: object) -> nn.Module:
     return build(name, classes=2, shape=(1, 2, 2), args=args, seed=1, trust_code=trust_code)
 
 
-def test_nothing_is_imported_without_trust(module: Path) -> None:
+def test_import_path_is_not_imported_without_trust(module: Path) -> None:
     with pytest.raises(InputError, match="--trust-code"):
         make("usermodels:net", trust_code=False, inputs=4)
     assert not (module / "imported").exists()

@@ -1,4 +1,4 @@
-"""Weights from anybody's file: wrappings, prefixes, normalizations, and files that must be refused."""
+"""Weights from any file: wrappings, prefixes, normalizations, and files that must be refused."""
 
 from pathlib import Path
 
@@ -71,7 +71,7 @@ class Payload:
         return (print, ("run",))
 
 
-def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_weights_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "w.pt"
 
     def refused(content: object, message: str) -> None:
@@ -89,7 +89,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first = next(iter(state))
     refused({name: value for name, value in state.items() if name != first}, "lacks")
     refused(build("cnn-w4", classes=5, shape=SHAPE).state_dict(), "build the model with the classes")
-    refused(state | {"extra.weight": torch.zeros(3)}, "does not know")
+    refused(state | {"extra.weight": torch.zeros(3)}, "are not in the model")
     path.write_bytes(b"not a file of torch")
     with pytest.raises(InputError):
         load_weights(net(), path, channels=3)

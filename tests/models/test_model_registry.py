@@ -96,7 +96,7 @@ def test_a_network_without_a_width_suffix_does_not_suggest_one() -> None:
 
 
 @given(st.text(alphabet="resntw1-840gvcnl:", max_size=20))
-def test_any_text_parses_or_is_refused(name: str) -> None:
+def test_any_model_name_parses_or_is_refused(name: str) -> None:
     try:
         architecture = parse(name)
     except InputError:
@@ -138,7 +138,7 @@ def test_seeds_beyond_32_bits_differ() -> None:
     assert not all(map(torch.equal, weights(5), weights(5 + 2**32)))
 
 
-def test_the_global_generator_is_left_alone() -> None:
+def test_building_does_not_change_the_global_generator() -> None:
     before = torch.get_rng_state()
     build("cnn-w4", classes=10, shape=(3, 8, 8))
     size("resnet18")
@@ -177,7 +177,9 @@ def test_a_normalized_model_is_the_model_of_normalized_images() -> None:
         (10, (0, 8, 8), "all at least 1"),
     ],
 )
-def test_impossible_problems_are_refused(classes: int, shape: tuple[int, int, int], message: str) -> None:
+def test_invalid_classes_and_shapes_are_refused(
+    classes: int, shape: tuple[int, int, int], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
         build("cnn", classes=classes, shape=shape)
 

@@ -63,7 +63,7 @@ def test_frozen_parameters_do_not_count() -> None:
 
 
 @pytest.mark.parametrize("name", NARROW)
-def test_every_size_and_channel_count(name: str, device: torch.device) -> None:
+def test_networks_take_every_image_size_and_channel_count(name: str, device: torch.device) -> None:
     for side in (8, 16, 28, 32, 48, 64):
         for channels in (1, 3):
             model = build(name, classes=5, shape=(channels, side, side)).to(device)
@@ -75,7 +75,7 @@ def test_every_size_and_channel_count(name: str, device: torch.device) -> None:
 @pytest.mark.parametrize(
     "name", ["vgg19-w4", "vgg19-w4-s2", "vgg19-w4-s4", "resnet18-w4", "resnet18-w4-s4", "cnn-w4"]
 )
-def test_oblong_images(name: str) -> None:
+def test_networks_take_images_that_are_not_square(name: str) -> None:
     assert build(name, classes=3, shape=(2, 9, 31))(images(2, 2, 9, 31)).shape == (2, 3)
 
 
@@ -131,13 +131,13 @@ def test_runs_on_meta_and_in_float64(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp-w8-silu", "linear", "cnn-w4-gn", "cnn-w4-nonorm", "resnet18-w4-gn"])
-def test_a_stack_of_models_is_each_of_them(name: str) -> None:
+def test_vmap_over_stacked_weights_equals_each_model(name: str) -> None:
     models = [build(name, classes=3, shape=(1, 8, 8), seed=seed) for seed in range(3)]
     parameters, buffers = stack_module_state(models)  # type: ignore[arg-type]
     x = images(3, 4, 1, 8, 8)
     stacked = vmap(lambda p, b, x: functional_call(models[0], (p, b), (x,)))(parameters, buffers, x)
-    alone = torch.stack([model(rows) for model, rows in zip(models, x, strict=True)])
-    torch.testing.assert_close(stacked, alone)
+    separate = torch.stack([model(rows) for model, rows in zip(models, x, strict=True)])
+    torch.testing.assert_close(stacked, separate)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ POSITIVE = st.floats(1e-6, 1e6)
 
 
 @given(st.lists(st.tuples(FINITE, POSITIVE), min_size=1, max_size=4))
-def test_text_reads_back_exactly(channels: list[tuple[float, float]]) -> None:
+def test_normalization_text_round_trips(channels: list[tuple[float, float]]) -> None:
     mean, std = zip(*channels, strict=True)
     normalization = Normalization(mean=mean, std=std)
     assert Normalization.parse(str(normalization)) == normalization

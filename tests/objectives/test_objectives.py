@@ -40,7 +40,7 @@ class Readout:
         return x.flatten(-3)[..., :CLASSES]
 
 
-def pictures(logits: Tensor) -> Tensor:
+def as_images(logits: Tensor) -> Tensor:
     return logits[..., None, None]
 
 
@@ -75,7 +75,7 @@ ROWS: dict[str, tuple[Objective, Callable[[Tensor, Tensor, Tensor], Tensor]]] = 
 }
 
 
-def test_every_objective_has_a_row() -> None:
+def test_every_objective_has_a_formula() -> None:
     assert set(ROWS) == set(OBJECTIVES)
     assert all(OBJECTIVES[name]() == objective for name, (objective, _) in ROWS.items())
 
@@ -84,16 +84,16 @@ def test_every_objective_has_a_row() -> None:
 def test_loss_and_both_gradients_equal_the_formula(name: str) -> None:
     objective, formula = ROWS[name]
     y = torch.arange(20) % CLASSES
-    ours = [(2 * random(s, 20, CLASSES)).requires_grad_() for s in (0, 1)]
-    theirs = [t.detach().clone().requires_grad_() for t in ours]
-    loss = objective.loss(Readout(), pictures(ours[0]), y, pictures(ours[1]))
-    expected = formula(*theirs, y)
+    inputs = [(2 * random(s, 20, CLASSES)).requires_grad_() for s in (0, 1)]
+    copies = [t.detach().clone().requires_grad_() for t in inputs]
+    loss = objective.loss(Readout(), as_images(inputs[0]), y, as_images(inputs[1]))
+    expected = formula(*copies, y)
     assert loss.shape == y.shape
     torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
     weights = random(2, 20)
     (loss * weights).sum().backward()
     (expected * weights).sum().backward()
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(inputs, copies, strict=True):
         expected_grad = torch.zeros_like(other) if other.grad is None else other.grad
         grad = torch.zeros_like(mine) if mine.grad is None else mine.grad
         torch.testing.assert_close(grad, expected_grad, rtol=1e-11, atol=1e-11)
@@ -102,7 +102,7 @@ def test_loss_and_both_gradients_equal_the_formula(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_a_stack_of_models_is_treated_member_by_member(name: str) -> None:
     objective, _ = ROWS[name]
-    clean, adv = pictures(random(0, 3, 6, CLASSES)), pictures(random(1, 3, 6, CLASSES))
+    clean, adv = as_images(random(0, 3, 6, CLASSES)), as_images(random(1, 3, 6, CLASSES))
     y = torch.arange(18).view(3, 6) % CLASSES
     stacked = objective.loss(Readout(), clean, y, adv)
     attacked = objective.attack(Readout(), clean, y)(adv)
@@ -116,8 +116,8 @@ def test_what_an_attack_ascends(name: str) -> None:
     objective, _ = ROWS[name]
     f, y = Readout(), torch.arange(6) % CLASSES
     clean, adv = random(0, 6, CLASSES), random(1, 6, CLASSES)
-    ascended = objective.attack(f, pictures(clean), y)
-    values = [ascended(pictures(adv)) for _ in range(3)]
+    ascended = objective.attack(f, as_images(clean), y)
+    values = [ascended(as_images(adv)) for _ in range(3)]
     if name == "trades":
         expected = F.kl_div(adv.log_softmax(-1), clean.softmax(-1), reduction="none").sum(-1)
         assert f.calls == [(6, False), *[(6, True)] * 3], "the clean forward is done once, without a graph"
@@ -145,14 +145,14 @@ def test_extreme_logits_give_finite_losses_and_gradients(name: str, dtype: torch
     )
     pairs = torch.cartesian_prod(torch.arange(6), torch.arange(6), torch.arange(CLASSES))
     clean, adv = patterns[pairs[:, 0]].requires_grad_(), patterns[pairs[:, 1]].requires_grad_()
-    loss = objective.loss(Readout(), pictures(clean), pairs[:, 2], pictures(adv))
+    loss = objective.loss(Readout(), as_images(clean), pairs[:, 2], as_images(adv))
     assert loss.isfinite().all()
     assert (loss >= 0).all()
     loss.sum().backward()
     for logits in (clean, adv):
         assert logits.grad is None or logits.grad.isfinite().all()
-    ascended = objective.attack(Readout(), pictures(clean.detach()), pairs[:, 2])
-    x_adv = pictures(adv.detach()).requires_grad_()
+    ascended = objective.attack(Readout(), as_images(clean.detach()), pairs[:, 2])
+    x_adv = as_images(adv.detach()).requires_grad_()
     assert torch.autograd.grad(ascended(x_adv).sum(), x_adv)[0].isfinite().all()
 
 
@@ -163,7 +163,7 @@ def test_two_classes_are_enough_for_mart() -> None:
 
     clean, adv = random(0, 4, 2), random(1, 4, 2)
     y = torch.tensor([0, 1, 1, 0])
-    loss = Mart().loss(Two(), pictures(clean), y, pictures(adv))
+    loss = Mart().loss(Two(), as_images(clean), y, as_images(adv))
     torch.testing.assert_close(loss, by_hand_mart(clean, adv, y))
 
 
@@ -171,7 +171,7 @@ def test_two_classes_are_enough_for_mart() -> None:
     "make",
     [lambda: Trades(lam=0), lambda: Trades(lam=-1), lambda: LogitPairing(weight=-1), lambda: Mart(weight=-1)],
 )
-def test_coefficients_that_mean_nothing_are_refused(make: Callable[[], Objective]) -> None:
+def test_invalid_coefficients_are_refused(make: Callable[[], Objective]) -> None:
     with pytest.raises(InputError, match="must"):
         make()
 
@@ -188,7 +188,7 @@ def test_margin_and_dlr_against_sorting(seed: int, classes: int) -> None:
         assert dlr(logits, y)[i] == pytest.approx((others - z[y[i]]) / (ordered[0] - ordered[2]))
 
 
-def test_dlr_does_not_see_the_scale_of_the_logits() -> None:
+def test_dlr_is_invariant_to_the_scale_of_the_logits() -> None:
     logits, y = random(0, 6, 5), torch.arange(6) % 5
     torch.testing.assert_close(dlr(1e3 * logits + 7, y), dlr(logits, y))
 
@@ -208,7 +208,7 @@ def test_margin_and_dlr_are_positive_exactly_where_the_model_is_wrong(name: str)
     assert torch.equal(LOSSES[name](logits, y) > 0, logits.argmax(-1) != y)
 
 
-def test_dlr_gives_way_to_the_margin_with_few_classes() -> None:
+def test_margin_replaces_dlr_with_few_classes() -> None:
     for classes in (2, 3):
         name, notes = defined_loss("dlr", classes)
         assert name == "margin"
@@ -231,7 +231,7 @@ def test_the_error_probability_is_one_minus_the_probability_of_the_label(
     assert 0 <= found.item() <= 1
 
 
-def test_both_faces_of_the_bounded_loss_are_the_loss_at_the_perturbed_images() -> None:
+def test_bounded_loss_and_its_attack_are_the_loss_at_the_perturbed_images() -> None:
     logits = torch.tensor([[1.0, -1.0], [0.0, 3.0]])
 
     def f(x: Tensor) -> Tensor:

@@ -47,31 +47,35 @@ def global_generators_untouched() -> Iterator[None]:
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 @given(total=st.integers(1, 9), cut=st.tuples(st.integers(0, 9), st.integers(0, 9)))
 @settings(max_examples=25, deadline=None)
-def test_a_process_draws_its_rows_of_the_global_batch(draw: Draw, total: int, cut: tuple[int, int]) -> None:
+def test_each_process_draws_its_rows_of_the_global_batch(
+    draw: Draw, total: int, cut: tuple[int, int]
+) -> None:
     first, last = sorted(min(c, total) for c in cut)
     whole = draw(StepRng(7, (3,), total, 0), blank(total))
     assert whole.shape[0] == total
     mine = draw(StepRng(7, (3,), total, first), blank(last - first))
     assert torch.equal(mine, whole[first:last])
     assert torch.equal(draw(StepRng(7, (3,), total, 0).from_row(first), blank(last - first)), mine)
-    assert torch.equal(draw(StepRng(7, (3,)), blank(total)), whole), "alone, the batch is the global batch"
+    assert torch.equal(draw(StepRng(7, (3,)), blank(total)), whole), (
+        "with one process the batch is the global batch"
+    )
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-@given(company=st.lists(st.integers(0, 50), min_size=1, max_size=8, unique=True))
+@given(images=st.lists(st.integers(0, 50), min_size=1, max_size=8, unique=True))
 @settings(max_examples=25, deadline=None)
-def test_an_image_draws_the_same_in_any_company(draw: Draw, company: list[int]) -> None:
-    together = draw(ImageRng(7, company), blank(len(company)))
-    for row, image in enumerate(company):
-        assert torch.equal(together[row], draw(ImageRng(7, [image]), blank(1))[0])
-    odd = list(range(len(company)))[1::2]
-    assert torch.equal(together[odd], draw(ImageRng(7, company).select(odd), blank(len(odd))))
+def test_draws_of_an_image_do_not_depend_on_its_batch(draw: Draw, images: list[int]) -> None:
+    drawn = draw(ImageRng(7, images), blank(len(images)))
+    for row, image in enumerate(images):
+        assert torch.equal(drawn[row], draw(ImageRng(7, [image]), blank(1))[0])
+    odd = list(range(len(images)))[1::2]
+    assert torch.equal(drawn[odd], draw(ImageRng(7, images).select(odd), blank(len(odd))))
 
 
 @pytest.mark.parametrize(
     "images_as", [list, tuple, np.array, torch.tensor, lambda r: torch.tensor(r).numpy()]
 )
-def test_an_image_is_its_number_however_the_number_is_stored(
+def test_draws_do_not_depend_on_the_type_of_the_index(
     images_as: Callable[[list[int]], object],
 ) -> None:
     drawn = ImageRng(7, images_as([4, 9])).normal("start", blank(2))  # type: ignore[arg-type]
@@ -147,7 +151,7 @@ def test_permutations_are_functions_of_their_key() -> None:
     assert not torch.equal(one, permutation(100, 1, "order", 1))
 
 
-def test_training_and_attacks_leave_the_global_generators_alone() -> None:
+def test_training_and_attacks_do_not_change_the_global_generators() -> None:
     x, y = images(0, 6)
     net, ball = smooth_net(), BALLS["l2"]
     learner = Learner(net, torch.optim.SGD(net.parameters(), lr=0.1))

@@ -80,15 +80,17 @@ def test_free_in_expectation_is_m_iterations_of_its_paths(
     st.integers(min_value=1, max_value=60),
     st.integers(0, 60),
 )
-def test_solving_is_iterating(algorithm: str, p: Problem, alpha: float, m: int, T: int, start: int) -> None:
+def test_solved_recursion_equals_the_iterated_growth(
+    algorithm: str, p: Problem, alpha: float, m: int, T: int, start: int
+) -> None:
     steps = list(growths(algorithm, p, T=T, alpha=alpha, m=m))
     t0 = min(start, len(steps))
     solved = solved_recursion(algorithm, p, T=T, t0=t0, alpha=alpha, m=m)
     assert len(solved) == len(steps) - t0 + 1
     distance = 0.0
-    for growth, ours in zip(steps[t0:], solved[1:], strict=True):
+    for growth, computed in zip(steps[t0:], solved[1:], strict=True):
         distance = growth.after(distance)
-        assert ours == pytest.approx(distance, rel=1e-8)
+        assert computed == pytest.approx(distance, rel=1e-8)
 
 
 def test_free_takes_one_growth_per_batch_and_cuts_the_last_loop() -> None:
@@ -116,7 +118,7 @@ def test_lemma_6_as_printed_is_the_looser_one(p: Problem, alpha: float, m: int, 
 
 
 @given(ALGORITHMS, problems(), alphas, free_steps, st.integers(min_value=1, max_value=400))
-def test_the_theorems_hold_although_their_t0_is_no_whole_number(
+def test_sharpest_bound_never_exceeds_the_theorem(
     algorithm: str, p: Problem, alpha: float, m: int, T: int
 ) -> None:
     # Theorem 4 counts whole loops; one that is cut at T is bounded as a whole one

@@ -1,4 +1,4 @@
-"""What the bounds do when a constant grows, everywhere or where it is true, and where it is not."""
+"""Monotonicity of the bounds in each constant: where it holds, and counterexamples where it does not."""
 
 import math
 from dataclasses import replace

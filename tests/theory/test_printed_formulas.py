@@ -38,8 +38,8 @@ def _fifty_digits():
         yield
 
 
-def close(ours: float, printed: mp.mpf) -> bool:
-    return abs(mp.mpf(ours) - printed) <= CLOSE * abs(printed)
+def close(computed: float, printed: mp.mpf) -> bool:
+    return abs(mp.mpf(computed) - printed) <= CLOSE * abs(printed)
 
 
 class Exact:
@@ -56,9 +56,9 @@ def test_theorem_2(p: Problem, T: int) -> None:
     lam = x.beta * x.c
     inner = 2 * x.Lw * x.c / x.b * (x.eps * x.beta * x.n + x.L)
     printed = x.b / x.n * (1 + 1 / lam) * inner ** (1 / (lam + 1)) * mp.mpf(T) ** (lam / (lam + 1))
-    ours = vanilla_bound(p, T=T)
-    assert close(ours.lam, lam)
-    assert close(ours.value, printed)
+    computed = vanilla_bound(p, T=T)
+    assert close(computed.lam, lam)
+    assert close(computed.value, printed)
 
 
 @given(problems(), updates, alphas, free_steps)
@@ -67,9 +67,9 @@ def test_theorem_4(p: Problem, T: int, alpha: float, m: int) -> None:
     lam = x.beta * x.c * (1 + x.beta * x.c / m + mp.mpf(alpha) * x.eps * x.psi * x.beta) ** (m - 1)
     inner = 2 * x.L * x.Lw / (x.b * x.beta) * lam
     printed = x.b / x.n * (1 + 1 / lam) * inner ** (1 / (lam + 1)) * (mp.mpf(T) / m) ** (lam / (lam + 1))
-    ours = free_bound(p, T=T, alpha=alpha, m=m)
-    assert close(ours.lam, lam)
-    assert close(ours.value, printed)
+    computed = free_bound(p, T=T, alpha=alpha, m=m)
+    assert close(computed.lam, lam)
+    assert close(computed.value, printed)
 
 
 @given(problems(), updates, alphas)
@@ -78,9 +78,9 @@ def test_theorem_5(p: Problem, T: int, alpha: float) -> None:
     lam = x.beta * x.c * (1 + mp.mpf(alpha) * x.eps * x.psi * x.beta)
     inner = 2 * x.c * x.L * x.Lw / x.b
     printed = x.b / x.n * (1 + 1 / lam) * inner ** (1 / (lam + 1)) * mp.mpf(T) ** (lam / (lam + 1))
-    ours = fast_bound(p, T=T, alpha=alpha)
-    assert close(ours.lam, lam)
-    assert close(ours.value, printed)
+    computed = fast_bound(p, T=T, alpha=alpha)
+    assert close(computed.lam, lam)
+    assert close(computed.value, printed)
 
 
 @given(problems(), between(1e-3, 1e3), between(1e-3, 1e3), between(1, 1e6))
@@ -88,9 +88,9 @@ def test_lemma_3_and_its_t0(p: Problem, nu: float, xi: float, T: float) -> None:
     x, v, k, steps = Exact(p), mp.mpf(nu), mp.mpf(xi), mp.mpf(T)
     printed = x.b / x.n * (1 + 1 / v) * (x.Lw * k * v / x.b) ** (1 / (v + 1)) * steps ** (v / (v + 1))
     t0 = (x.Lw * k * steps**v * v / x.b) ** (1 / (v + 1))
-    ours = recursion_bound(p, nu=nu, xi=xi, T=T)
-    assert close(ours.value, printed)
-    assert close(ours.t0, t0)
+    computed = recursion_bound(p, nu=nu, xi=xi, T=T)
+    assert close(computed.value, printed)
+    assert close(computed.t0, t0)
 
 
 @given(problems(), between(1, 1e4), alphas, free_steps, st.sampled_from(["vanilla", "fast", "free"]))
@@ -126,8 +126,8 @@ def test_lemmas_4_and_7(p: Problem, step: float, distance: float) -> None:
 def test_lemma_5(p: Problem, step: float, alpha: float, met: bool) -> None:
     x, a, ad = Exact(p), mp.mpf(step), mp.mpf(alpha)
     eta = [[1 + a * x.beta, a * x.beta], [ad * x.eps * x.psi * x.beta, 1 + ad * x.eps * x.psi * x.beta]]
-    ours = expansivity(p, step=step, alpha=alpha)
-    assert all(close(ours[i][j], eta[i][j]) for i in range(2) for j in range(2))
+    computed = expansivity(p, step=step, alpha=alpha)
+    assert all(close(computed[i][j], eta[i][j]) for i in range(2) for j in range(2))
     own = [2 / x.b * a * x.L, 2 / x.b * ad * x.eps * x.psi * x.L] if met else [0, 0]
     after = free_next(p, step=step, alpha=alpha, d_w=0.7, d_delta=0.2, met=met)
     for i in range(2):
@@ -150,12 +150,12 @@ def test_lemma_6_power(p: Problem, step: float, alpha: float, m: int) -> None:
         repeated = eta * repeated
     by_eigenvalues = vectors * mp.diag([top**m, 1]) * inverse
     first_column = [(r + top**m) / (r + 1), r * (top**m - 1) / (r + 1)]
-    ours = expansivity_power(p, step=step, alpha=alpha, m=m)
+    computed = expansivity_power(p, step=step, alpha=alpha, m=m)
     for i in range(2):
         assert abs(by_eigenvalues[i, 0] - repeated[i, 0]) <= mp.mpf(10) ** -35 * repeated[i, 0]
-        assert close(ours[i][0], first_column[i])
+        assert close(computed[i][0], first_column[i])
         for j in range(2):
-            assert close(ours[i][j], repeated[i, j])
+            assert close(computed[i][j], repeated[i, j])
 
     decomposition = eigendecomposition(p, step=step, alpha=alpha)
     assert close(decomposition.values[0], top)
@@ -175,15 +175,15 @@ def test_lemma_6_growth(p: Problem, t: int, alpha: float, m: int) -> None:
     by_sum = 1 + a * mp.fsum((1 + a * (r + 1)) ** j for j in range(m))
     printed = 1 + x.beta * x.c / t * (1 + aw * x.beta + mp.mpf(alpha) * x.eps * x.psi * x.beta) ** (m - 1)
     unit = 2 * x.L / (x.n * x.beta)
-    ours = free_growth(p, step=p.c / (m * t), alpha=alpha, m=m)
+    computed = free_growth(p, step=p.c / (m * t), alpha=alpha, m=m)
     ceiling = free_growth_as_printed(p, t=t, alpha=alpha, m=m)
-    assert close(ours.factor, exact)
-    assert close(ours.factor, by_sum)
+    assert close(computed.factor, exact)
+    assert close(computed.factor, by_sum)
     assert close(ceiling.factor, printed)
     # the lemma bounds E[d] + 2L/(nβ): growing from d = 0.3 both sides must agree
     assert close(ceiling.after(0.3), printed * (mp.mpf(0.3) + unit) - unit)
-    assert close(ours.after(0.3), exact * (mp.mpf(0.3) + unit) - unit)
-    assert ours.log_rate <= ceiling.log_rate + CLOSE
+    assert close(computed.after(0.3), exact * (mp.mpf(0.3) + unit) - unit)
+    assert computed.log_rate <= ceiling.log_rate + CLOSE
 
 
 @given(between(1e-2, 1e2), between(1e-2, 1e2), between(1, 1e6), between(1, 1e6))

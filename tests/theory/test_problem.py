@@ -22,13 +22,13 @@ GOOD = {"beta": 2.0, "c": 0.1, "L": 1.0, "L_w": 1.0, "eps": 0.5, "psi": 4.0, "b"
 
 @pytest.mark.parametrize("name", ["beta", "c", "L", "L_w", "psi", "b", "n"])
 @pytest.mark.parametrize("value", [0, -1.0, math.inf, math.nan])
-def test_what_must_be_positive(name: str, value: float) -> None:
+def test_constants_must_be_positive(name: str, value: float) -> None:
     with pytest.raises(InputError, match=rf"^{name} = {value!r} \(.*must be.*pass"):
         Problem(**{**GOOD, name: value})
 
 
 @pytest.mark.parametrize("value", [-0.1, math.inf, math.nan])
-def test_the_radius(value: float) -> None:
+def test_radius_must_be_zero_or_positive(value: float) -> None:
     with pytest.raises(InputError, match="eps"):
         Problem(**{**GOOD, "eps": value})
     assert Problem(**{**GOOD, "eps": 0.0}).gain(1.0) == 0
@@ -45,14 +45,14 @@ def test_counts_are_whole_and_a_batch_fits() -> None:
         vanilla_bound(Problem(**GOOD), T=0)
 
 
-def test_psi_is_asked_for_only_where_it_is_used() -> None:
+def test_psi_is_required_only_where_it_is_used() -> None:
     p = Problem(**{**GOOD, "psi": None})
     assert vanilla_bound(p, T=10) == vanilla_bound(Problem(**GOOD), T=10)
     with pytest.raises(InputError, match="psi is missing"):
         fast_bound(p, T=10, alpha=1.0)
 
 
-def test_the_extremes_of_the_range_do_not_overflow() -> None:
+def test_extreme_constants_do_not_overflow() -> None:
     for edge in (1e-60, 1e60):
         p = Problem(beta=edge, c=edge, L=edge, L_w=edge, eps=edge, psi=edge, b=1, n=10**59)
         for m in (1, 7, 10**6):

@@ -43,7 +43,7 @@ def test_hypotheses_have_unique_keys_and_only_their_algorithms() -> None:
     )
 
 
-def test_facts_are_held_against_the_hypotheses() -> None:
+def test_hypotheses_are_checked_against_facts() -> None:
     facts = {"plain_sgd": False, "l2_ball": True, "exact_inner_max": False}
     assert [h.key for h in violations("free", facts)] == ["plain_sgd"]
     assert [h.key for h in violations("vanilla", facts)] == ["plain_sgd", "exact_inner_max"]
@@ -76,7 +76,7 @@ def test_every_parameter_is_accepted_and_the_unused_are_named(algorithm: str, un
     assert (f"unused by {algorithm}" in text) == bool(unused)
 
 
-def test_missing_parameters_are_asked_for() -> None:
+def test_missing_parameters_are_refused() -> None:
     for name in ("alpha", "m"):
         with pytest.raises(InputError, match=f"{name} is missing"):
             bound_document("free", P, **{**RUN, name: None})

@@ -1,4 +1,4 @@
-"""Laws of the balls: start, extreme point (1), projection (2), box."""
+"""Properties of the balls: start, extreme point (1), projection (2), box."""
 
 import math
 
@@ -17,7 +17,7 @@ from problems import images, random
 
 RNG = StepRng(3, (1,))
 DTYPES = {torch.float32: 1e-5, torch.float64: 1e-12}
-PICTURES = [(1, 1, 1), (2, 3, 4)]
+SHAPES = [(1, 1, 1), (2, 3, 4)]
 
 balls = st.builds(
     lambda norm, eps: make_ball(norm, eps),
@@ -28,10 +28,10 @@ scales = st.sampled_from([1e-30, 1e-4, 0.1, 1.0, 30.0])
 
 
 @st.composite
-def pictures(draw: st.DrawFn, dtype: torch.dtype) -> Tensor:
+def perturbations(draw: st.DrawFn, dtype: torch.dtype) -> Tensor:
     """A batch or a stack of batches of vectors of very different lengths, some of them zero."""
     lead = draw(st.sampled_from([(), (3,), (2, 3)]))
-    shape = (*lead, *draw(st.sampled_from(PICTURES)))
+    shape = (*lead, *draw(st.sampled_from(SHAPES)))
     v = random(draw(st.integers(0, 2**31)), *shape, dtype=dtype) * draw(scales)
     if draw(st.booleans()):
         v[..., 0] = 0
@@ -63,7 +63,7 @@ def batched(v: Tensor) -> Tensor:
 def test_projection_is_the_nearest_point_and_idempotent(
     dtype: torch.dtype, data: st.DataObject, ball: Ball
 ) -> None:
-    v = batched(data.draw(pictures(dtype)))
+    v = batched(data.draw(perturbations(dtype)))
     tol = DTYPES[dtype]
     p = ball.project(v)
     assert (ball.size(p) <= ball.eps * (1 + tol)).all()
@@ -78,7 +78,7 @@ def test_projection_is_the_nearest_point_and_idempotent(
 @given(data=st.data(), ball=balls)
 @settings(max_examples=60, deadline=None)
 def test_projection_in_closed_form(dtype: torch.dtype, data: st.DataObject, ball: Ball) -> None:
-    v = data.draw(pictures(dtype))
+    v = data.draw(perturbations(dtype))
     exact = v.double().numpy()
     if isinstance(ball, Linf):
         expected = np.clip(exact, -ball.eps, ball.eps)
@@ -95,7 +95,7 @@ def test_projection_in_closed_form(dtype: torch.dtype, data: st.DataObject, ball
 def test_extreme_point_has_norm_eps_and_is_the_best_of_the_ball(
     dtype: torch.dtype, data: st.DataObject, ball: Ball
 ) -> None:
-    g = batched(data.draw(pictures(dtype)))
+    g = batched(data.draw(perturbations(dtype)))
     tol = DTYPES[dtype]
     pi = ball.extreme(g, RNG)
     torch.testing.assert_close(ball.size(pi), torch.full_like(ball.size(pi), ball.eps), rtol=tol, atol=0)
@@ -135,7 +135,7 @@ def test_zero_gradient_takes_a_random_direction(norm: str) -> None:
 @given(data=st.data(), ball=balls, alpha=st.sampled_from([1e-3, 0.1, 2.0]))
 @settings(max_examples=60, deadline=None)
 def test_ascent_stays_in_the_ball_and_moves_by_alpha(data: st.DataObject, ball: Ball, alpha: float) -> None:
-    g = batched(data.draw(pictures(torch.float64)))
+    g = batched(data.draw(perturbations(torch.float64)))
     delta = ball.start(g, "uniform", StepRng(1))
     up = ball.ascend(delta, g, alpha, RNG)
     assert (ball.size(up) <= ball.eps * (1 + 1e-12)).all()
@@ -145,7 +145,7 @@ def test_ascent_stays_in_the_ball_and_moves_by_alpha(data: st.DataObject, ball: 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("start", STARTS)
-def test_radius_zero_allows_nothing_but_zero(norm: str, start: str) -> None:
+def test_radius_zero_gives_zero_perturbations(norm: str, start: str) -> None:
     ball = make_ball(norm, 0)
     x, _ = images(0, 4)
     delta = ball.start(x, start, RNG)  # type: ignore[arg-type]
@@ -165,9 +165,9 @@ def test_a_stack_shares_its_draws_and_is_treated_member_by_member(norm: str, sta
     g[1, 2] = 0
     up = ball.ascend(begin, g, 0.3, RNG)
     for k in range(3):
-        alone = ball.start(x[k], start, RNG)  # type: ignore[arg-type]
-        assert torch.equal(begin[k], alone)
-        assert torch.equal(up[k], ball.ascend(alone, g[k], 0.3, RNG))
+        single = ball.start(x[k], start, RNG)  # type: ignore[arg-type]
+        assert torch.equal(begin[k], single)
+        assert torch.equal(up[k], ball.ascend(single, g[k], 0.3, RNG))
 
 
 def radii(ball: Ball, start: str, rng: Rng, x: Tensor) -> np.ndarray:
@@ -222,7 +222,7 @@ def test_gaussian_start_is_small_and_in_the_ball(norm: str) -> None:
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @given(seed=st.integers(0, 2**31), spread=st.sampled_from([0.01, 0.3, 3.0]))
 @settings(max_examples=40, deadline=None)
-def test_the_box(norm: str, seed: int, spread: float) -> None:
+def test_apply_and_confine_keep_pixels_in_the_box(norm: str, seed: int, spread: float) -> None:
     ball = make_ball(norm, 0.6)
     x, _ = images(seed, 4, dtype=torch.float32)
     delta = ball.project(spread * random(seed + 1, *x.shape, dtype=torch.float32))

@@ -1,4 +1,4 @@
-"""Radii as people write and read them."""
+"""Radii as text: parsed from text, and written as text."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from freeat.errors import InputError
 from freeat.units import parse_radii, radius_text
 
 
-def test_one_list_range() -> None:
+def test_single_radius_list_and_range() -> None:
     assert parse_radii("8/255") == (8 / 255,)
     assert parse_radii("0.1, 0.2") == (0.1, 0.2)
     assert parse_radii("1/255:9/255:1/255") == tuple(k / 255 for k in range(1, 10))
@@ -18,7 +18,7 @@ def test_one_list_range() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "-1", "1:2", "0.2:0.1:0.1", "0:1:0", "0:1:-0.1", "1/0", "0:1:0.0001"]
 )
-def test_refusals(text: str) -> None:
+def test_invalid_radii_are_refused(text: str) -> None:
     with pytest.raises(InputError):
         parse_radii(text)
 
@@ -26,5 +26,5 @@ def test_refusals(text: str) -> None:
 @pytest.mark.parametrize(
     ("eps", "text"), [(8 / 255, "8/255"), (0.5, "0.5"), (128 / 255, "128/255"), (0.0, "0")]
 )
-def test_text(eps: float, text: str) -> None:
+def test_radii_are_written_in_255ths_or_decimals(eps: float, text: str) -> None:
     assert radius_text(eps) == text
