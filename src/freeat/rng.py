@@ -105,10 +105,12 @@ def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tenso
 class StepRng:
     """The draws of one training step, made on the device for the whole global batch.
 
-    A process that holds rows ``first, …`` of a global batch of ``total`` images keeps its rows of each draw.
+    A process that holds rows ``first, …`` of a global batch of ``total`` images keeps its rows of each draw. Members of
+    a stack share their draws, unless ``seed`` holds one seed for each of them: then a member draws what a single run
+    with its seed draws.
     """
 
-    seed: int
+    seed: int | tuple[int, ...]
     path: tuple[str | int, ...] = ()
     total: int | None = None
     first: int = 0
@@ -120,7 +122,8 @@ class StepRng:
         return self._draw("normal", purpose, x, shape)
 
     def common(self, purpose: str, x: Tensor) -> Tensor:
-        return _on_device("normal", (1, *x.shape[-3:]), x, self._key(purpose))[0]
+        drawn = self._members("normal", (1, *x.shape[-3:]), x, purpose)
+        return drawn if isinstance(self.seed, tuple) else drawn[0]
 
     def at(self, *path: str | int) -> Self:
         return replace(self, path=(*self.path, *path))
@@ -129,15 +132,19 @@ class StepRng:
         """The rng of the part of the batch that begins at ``row``."""
         return replace(self, first=self.first + row)
 
-    def _key(self, purpose: str) -> int:
-        return stream_key(self.seed, purpose, *self.path)
+    def _members(self, law: Law, size: tuple[int, ...], like: Tensor, purpose: str) -> Tensor:
+        """A draw of ``size``; with a leading axis for the members where each has a seed of its own."""
+        if not isinstance(self.seed, tuple):
+            return _on_device(law, size, like, stream_key(self.seed, purpose, *self.path))
+        keys = [stream_key(seed, purpose, *self.path) for seed in self.seed]
+        return torch.stack([_on_device(law, size, like, key) for key in keys])
 
     def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
         b = x.shape[-4]
         total = b if self.total is None else self.total
-        size = (total, *(x.shape[-3:] if shape is None else shape))
-        rows = _on_device(law, size, x, self._key(purpose))[self.first : self.first + b]
-        return rows.expand(*x.shape[:-4], *rows.shape)
+        part = x.shape[-3:] if shape is None else shape
+        rows = self._members(law, (total, *part), x, purpose).narrow(-1 - len(part), self.first, b)
+        return rows.expand(*x.shape[:-4], *rows.shape[-1 - len(part) :])
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.rng import StepRng
 from freeat.stability import estimate_constants
-from freeat.stability.instances import InnerProduct, TiltedInstance, tilted_maximum
+from freeat.stability.instances import InnerProduct, TiltedInstance, affine_maximum
 from freeat.theory import (
     Problem,
     fast_growth,
@@ -55,7 +55,7 @@ def test_the_inner_maximum_is_exact() -> None:
         w = torch.randn(D, generator=g, dtype=torch.float64)
         net = InnerProduct(w)
         h = case.objective.attack(net, case.x, y)
-        best = h(case.x + tilted_maximum(h, case.x, y, case.ball, StepRng(0)))
+        best = h(case.x + affine_maximum(h, case.x, y, case.ball, StepRng(0)))
         torch.testing.assert_close(best, case.h_max(w, case.x, y))
         for _ in range(50):
             other = case.ball.project(torch.randn(6, 1, 1, D, generator=g, dtype=torch.float64))

@@ -18,6 +18,7 @@ COMMANDS = {
     "runs": "List, show, delete and compare stored runs.",
     "transfer": "Evaluate models on perturbations made on other models.",
     "stability": "Measure algorithmic stability by twin runs on neighbouring data sets.",
+    "population": "Measure the exact generalization gap on a Gaussian mixture.",
     "report": "Write one HTML page about the runs and results in some folders.",
     "bound": "Evaluate the generalization bounds of Theorems 2, 4 and 5.",
     "export": "Write a run's model as safetensors, JSON, a model card and ONNX.",

@@ -19,19 +19,22 @@ class Batches:
 
     ``epochs``: each epoch is a new random order of all images, the last batch is kept, and a last batch of one
     image joins the one before it (batch normalization needs two). ``independent``: each batch is drawn without
-    replacement from all images, as the theorems assume.
+    replacement from all images, as the theorems assume. ``replay`` batches in a row hold the same images.
     """
 
     n: int
     size: int
     seed: int
     sampling: Sampling = "epochs"
+    replay: int = 1
 
     def __post_init__(self) -> None:
         if self.sampling not in SAMPLINGS:
             raise unknown_name("sampling", self.sampling, SAMPLINGS)
         if not self.size >= 1:
             raise InputError(f"batch size {self.size} must be at least 1")
+        if not self.replay >= 1:
+            raise InputError(f"batches used {self.replay} times: must be at least 1")
 
     @property
     def per_epoch(self) -> int:
@@ -55,6 +58,7 @@ class Batches:
 
     def __call__(self, t: int) -> Tensor:
         """The rows of batch t = 1, 2, …"""
+        t = (t - 1) // self.replay + 1
         if self.sampling == "independent":
             return permutation(self.n, self.seed, "batch", t)[: self.size]
         epoch, position = divmod(t - 1, self.per_epoch)

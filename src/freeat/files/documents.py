@@ -34,6 +34,8 @@ FORMATS: dict[str, int] = {
     "study": 1,
     "study summary": 1,
     "twins": 1,
+    "population result": 1,
+    "population study": 1,
     "reproduction": 1,
     "published tables": 1,
     "export": 1,

@@ -28,7 +28,8 @@ class Learner:
     the forward or the backward pass (Accelerate, Lightning), ``forward`` and ``backward`` are its functions; one
     that scales the loss for fp16 scales δ's gradient too, of which the algorithms use the direction only.
 
-    Losses are averaged over the batch (the global one, across processes) and summed over a stack of models.
+    Losses are averaged over the batch (the global one, across processes) and summed over a stack of models, whose
+    members share their draws unless ``member_seeds`` gives each its own.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class Learner:
         optimizer: torch.optim.Optimizer,
         *,
         seed: int = 0,
+        member_seeds: tuple[int, ...] | None = None,
         total_updates: int | None = None,
         schedule: Schedule | None = None,
         precision: Precision | None = None,
@@ -53,6 +55,7 @@ class Learner:
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
+        self.member_seeds = member_seeds
         self.total_updates = total_updates
         self.schedule = schedule
         self.precision = precision or Precision("fp32", next(model.parameters()).device)
@@ -105,7 +108,7 @@ class Learner:
         self.batches += 1
         self._expected, self._global_batch = None, total
         self._forget_gradients()
-        return StepRng(self.seed, (self.batches,), total, first)
+        return StepRng(self.member_seeds or self.seed, (self.batches,), total, first)
 
     def logits(self, x: Tensor) -> Tensor:
         """f_w(x), in fp32 or wider."""

@@ -77,8 +77,8 @@ class TiltedSigmoid(_OwnLoss):
         return ((1 - 2 * y) * f(x_adv).squeeze(-1) + tilt).sigmoid()
 
 
-def tilted_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
-    """argmax_{δ ∈ Δ} h: h grows with an affine function of δ, so it is the extreme point along its gradient."""
+def affine_maximum(loss: ImageLoss, x: Tensor, y: Tensor, ball: Ball, rng: Rng) -> Tensor:
+    """argmax_{δ ∈ Δ} of a loss that grows with an affine function of δ: the extreme point along its gradient."""
     start = torch.zeros_like(x).requires_grad_()
     with torch.enable_grad():
         total = loss(x + start).sum()
@@ -160,7 +160,7 @@ class TiltedInstance:
     def algorithm(self, name: str) -> Algorithm:
         """Algorithm 1 with its exact maximum, 3 or 2, with the relative step ``alpha``."""
         step = absolute_step(self.alpha, self.eps)
-        return _algorithm(name, self.ball, self.objective, tilted_maximum, alpha=step, m=self.m)
+        return _algorithm(name, self.ball, self.objective, affine_maximum, alpha=step, m=self.m)
 
     def learner(self, model: nn.Module, name: str, *, seed: int = 0, batch: int = 1) -> Learner:
         """Plain SGD with the theorem's vanishing step, about to take batch number ``batch``."""

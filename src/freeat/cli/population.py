@@ -1,0 +1,154 @@
+"""``freeat population``: the exact generalization gap on a Gaussian mixture."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from freeat.cli.options import json_option, stop_on_signal
+from freeat.errors import InputError
+from freeat.units import parse_finite, parse_radius, parse_whole
+
+if TYPE_CHECKING:
+    from freeat.stability.population import PopulationTask
+
+DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
+
+
+@click.command()
+@click.option(
+    "--model", default="linear", show_default=True, help="linear, or tanh (one hidden layer, no biases)"
+)
+@click.option(
+    "--algorithms",
+    "arms",
+    default=DEFAULT_ARMS,
+    show_default=True,
+    help="names as elsewhere; vanilla-exact (exact maximizer); vanilla-weak and vanilla-weak-replay (controls)",
+)
+@click.option(
+    "--match", default="free-4", show_default=True, help="the Free run that the controls are matched to"
+)
+@click.option("--norm", default="l2", show_default=True, help="l2 or linf; several separated by commas")
+@click.option(
+    "--eps", default="1/4", show_default=True, help="radii ε/‖μ‖ in the ball's norm, separated by commas"
+)
+@click.option("--n", "sizes", default="100", show_default=True, help="sample sizes, separated by commas")
+@click.option("--d", "dimensions", default="50", show_default=True, help="dimensions, separated by commas")
+@click.option(
+    "--alpha", help="relative steps α_δ of Fast and Free, separated by commas  [default: 1/2 or 7/8, 1]"
+)
+@click.option("--distance", default=2.0, show_default=True, help="‖μ‖₂: half the distance of the class means")
+@click.option("--sigma", default=1.0, show_default=True, help="standard deviation of the noise")
+@click.option("--width", default=16, show_default=True, help="hidden units of the tanh net")
+@click.option("--initial-scale", default=0.5, show_default=True, help="‖w₀‖, or the gain of the net's layers")
+@click.option("--updates", default=2000, show_default=True, help="weight updates T")
+@click.option("--batch-size", default=10, show_default=True, help="examples per batch")
+@click.option("--lr", default=0.1, show_default=True, help="learning rate; with --theorem the c of c/t")
+@click.option(
+    "--theorem", is_flag=True, help="as the theorems assume: steps c/t, loss 1 − p_y, bounded inputs"
+)
+@click.option(
+    "--seeds", default=100, show_default=True, help="samples S, each with its weights, batches and starts"
+)
+@click.option(
+    "--times", default=16, show_default=True, help="how often risks are measured along the training"
+)
+@click.option(
+    "--fresh", default=2000, show_default=True, help="fresh examples per seed that estimate a net's risk"
+)
+@click.option(
+    "--attack-steps", default=20, show_default=True, help="steps of the PGD that estimates a net's risk"
+)
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="tasks at the same time  [default: as the cores allow]"
+)
+@click.option(
+    "--out", type=click.Path(path_type=Path), default="population", show_default=True, help="folder"
+)
+@json_option
+def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str, **given: Any) -> int:
+    """Measure the generalization gap exactly, without a test set.
+
+    Draws samples from a mixture of two Gaussians, trains every algorithm on each of them (all seeds as one stack), and
+    compares the robust training risk with the robust risk of the population, which is a formula for linear classifiers.
+    Lists of radii, sizes and dimensions make a grid. The same command resumes where it stopped.
+
+    \b
+    freeat population --n 25,100,400 --eps 1/8,1/4,1/2 --norm l2,linf
+    freeat population --theorem --d 2 --distance 0.6 --sigma 0.1 --lr 0.1 --n 2000
+    """
+    from dataclasses import asdict
+
+    from freeat.cli.progress import TaskProgress
+    from freeat.files.documents import plain, to_json, write_document, write_text
+    from freeat.reports.population import draw_population, population_lines, population_markdown
+    from freeat.stability.population_summary import PopulationStudy, summarize_population
+    from freeat.tasks import make_backend, run_tasks
+
+    tasks = _tasks(out, _words(arms), match, given)
+    with (
+        stop_on_signal() as stop,
+        TaskProgress("measuring", [task.name for task in tasks]) as progress,
+        make_backend(threads=1, device="cpu", jobs=jobs) as backend,
+    ):
+        ended = run_tasks(tasks, backend, progress, should_stop=stop)
+    failures = {done.task.name: done.failure for done in ended if done.failure is not None}
+    results = [result for task in tasks if (result := task.result()) is not None]
+    summary = summarize_population(results)
+    study = PopulationStudy(summary=summary, failures=failures, provenance=_provenance())
+    write_document(out / "summary.json", "population study", study)
+    if results:
+        write_text(out / "table.md", population_markdown(summary))
+        figure = draw_population(out / "population.png", results, summary)
+    if as_json:
+        click.echo(to_json({"folder": str(out), **plain(asdict(study))}))
+    elif results:
+        click.echo("\n".join([*population_lines(summary), f"figure: {figure}"]))
+    return 1 if failures else 0
+
+
+def _provenance() -> Any:
+    import torch
+
+    from freeat.compute.machine import provenance
+
+    return provenance(torch.device("cpu"))
+
+
+def _words(text: str) -> list[str]:
+    return [word.strip() for word in text.split(",") if word.strip()]
+
+
+def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) -> "list[PopulationTask]":
+    """The grid: every arm on every instance; a control comes with the Free run that it is matched to."""
+    from freeat.algorithms import parse_algorithm
+    from freeat.stability.population import CONTROLS, EXACT, PopulationSettings, PopulationTask, make_arm
+
+    names = [arm if arm == EXACT or arm in CONTROLS else str(parse_algorithm(arm)) for arm in arms]
+    matched = str(parse_algorithm(match))
+    if parse_algorithm(match).family != "free":
+        raise InputError(f"--match {match}: the controls are matched to a Free run, such as free-4")
+    if not names:
+        raise InputError("--algorithms names none: give at least one, such as free-4")
+    if any(name in CONTROLS for name in names) and matched not in names:
+        names.append(matched)
+    sizes = [parse_whole(word) for word in _words(given.pop("sizes"))]
+    dimensions = [parse_whole(word) for word in _words(given.pop("dimensions"))]
+    radii = [parse_radius(word) for word in _words(given.pop("eps"))]
+    steps: list[float | None] = [parse_finite(word) for word in _words(given.pop("alpha") or "")]
+    norms = [word.lower() for word in _words(given.pop("norm"))]
+    instances = [
+        PopulationSettings(norm=norm, d=d, eps=eps, n=n, alpha=alpha, **given)
+        for norm, d, eps, alpha, n in product(norms, dimensions, radii, steps or [None], sizes)
+    ]
+    for settings in instances:
+        for name in names:
+            make_arm(name, settings, settings.ball)
+    return [
+        PopulationTask(settings=settings, arm=name, folder=out, matched=matched if name in CONTROLS else None)
+        for settings in instances
+        for name in dict.fromkeys(names)
+    ]

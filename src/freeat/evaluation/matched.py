@@ -1,0 +1,123 @@
+"""Comparison at equal fit: the gap of two algorithms where both have the same robust training accuracy.
+
+At the same number of updates an algorithm that fits less has a smaller gap for that reason alone. Here the gap is read
+from the learning curves at a training accuracy (or one minus a training risk) that both reach.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+from scipy.stats import t as student
+
+from freeat.errors import InputError
+from freeat.rng import stream_key
+
+Array = NDArray[np.float64]
+RESAMPLES = 1000
+FEW_SEEDS = 20
+"""Below this number of seeds a bootstrap over seeds is too narrow: Student's t on jackknife values is used instead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interval:
+    """A value with its 95 % interval; None where one seed shows no spread."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def excludes_zero(self) -> bool:
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchedGap:
+    """The gaps of two algorithms at the training accuracy ``level``, and the first minus the second."""
+
+    level: float
+    first: float
+    second: float
+    difference: Interval
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LearningCurves:
+    """Learning curves by seed: fit (training accuracy) and gap, each of shape (seeds, times)."""
+
+    fit: Array
+    gap: Array
+
+    def __post_init__(self) -> None:
+        if self.fit.shape != self.gap.shape or self.fit.ndim != 2 or 0 in self.fit.shape:
+            raise InputError(
+                f"curves of shapes {self.fit.shape} and {self.gap.shape}: give both as (seeds, times), none empty"
+            )
+
+
+def paired_difference(first: Array, second: Array) -> Interval:
+    """The mean of first − second over paired seeds, with Student's t interval."""
+    return mean_interval(np.asarray(first) - np.asarray(second))
+
+
+def mean_interval(values: Array) -> Interval:
+    """The mean of one number per seed, with Student's t interval."""
+    values = np.asarray(values, dtype=np.float64)
+    return _student(float(values.mean()), values)
+
+
+def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
+    """The gaps at the largest training accuracy that both reach, paired by seed.
+
+    Curves are averaged over seeds and made monotone in t by isotonic regression; the time at which they reach the level
+    is found by linear interpolation, and the gap is read there. The level is found anew in every replicate.
+    """
+    seeds = len(first.fit)
+    if len(second.fit) != seeds:
+        raise InputError(
+            f"{seeds} and {len(second.fit)} seeds: comparisons are paired, give the same seeds to both"
+        )
+    whole = np.full((1, seeds), 1 / seeds)
+    level, one, two = (float(v[0]) for v in _read(first, second, whole))
+    if seeds >= FEW_SEEDS:
+        rng = np.random.default_rng(stream_key(0, "matched gap", seeds))
+        weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+        _, ones, twos = _read(first, second, weights)
+        low, high = np.percentile(ones - twos, (2.5, 97.5))
+        difference = Interval(value=one - two, low=float(low), high=float(high))
+    else:
+        left_out = (np.ones((seeds, seeds)) - np.eye(seeds)) / max(seeds - 1, 1)
+        _, ones, twos = _read(first, second, left_out if seeds > 1 else whole)
+        values = seeds * (one - two) - (seeds - 1) * (ones - twos)
+        difference = _student(one - two, values)
+    return MatchedGap(level=level, first=one, second=two, difference=difference)
+
+
+def _student(value: float, values: Array) -> Interval:
+    if len(values) < 2:
+        return Interval(value=value)
+    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    return Interval(value=value, low=value - half, high=value + half)
+
+
+def _read(first: LearningCurves, second: LearningCurves, weights: Array) -> tuple[Array, Array, Array]:
+    """Level and both gaps for every row of weights over the seeds."""
+    found = []
+    for row in weights:
+        fits = [isotonic_regression(row @ curve.fit).x for curve in (first, second)]
+        level = min(fit[-1] for fit in fits)
+        gaps = [_gap_at(level, fit, row @ c.gap) for fit, c in zip(fits, (first, second), strict=True)]
+        found.append((level, *gaps))
+    columns = np.array(found).T
+    return columns[0], columns[1], columns[2]
+
+
+def _gap_at(level: float, fit: Array, gap: Array) -> float:
+    """The gap where a monotone fit first reaches the level."""
+    after = int(np.searchsorted(fit, level, side="left"))
+    if after == 0:
+        return float(gap[0])
+    share = (level - fit[after - 1]) / (fit[after] - fit[after - 1])
+    return float(gap[after - 1] + share * (gap[after] - gap[after - 1]))

@@ -1,0 +1,409 @@
+"""The actual generalization gap, exactly: many seeds of one algorithm on a Gaussian mixture, trained as one stack.
+
+Every seed has its own sample S, initial weights, batches and starts; the algorithms of a comparison share them. The
+population risk is a formula for linear classifiers and an average over fresh draws for shallow nets.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
+from freeat.algorithms.vanilla import Vanilla
+from freeat.compute.frozen import frozen
+from freeat.compute.machine import arithmetic
+from freeat.data.batches import Batches
+from freeat.errors import InputError, unknown_name
+from freeat.files.documents import identity_of, in_file_name, plain, read_document, write_document
+from freeat.files.locks import leased
+from freeat.learner import Learner
+from freeat.learner.schedules import Constant, Schedule, Vanishing
+from freeat.objectives import BoundedLoss, CrossEntropy, Model, Objective, margin
+from freeat.stability.instances import affine_maximum
+from freeat.stability.mixture import (
+    KINDS,
+    Kind,
+    LinearConstants,
+    Mixture,
+    RobustRisk,
+    Surrogate,
+    attacked_risk,
+    dual_norm,
+    initial_weights,
+    linear_population_risk,
+    linear_training_risk,
+    make_model,
+)
+from freeat.stability.twins import Stack
+from freeat.theory import absolute_step
+from freeat.threat import NORMS, Ball, make_ball
+from freeat.training.records import Callback
+from freeat.training.trainer import Stopped
+
+EXACT = "vanilla-exact"
+WEAK = "vanilla-weak"
+WEAK_REPLAY = "vanilla-weak-replay"
+CONTROLS = (WEAK, WEAK_REPLAY)
+"""Vanilla at the strength that Free's perturbations reach; and the same with each batch used as often as Free's."""
+RISKS = ("zero_one", "surrogate")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationSettings:
+    """One instance: the mixture, the classifier, the ball, the sample size, and how it is trained.
+
+    ``eps`` is relative: ε / ‖μ‖ in the norm of the ball. ``alpha`` is the paper's relative step of Fast and Free,
+    α_δ; None stands for their defaults. With ``theorem`` the hypotheses of Theorems 2, 4 and 5 hold: bounded loss,
+    steps c/t, truncated noise.
+    """
+
+    model: Kind = "linear"
+    d: int = 50
+    distance: float = 2.0
+    sigma: float = 1.0
+    norm: str = "l2"
+    eps: float = 0.25
+    n: int = 100
+    updates: int = 2000
+    batch_size: int = 10
+    lr: float = 0.1
+    alpha: float | None = None
+    width: int = 16
+    initial_scale: float = 0.5
+    theorem: bool = False
+    seeds: int = 100
+    times: int = 16
+    fresh: int = 2000
+    attack_steps: int = 20
+
+    def __post_init__(self) -> None:
+        for kind, value, known in (("norm", self.norm, NORMS), ("model", self.model, KINDS)):
+            if value not in known:
+                raise unknown_name(kind, value, known)
+        counts = ("updates", "batch_size", "seeds", "times", "width", "fresh", "attack_steps")
+        for name in counts:
+            if getattr(self, name) < 1:
+                raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
+        if not 1 <= self.batch_size <= self.n:
+            raise InputError(f"--batch-size {self.batch_size} must lie between 1 and n = {self.n}")
+        for name in ("eps", "lr", "initial_scale", "distance"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(
+                    f"--{name.replace('_', '-')} {getattr(self, name):g} must be positive and finite"
+                )
+        if self.alpha is not None and not 0 < self.alpha < math.inf:
+            raise InputError(f"--alpha {self.alpha:g} must be positive: 1 moves δ by ε")
+        if self.theorem and (self.model != "linear" or self.norm != "l2"):
+            raise InputError(
+                "--theorem: constants in closed form are known for linear models in the L2 ball only"
+            )
+        if self.theorem:
+            self.constants()
+
+    @property
+    def mixture(self) -> Mixture:
+        return Mixture(d=self.d, distance=self.distance, sigma=self.sigma, truncated=self.theorem)
+
+    @property
+    def radius(self) -> float:
+        """ε in input units."""
+        coordinate = self.distance / math.sqrt(self.d)
+        return self.eps * (self.distance if self.norm == "l2" else coordinate)
+
+    @property
+    def surrogate(self) -> Surrogate:
+        return "logistic" if self.theorem else "probit"
+
+    @property
+    def ball(self) -> Ball:
+        return make_ball(self.norm, self.radius, box=None)
+
+    @property
+    def marks(self) -> list[int]:
+        """The weight updates at which risks are measured: 0, then evenly in log t up to T."""
+        spaced = (
+            [round(self.updates ** (k / (self.times - 1))) for k in range(self.times)]
+            if self.times > 1
+            else []
+        )
+        return sorted({0, *spaced, self.updates})
+
+    def constants(self) -> LinearConstants:
+        """The theorems' constants on this instance."""
+        return LinearConstants(
+            reach=self.mixture.reach,
+            initial=self.initial_scale,
+            eps=self.radius,
+            c=self.lr,
+            T=self.updates,
+            b=self.batch_size,
+            n=self.n,
+        )
+
+    def title(self) -> str:
+        """The instance in one line."""
+        step = "" if self.alpha is None else f", α_δ = {self.alpha:g}"
+        return f"{self.model}, {self.norm}, d = {self.d}, n = {self.n}, ε/‖μ‖ = {self.eps:g}{step}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectory:
+    """Risks of every seed at every mark: lists [mark][seed].
+
+    ``updates`` are the weight updates done at each mark. ``strength`` is the mean, over all passes that the weights
+    descend, of how far δ lowers the margin, relative to the most that it can; None where it is not measured.
+    """
+
+    updates: list[int]
+    train: dict[str, list[list[float]]]
+    population: dict[str, list[list[float]]]
+    strength: float | None
+    error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationResult:
+    """What one arm did on one instance."""
+
+    settings: PopulationSettings
+    arm: str
+    radius: float
+    trajectory: Trajectory
+
+
+@dataclass(eq=False)
+class _Measured:
+    """Another objective that also adds up how far the perturbations which the weights descend lower the margin.
+
+    The largest decrease that δ ∈ Δ can reach is taken to first order, ε‖∇_x f‖_q: exact for a linear model.
+    """
+
+    objective: Objective
+    ball: Ball
+    loss_passes: ClassVar[int] = 1
+    attack_forwards: ClassVar[int] = 0
+    lowered: float = 0.0
+    largest: float = 0.0
+
+    @property
+    def strength(self) -> float:
+        return self.lowered / self.largest
+
+    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
+        clean = x.detach().requires_grad_()
+        before = margin(f(clean), y)
+        slope = torch.autograd.grad(before.sum(), clean)[0]
+        with torch.no_grad():
+            self.lowered += float((margin(f(x_adv), y) - before).mean())
+            self.largest += self.ball.eps * float(dual_norm(slope.flatten(-3), self.ball).mean())
+        return self.objective.loss(f, x, y, x_adv)
+
+    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        return self.objective.attack(f, x, y)
+
+
+def make_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
+    """The algorithm of an arm against ``ball``: a name as elsewhere, or Vanilla with the exact maximizer."""
+    objective: Objective | None = BoundedLoss() if settings.theorem else None
+    if arm == EXACT or arm in CONTROLS:
+        if settings.model != "linear":
+            if arm == EXACT:
+                raise InputError(
+                    f"{EXACT}: the exact maximizer is known for linear models only; use vanilla-10"
+                )
+            return make_algorithm("vanilla-10", ball, objective=objective)
+        exact = Vanilla(ball=ball, maximizer=affine_maximum)
+        return exact if objective is None else replace(exact, objective=objective)
+    name = parse_algorithm(arm)
+    takes_step = settings.alpha is not None and name.family in ("fast", "free")
+    alpha = absolute_step(settings.alpha, ball.eps) if takes_step and settings.alpha is not None else None
+    return make_algorithm(arm, ball, alpha=alpha, objective=objective)
+
+
+def train_population(
+    settings: PopulationSettings,
+    arm: str,
+    *,
+    radius: float | None = None,
+    replay: int = 1,
+    on_update: Callable[[int, int], None] = lambda update, total: None,
+) -> Trajectory:
+    """Train every seed of an arm as one stack and measure risks at the marks; ``radius`` is that of the training."""
+    k, n = settings.seeds, settings.n
+    seeds = tuple(range(k))
+    drawn = [settings.mixture.draw(n, seed, "sample") for seed in seeds]
+    x, y = (torch.stack(parts) for parts in zip(*drawn, strict=True))
+    stack = Stack(make_model(settings.model, settings.d, settings.width), k).train()
+    start = [
+        initial_weights(settings.model, settings.d, settings.width, settings.initial_scale, s) for s in seeds
+    ]
+    with torch.no_grad():
+        for name, parameter in stack.model.named_parameters():
+            parameter.copy_(torch.stack([weights[name] for weights in start]))
+    ball = replace(settings.ball, eps=settings.radius if radius is None else radius)
+    algorithm = make_arm(arm, settings, ball)
+    measure = _Measured(getattr(algorithm, "objective", CrossEntropy()), settings.ball)
+    measures = measure.objective.loss_passes == 1
+    if measures:
+        algorithm = replace(algorithm, objective=measure)  # type: ignore[type-var]
+    schedule: Schedule = (
+        Vanishing(c=settings.lr, m=algorithm.updates_per_batch)
+        if settings.theorem
+        else Constant(lr=settings.lr)
+    )
+    learner = Learner(
+        stack,
+        torch.optim.SGD(stack.parameters(), lr=settings.lr),
+        member_seeds=seeds,
+        total_updates=settings.updates,
+        schedule=schedule,
+    )
+    batches = [
+        Batches(n=n, size=settings.batch_size, seed=seed, sampling="independent", replay=replay)
+        for seed in seeds
+    ]
+    risks = _Risks(settings, stack, x, y)
+    waiting = settings.marks
+    members = torch.arange(k).unsqueeze(1)
+    while True:
+        if waiting and learner.updates >= waiting[0]:
+            waiting = [mark for mark in waiting if mark > learner.updates]
+            risks.measure(learner.updates)
+            on_update(learner.updates, settings.updates)
+        if learner.updates_left <= 0:
+            break
+        rows = torch.stack([batch(learner.batches + 1) for batch in batches])
+        algorithm.step(learner, x[members, rows], y[members, rows])
+    return risks.trajectory(measure.strength if measures else None)
+
+
+class _Risks:
+    """Training and population risk of a stack, collected mark by mark."""
+
+    def __init__(self, settings: PopulationSettings, stack: Stack, x: Tensor, y: Tensor) -> None:
+        self.settings, self.stack, self.x, self.y = settings, stack, x, y
+        self.updates: list[int] = []
+        self.seen: dict[str, list[RobustRisk]] = {"train": [], "population": []}
+        if settings.model != "linear":
+            fresh = [settings.mixture.draw(settings.fresh, seed, "fresh") for seed in range(settings.seeds)]
+            self.fresh = tuple(torch.stack(parts) for parts in zip(*fresh, strict=True))
+
+    def measure(self, update: int) -> None:
+        s = self.settings
+        self.updates.append(update)
+        if s.model == "linear":
+            w = self.stack.flat()
+            train = linear_training_risk(w, self.x, self.y, s.ball, s.surrogate)
+            population = linear_population_risk(w, s.mixture, s.ball, s.surrogate)
+        else:
+            with frozen(self.stack, "eval"):
+                train, population = (
+                    attacked_risk(self.stack, x, y, s.ball, s.surrogate, steps=s.attack_steps, seed=0)
+                    for x, y in ((self.x, self.y), self.fresh)
+                )
+        self.seen["train"].append(train)
+        self.seen["population"].append(population)
+
+    def trajectory(self, strength: float | None) -> Trajectory:
+        def lists(side: str) -> dict[str, list[list[float]]]:
+            return {risk: [getattr(seen, risk).tolist() for seen in self.seen[side]] for risk in RISKS}
+
+        return Trajectory(
+            updates=self.updates,
+            train=lists("train"),
+            population=lists("population"),
+            strength=strength,
+            error=max(seen.error for seen in self.seen["population"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationTask:
+    """One arm on one instance: all seeds as one stack. A control needs the result of the Free arm it is matched to."""
+
+    settings: PopulationSettings
+    arm: str
+    folder: Path
+    matched: str | None = None
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.arm}: {self.settings.title()}"
+
+    @property
+    def key(self) -> str:
+        return str(self._path(self.arm))
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (str(self._path(self.matched)),) if self.matched is not None else ()
+
+    def _path(self, arm: str) -> Path:
+        facts: Mapping[str, object] = {"settings": plain(self.settings), "arm": arm}
+        matched = self.matched if arm in CONTROLS else None
+        return (
+            self.folder / "results" / f"{in_file_name(arm)}-{identity_of({**facts, 'matched': matched})}.json"
+        )
+
+    def result(self) -> PopulationResult | None:
+        """The stored result; None where the task is not finished."""
+        return self._read(self.arm)
+
+    def _read(self, arm: str) -> PopulationResult | None:
+        path = self._path(arm)
+        return read_document(path, "population result", PopulationResult) if path.is_file() else None
+
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        """Train the arm from its beginning and store the result."""
+
+        def on_update(update: int, total: int) -> None:
+            if should_stop():
+                raise Stopped("stopped as asked; run the same command again to resume")
+            callback.step(update, total, None)
+
+        lock = self._path(self.arm).with_suffix("")
+        lock.mkdir(parents=True, exist_ok=True)
+        with leased(lock), arithmetic(threads=self.threads, deterministic=True):
+            if self.finished():
+                return
+            radius, replay = self._matched()
+            trajectory = train_population(
+                self.settings, self.arm, radius=radius, replay=replay, on_update=on_update
+            )
+            result = PopulationResult(
+                settings=self.settings, arm=self.arm, radius=radius, trajectory=trajectory
+            )
+            write_document(self._path(self.arm), "population result", result)
+
+    def _matched(self) -> tuple[float, int]:
+        """The radius of the training, and how often a batch is used."""
+        if self.matched is None:
+            return self.settings.radius, 1
+        free = self._read(self.matched)
+        assert free is not None, "the scheduler runs it first"
+        strength = free.trajectory.strength
+        if strength is None:
+            raise InputError(
+                f"{self.arm}: the strength of {self.matched} is not measured; match it to free-4, say"
+            )
+        m = parse_algorithm(self.matched).m or 1
+        return self.settings.radius * strength, m if self.arm == WEAK_REPLAY else 1
+
+    def summary(self) -> str:
+        result = self.result()
+        if result is None:
+            return "not finished"
+        last = result.trajectory
+        train, population = (
+            sum(s["surrogate"][-1]) / len(s["surrogate"][-1]) for s in (last.train, last.population)
+        )
+        return f"surrogate risk: train {train:.4f}, population {population:.4f}, gap {population - train:.4f}"

@@ -1,0 +1,216 @@
+"""What a population study says: exact gaps, paired differences, exponents in n, and the bounds beside them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from freeat.algorithms import parse_algorithm
+from freeat.compute.machine import Provenance
+from freeat.evaluation.matched import (
+    Array,
+    Interval,
+    LearningCurves,
+    MatchedGap,
+    matched_gap,
+    mean_interval,
+    paired_difference,
+)
+from freeat.stability.estimates import fitted_exponent
+from freeat.stability.population import CONTROLS, EXACT, WEAK_REPLAY, PopulationResult, PopulationSettings
+from freeat.theory import bound, recursion_bound
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmSummary:
+    """One arm on one instance at its last update: mean risks over the seeds, and the gap with its 95 % interval."""
+
+    instance: PopulationSettings
+    arm: str
+    updates: int
+    strength: float | None
+    train_zero_one: float
+    train_surrogate: float
+    population_zero_one: float
+    population_surrogate: float
+    gap_zero_one: Interval
+    gap_surrogate: Interval
+    standard_error: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmDifference:
+    """The gap of ``arm`` minus that of ``reference``: at equal updates, and at equal robust training risk."""
+
+    instance: PopulationSettings
+    arm: str
+    reference: str
+    zero_one: Interval
+    surrogate: Interval
+    matched: MatchedGap
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationExponent:
+    """a in gap ∝ n^(−a) at fixed T; ``instance`` has the largest n."""
+
+    instance: PopulationSettings
+    arm: str
+    exponent: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationBound:
+    """A bound on the expected surrogate gap of an instance, beside what was measured."""
+
+    instance: PopulationSettings
+    arm: str
+    bound_name: str
+    bound: float
+    measured: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationSummary:
+    """All that the results of a study say."""
+
+    arms: list[ArmSummary]
+    differences: list[ArmDifference]
+    exponents: list[PopulationExponent]
+    bounds: list[PopulationBound]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopulationStudy:
+    """A study as it is stored: the summary, the tasks that failed, and what made it."""
+
+    summary: PopulationSummary
+    failures: dict[str, str]
+    provenance: Provenance
+
+
+def summarize_population(results: Sequence[PopulationResult]) -> PopulationSummary:
+    """The study as numbers; results of one instance are compared with each other, seed by seed."""
+    arms = [_arm(result) for result in results]
+    return PopulationSummary(
+        arms=arms,
+        differences=[row for group in _instances(results) for row in _differences(group)],
+        exponents=list(_exponents(results)),
+        bounds=[row for arm in arms if arm.instance.theorem for row in _bounds(arm)],
+    )
+
+
+def gaps(result: PopulationResult, risk: str) -> Array:
+    """The gap of every seed at every mark, less that at update 0: (seeds, marks).
+
+    The initial weights do not depend on the sample, so the gap there has mean zero: subtracting it keeps the
+    expectation and takes away much of the variance.
+    """
+    trajectory = result.trajectory
+    gap = np.array(trajectory.population[risk]) - np.array(trajectory.train[risk])
+    return np.asarray((gap - gap[:1]).T)
+
+
+def learning_curves(result: PopulationResult) -> LearningCurves:
+    """Fit (one minus the robust training risk) and gap of every seed, in the surrogate."""
+    train = np.array(result.trajectory.train["surrogate"]).T
+    return LearningCurves(fit=1 - train, gap=gaps(result, "surrogate"))
+
+
+def _arm(result: PopulationResult) -> ArmSummary:
+    trajectory = result.trajectory
+
+    def last(side: dict[str, list[list[float]]], risk: str) -> float:
+        return float(np.mean(side[risk][-1]))
+
+    return ArmSummary(
+        instance=result.settings,
+        arm=result.arm,
+        updates=trajectory.updates[-1],
+        strength=trajectory.strength,
+        train_zero_one=last(trajectory.train, "zero_one"),
+        train_surrogate=last(trajectory.train, "surrogate"),
+        population_zero_one=last(trajectory.population, "zero_one"),
+        population_surrogate=last(trajectory.population, "surrogate"),
+        gap_zero_one=mean_interval(gaps(result, "zero_one")[:, -1]),
+        gap_surrogate=mean_interval(gaps(result, "surrogate")[:, -1]),
+        standard_error=trajectory.error,
+    )
+
+
+def _instances(results: Sequence[PopulationResult]) -> list[list[PopulationResult]]:
+    grouped: dict[PopulationSettings, list[PopulationResult]] = {}
+    for result in results:
+        grouped.setdefault(result.settings, []).append(result)
+    return list(grouped.values())
+
+
+def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
+    """Every arm against Vanilla, and Free against the control that shares its strength and its batches."""
+    by_arm = {result.arm: result for result in group}
+    reference = next((arm for arm in by_arm if arm == EXACT), None)
+    reference = reference or next((arm for arm in by_arm if _is_vanilla(arm)), None)
+    pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
+    pairs += [(arm, WEAK_REPLAY) for arm in by_arm if WEAK_REPLAY in by_arm and _is_free(arm)]
+    for arm, other in pairs:
+        first, second = by_arm[arm], by_arm[other]
+        yield ArmDifference(
+            instance=first.settings,
+            arm=arm,
+            reference=other,
+            zero_one=paired_difference(gaps(first, "zero_one")[:, -1], gaps(second, "zero_one")[:, -1]),
+            surrogate=paired_difference(gaps(first, "surrogate")[:, -1], gaps(second, "surrogate")[:, -1]),
+            matched=matched_gap(learning_curves(first), learning_curves(second)),
+        )
+
+
+def _named(arm: str, family: str) -> bool:
+    if arm == EXACT or arm in CONTROLS:
+        return False
+    name = parse_algorithm(arm)
+    return name.family == family and name.objective == "ce"
+
+
+def _is_vanilla(arm: str) -> bool:
+    return _named(arm, "vanilla")
+
+
+def _is_free(arm: str) -> bool:
+    return _named(arm, "free")
+
+
+def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExponent]:
+    """One fit for each arm and each instance that differs in n only, of at least three sizes."""
+    lines: dict[tuple[str, PopulationSettings], dict[int, PopulationResult]] = {}
+    for result in results:
+        lines.setdefault((result.arm, replace(result.settings, n=10**9)), {})[result.settings.n] = result
+    for (arm, _), by_n in lines.items():
+        sizes = sorted(by_n)
+        if len(sizes) < 3:
+            continue
+        values = np.stack([gaps(by_n[n], "surrogate")[:, -1] for n in sizes], 1)
+        fit = fitted_exponent(np.array(sizes, dtype=np.float64), values)
+        if fit is not None:
+            exponent = Interval(value=fit.value, low=fit.low, high=fit.high)
+            yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=exponent)
+
+
+def _bounds(arm: ArmSummary) -> Iterator[PopulationBound]:
+    """The theorem that covers the arm; for Vanilla with its exact maximizer the sharper bound too."""
+    settings = arm.instance
+    constants = settings.constants()
+    problem, T = constants.problem(), settings.updates
+    found: dict[str, float] = {}
+    if arm.arm == EXACT:
+        found["Theorem 2"] = bound("vanilla", problem, T=T).value
+        nu, xi = constants.sharper_vanilla()
+        found["sharper"] = recursion_bound(problem, nu=nu, xi=xi, T=T).value
+    elif arm.arm not in CONTROLS and parse_algorithm(arm.arm).theorem in ("fast", "free"):
+        name = parse_algorithm(arm.arm)
+        alpha = settings.alpha if settings.alpha is not None else {"fast": 0.5, "free": 1.0}[name.family]
+        theorem = {"fast": "Theorem 5", "free": "Theorem 4"}[name.family]
+        found[theorem] = bound(name.family, problem, T=T, alpha=alpha, m=name.m).value
+    for name_of, value in found.items():
+        yield PopulationBound(
+            instance=settings, arm=arm.arm, bound_name=name_of, bound=value, measured=arm.gap_surrogate
+        )

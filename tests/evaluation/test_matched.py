@@ -1,0 +1,63 @@
+"""The gap at equal training accuracy: closed forms, pairing, and coverage of the interval."""
+
+import numpy as np
+import pytest
+
+from freeat.errors import InputError
+from freeat.evaluation.matched import LearningCurves, matched_gap, mean_interval, paired_difference
+
+
+def curves(fit, gap, seeds: int = 1) -> LearningCurves:
+    return LearningCurves(
+        fit=np.tile(fit, (seeds, 1)).astype(float), gap=np.tile(gap, (seeds, 1)).astype(float)
+    )
+
+
+def test_curves_on_one_line_have_no_difference_at_equal_fit() -> None:
+    """The gap is a function of the fit, whatever the speed at which an algorithm gets there."""
+    quick, slow = np.array([0.1, 0.5, 0.9]), np.array([0.1, 0.2, 0.3, 0.6])
+    found = matched_gap(curves(quick, 2 * quick), curves(slow, 2 * slow))
+    assert found.level == pytest.approx(0.6)
+    assert found.first == pytest.approx(1.2)
+    assert found.difference.value == pytest.approx(0)
+    assert found.difference.low is None
+
+
+def test_the_gap_is_read_by_linear_interpolation_where_the_level_is_first_reached() -> None:
+    found = matched_gap(curves([0.0, 1.0], [0.0, 4.0]), curves([0.0, 0.5, 0.5], [0.0, 1.0, 3.0]))
+    assert found.first == pytest.approx(2.0)
+    assert found.second == pytest.approx(1.0)
+
+
+def test_a_curve_that_falls_is_made_monotone_first() -> None:
+    found = matched_gap(curves([0.0, 0.6, 0.4], [0.0, 1.0, 2.0]), curves([0.0, 1.0], [0.0, 1.0]))
+    assert found.level == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("seeds", [3, 24])
+def test_the_interval_covers_the_true_difference(seeds: int) -> None:
+    """Nominal 95 %: seeds share their noise between the two algorithms, as paired runs do."""
+    rng = np.random.default_rng(0)
+    t = np.linspace(0, 1, 8)
+    covered, repeats = 0, 120
+    for _ in range(repeats):
+        shared = rng.normal(0, 0.05, (seeds, 1))
+        one = LearningCurves(fit=t * (0.9 + shared), gap=0.5 * t + shared + rng.normal(0, 0.02, (seeds, 1)))
+        two = LearningCurves(fit=t * (0.9 + shared), gap=0.4 * t + shared + rng.normal(0, 0.02, (seeds, 1)))
+        found = matched_gap(one, two).difference
+        covered += found.low <= 0.1 <= found.high
+    assert covered >= 0.88 * repeats
+
+
+def test_student_intervals_have_their_closed_form() -> None:
+    found = mean_interval(np.array([1.0, 2.0, 3.0]))
+    assert found.value == 2
+    assert found.high - found.value == pytest.approx(4.302653 / 3**0.5)
+    assert not paired_difference(np.array([1.0, 2.0]), np.array([1.0, 2.0])).excludes_zero
+
+
+def test_unpaired_or_misshapen_curves_are_refused() -> None:
+    with pytest.raises(InputError, match="paired"):
+        matched_gap(curves([0, 1], [0, 1], 2), curves([0, 1], [0, 1], 3))
+    with pytest.raises(InputError, match="seeds, times"):
+        LearningCurves(fit=np.zeros((2, 3)), gap=np.zeros((2, 4)))

@@ -1,0 +1,178 @@
+"""The population study: a stack equals single runs, pairing, controls, bounds, and the command."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from freeat.cli.main import run
+from freeat.data.batches import Batches
+from freeat.errors import InputError
+from freeat.learner import Learner
+from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
+from freeat.stability.population import (
+    WEAK,
+    WEAK_REPLAY,
+    PopulationResult,
+    PopulationSettings,
+    PopulationTask,
+    make_arm,
+    train_population,
+)
+from freeat.stability.population_summary import gaps, summarize_population
+from freeat.training.records import Callbacks
+
+SMALL = PopulationSettings(d=6, n=20, batch_size=5, updates=24, seeds=3, times=4, initial_scale=0.5)
+ARMS = ("erm", "vanilla-exact", "vanilla-3", "fast", "free-4", "trades-3", "free-trades-4")
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_member_of_the_stack_is_the_single_run_of_its_seed(arm: str, norm: str) -> None:
+    s = PopulationSettings(**{**vars(SMALL), "norm": norm})
+    stacked = train_population(s, arm)
+    for seed in range(s.seeds):
+        x, y = s.mixture.draw(s.n, seed, "sample")
+        model = make_model("linear", s.d, s.width)
+        with torch.no_grad():
+            model.w.copy_(initial_weights("linear", s.d, s.width, s.initial_scale, seed)["w"])
+        optimizer = torch.optim.SGD(model.parameters(), lr=s.lr)
+        learner = Learner(model, optimizer, seed=seed, total_updates=s.updates)
+        batches = Batches(n=s.n, size=s.batch_size, seed=seed, sampling="independent")
+        algorithm = make_arm(arm, s, s.ball)
+        while learner.updates_left:
+            rows = batches(learner.batches + 1)
+            algorithm.step(learner, x[rows], y[rows])
+        w = model.w.detach()[None]
+        train = linear_training_risk(w, x[None], y[None], s.ball, "probit")
+        population = linear_population_risk(w, s.mixture, s.ball, "probit")
+        assert stacked.train["surrogate"][-1][seed] == pytest.approx(float(train.surrogate), abs=1e-12)
+        assert stacked.population["surrogate"][-1][seed] == pytest.approx(
+            float(population.surrogate), abs=1e-12
+        )
+
+
+def test_without_signal_the_population_risk_never_moves() -> None:
+    s = PopulationSettings(**{**vars(SMALL), "distance": 1e-12, "eps": 2.5e11})
+    trajectory = train_population(s, "vanilla-exact")
+    risks = np.array(trajectory.population["zero_one"])
+    assert np.ptp(risks) < 1e-9
+    assert np.mean(trajectory.train["zero_one"][-1]) < np.mean(trajectory.train["zero_one"][0])
+
+
+def test_the_exact_maximizer_has_strength_one_and_free_less() -> None:
+    assert train_population(SMALL, "vanilla-exact").strength == pytest.approx(1)
+    free = train_population(SMALL, "free-4").strength
+    assert free is not None
+    assert 0.3 < free < 0.95
+    assert train_population(SMALL, "erm").strength == pytest.approx(0)
+
+
+def _result(settings: PopulationSettings, arm: str, **options) -> PopulationResult:
+    trajectory = train_population(settings, arm, **options)
+    return PopulationResult(settings=settings, arm=arm, radius=settings.radius, trajectory=trajectory)
+
+
+def test_arms_share_sample_weights_and_batches() -> None:
+    """At update 0 nothing differs, and the same arm twice differs in nothing."""
+    one, other = train_population(SMALL, "fast"), train_population(SMALL, "free-4")
+    assert one.train["surrogate"][0] == other.train["surrogate"][0]
+    assert one.population["surrogate"][0] == other.population["surrogate"][0]
+    summary = summarize_population([_result(SMALL, "vanilla-exact"), _result(SMALL, "fast")])
+    assert [(row.arm, row.reference) for row in summary.differences] == [("fast", "vanilla-exact")]
+
+
+def test_gaps_begin_at_zero() -> None:
+    assert not gaps(_result(SMALL, "fast"), "surrogate")[:, 0].any()
+
+
+def test_replayed_batches_hold_the_same_rows() -> None:
+    once, thrice = Batches(n=20, size=4, seed=1), Batches(n=20, size=4, seed=1, replay=3)
+    for t in range(1, 13):
+        assert thrice(t).equal(once((t - 1) // 3 + 1))
+    with pytest.raises(InputError, match="at least 1"):
+        Batches(n=20, size=4, seed=1, replay=0)
+
+
+def test_controls_train_at_the_strength_of_free(tmp_path) -> None:
+    tasks = [
+        PopulationTask(
+            settings=SMALL, arm=arm, folder=tmp_path, matched="free-4" if arm != "free-4" else None
+        )
+        for arm in ("free-4", WEAK, WEAK_REPLAY)
+    ]
+    for task in tasks:
+        assert task.result() is None
+        task.run(Callbacks(), lambda: False)
+    free, weak, replay = (task.result() for task in tasks)
+    assert free is not None
+    assert weak is not None
+    assert replay is not None
+    assert weak.radius == pytest.approx(SMALL.radius * free.trajectory.strength)
+    assert tasks[1].needs == (tasks[0].key,)
+    assert weak.trajectory.train != replay.trajectory.train
+    summary = summarize_population([free, weak, replay])
+    assert ("free-4", WEAK_REPLAY) in [(row.arm, row.reference) for row in summary.differences]
+
+
+def test_the_bounds_hold_on_the_truncated_instance() -> None:
+    s = PopulationSettings(
+        d=2, distance=0.6, sigma=0.1, n=200, batch_size=5, updates=60, lr=0.1, seeds=20, theorem=True, eps=0.2
+    )
+    summary = summarize_population([_result(s, arm) for arm in ("vanilla-exact", "fast", "free-4")])
+    found = {(row.arm, row.bound_name): row for row in summary.bounds}
+    assert {name for _, name in found} == {"Theorem 2", "sharper", "Theorem 5", "Theorem 4"}
+    for row in found.values():
+        assert row.measured.high is not None
+        assert row.measured.high < row.bound
+    assert found["vanilla-exact", "sharper"].bound < found["vanilla-exact", "Theorem 2"].bound
+
+
+def test_a_net_is_measured_on_fresh_draws_with_a_stated_error() -> None:
+    s = PopulationSettings(**{**vars(SMALL), "model": "tanh", "width": 4, "fresh": 200, "attack_steps": 3})
+    trajectory = train_population(s, "free-4")
+    assert 0 < trajectory.error < 0.05
+    assert trajectory.strength is not None
+    with pytest.raises(InputError, match="linear models only"):
+        make_arm("vanilla-exact", s, s.ball)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"batch_size": 21}, "batch-size"),
+        ({"eps": 0.0}, "eps"),
+        ({"norm": "l1"}, "norm"),
+        ({"model": "forest"}, "model"),
+        ({"theorem": True, "norm": "linf"}, "theorem"),
+        ({"alpha": -1.0}, "alpha"),
+        ({"seeds": 0}, "seeds"),
+    ],
+)
+def test_bad_settings_are_refused(change, message) -> None:
+    with pytest.raises(InputError, match=message):
+        PopulationSettings(**{**vars(SMALL), **change})
+
+
+def test_the_command_prints_tables_stores_them_and_resumes(tmp_path, capsys) -> None:
+    out = tmp_path / "population"
+    command = ["population", "--d", "6", "--n", "12,24,48", "--batch-size", "5", "--updates", "60"]
+    command += ["--seeds", "24", "--times", "4", "--jobs", "1", "--out", str(out)]
+    assert run(command) == 0
+    text = capsys.readouterr().out
+    assert "free-4" in text
+    assert "exponent a" in text
+    assert (out / "population.png").stat().st_size > 1000
+    before = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
+    assert len(before) == 15
+    assert run([*command, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert len(document["summary"]["arms"]) == 15
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_the_command_refuses_a_match_that_is_not_free(tmp_path, capsys) -> None:
+    assert run(["population", "--match", "fast", "--out", str(tmp_path / "p")]) == 2
+    assert "Free run" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
