@@ -35,7 +35,7 @@ from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
 from freeat.compute.frozen import frozen_eval
 from freeat.compute.machine import arithmetic, provenance
-from freeat.data import DataSet, load
+from freeat.data import DataSet, load_data
 from freeat.rng import ImageRng
 from freeat.runs.open import Opened, open_model
 from freeat.threat import L2, Ball, make_ball
@@ -315,7 +315,7 @@ def main(
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     clock = time.process_time if cpu_time else time.perf_counter
-    data = load("cifar10", data_dir=data_dir)
+    data = load_data("cifar10", data_dir=data_dir)
     x, y = data.test.batch(torch.arange(n))
     x = x.contiguous(memory_format=torch.contiguous_format)
     rows = []

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import provenance
-from freeat.data import DataSet, load
+from freeat.data import DataSet, load_data
 from freeat.evaluation.evaluate import BATCH
 from freeat.evaluation.statistics import wilson
 from freeat.experiments.sweep import Sweep, evaluate_models
@@ -135,7 +135,7 @@ def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
     """Judge both models by both libraries and write a table."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
-    data = load("cifar10", data_dir=data_dir)
+    data = load_data("cifar10", data_dir=data_dir)
     report = Report(out, threads)
     for opened, ball in models(robust, data):
         for name, n in OURS.items():

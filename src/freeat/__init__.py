@@ -8,89 +8,62 @@ from typing import TYPE_CHECKING, Any
 
 from freeat.errors import __version__ as __version__
 
-_HOMES = {
-    "Algorithm": "freeat.algorithms",
-    "CrossEntropy": "freeat.objectives",
-    "DataSet": "freeat.data",
-    "Erm": "freeat.algorithms",
-    "Fast": "freeat.algorithms",
-    "Free": "freeat.algorithms",
-    "Friendly": "freeat.algorithms",
-    "Images": "freeat.data",
-    "InputError": "freeat.errors",
-    "L2": "freeat.threat",
-    "Learner": "freeat.learner",
-    "Linf": "freeat.threat",
-    "LogitPairing": "freeat.objectives",
-    "Mart": "freeat.objectives",
-    "Pgd": "freeat.attacks.pgd",
-    "RobustGap": "freeat.evaluation.generalization",
-    "Trades": "freeat.objectives",
-    "Trained": "freeat.api",
-    "Vanilla": "freeat.algorithms",
-    "WarmUp": "freeat.algorithms",
-    "evaluate": "freeat.evaluation.evaluate",
-    "export": "freeat.interop.export",
-    "load": "freeat.runs.open",
-    "load_data": "freeat.api",
-    "load_result": "freeat.api",
-    "make_algorithm": "freeat.algorithms",
-    "make_ball": "freeat.threat",
-    "robust_gap": "freeat.evaluation.generalization",
-    "train": "freeat.api",
+_MODULES = {
+    "freeat.algorithms": "Algorithm Erm Fast Free Friendly Vanilla WarmUp make_algorithm",
+    "freeat.api": "Trained load_result train",
+    "freeat.attacks.pgd": "Pgd",
+    "freeat.data": "DataSet Images load_data",
+    "freeat.errors": "InputError",
+    "freeat.evaluation.evaluate": "evaluate",
+    "freeat.evaluation.generalization": "RobustGap robust_gap",
+    "freeat.interop.export": "export",
+    "freeat.learner": "Learner",
+    "freeat.objectives": "CrossEntropy LogitPairing Mart Trades",
+    "freeat.runs.open": "load",
+    "freeat.threat": "L2 Linf make_ball",
 }
+"""The public names, by the module that defines them."""
 
-__all__ = [
-    "L2",
-    "Algorithm",
-    "CrossEntropy",
-    "DataSet",
-    "Erm",
-    "Fast",
-    "Free",
-    "Friendly",
-    "Images",
-    "InputError",
-    "Learner",
-    "Linf",
-    "LogitPairing",
-    "Mart",
-    "Pgd",
-    "RobustGap",
-    "Trades",
-    "Trained",
-    "Vanilla",
-    "WarmUp",
-    "evaluate",
-    "export",
-    "load",
-    "load_data",
-    "load_result",
-    "make_algorithm",
-    "make_ball",
-    "robust_gap",
-    "train",
-]
+_DEFINED_IN = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-if TYPE_CHECKING:
-    from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, WarmUp, make_algorithm
-    from freeat.api import Trained, load_data, load_result, train
-    from freeat.attacks.pgd import Pgd
-    from freeat.data import DataSet, Images
-    from freeat.errors import InputError
-    from freeat.evaluation.evaluate import evaluate
-    from freeat.evaluation.generalization import RobustGap, robust_gap
-    from freeat.interop.export import export
-    from freeat.learner import Learner
-    from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
-    from freeat.runs.open import load
-    from freeat.threat import L2, Linf, make_ball
+__all__ = sorted(_DEFINED_IN)
+
+if TYPE_CHECKING:  # the same table for type checkers and editors
+    from freeat.algorithms import Algorithm as Algorithm
+    from freeat.algorithms import Erm as Erm
+    from freeat.algorithms import Fast as Fast
+    from freeat.algorithms import Free as Free
+    from freeat.algorithms import Friendly as Friendly
+    from freeat.algorithms import Vanilla as Vanilla
+    from freeat.algorithms import WarmUp as WarmUp
+    from freeat.algorithms import make_algorithm as make_algorithm
+    from freeat.api import Trained as Trained
+    from freeat.api import load_result as load_result
+    from freeat.api import train as train
+    from freeat.attacks.pgd import Pgd as Pgd
+    from freeat.data import DataSet as DataSet
+    from freeat.data import Images as Images
+    from freeat.data import load_data as load_data
+    from freeat.errors import InputError as InputError
+    from freeat.evaluation.evaluate import evaluate as evaluate
+    from freeat.evaluation.generalization import RobustGap as RobustGap
+    from freeat.evaluation.generalization import robust_gap as robust_gap
+    from freeat.interop.export import export as export
+    from freeat.learner import Learner as Learner
+    from freeat.objectives import CrossEntropy as CrossEntropy
+    from freeat.objectives import LogitPairing as LogitPairing
+    from freeat.objectives import Mart as Mart
+    from freeat.objectives import Trades as Trades
+    from freeat.runs.open import load as load
+    from freeat.threat import L2 as L2
+    from freeat.threat import Linf as Linf
+    from freeat.threat import make_ball as make_ball
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _DEFINED_IN:
         raise AttributeError(f"module 'freeat' has no attribute {name!r}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    return getattr(importlib.import_module(_DEFINED_IN[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The library in a few lines of Python: train a model of your own, read the result of a run."""
+"""Train a model in one call, and read the result of a run."""
 
 import logging
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from freeat.algorithms import Algorithm, make_algorithm
 from freeat.algorithms.step import threat_of
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import Augmentation, DataSet, load
+from freeat.data import Augmentation, DataSet, load_data
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.evaluate import Gap
 from freeat.learner.learner import check_model, check_optimizer
@@ -26,12 +26,26 @@ from freeat.training.records import Callback, Record
 
 log = logging.getLogger(__name__)
 
-load_data = load
-
 
 @dataclass(frozen=True, kw_only=True)
 class Trained:
-    """A trained model with what was measured on the way; ``result`` is the last, full evaluation."""
+    """A trained model with its evaluations, as ``freeat.train`` returns it.
+
+    Args:
+        model: The model that was passed to ``freeat.train``, with the last weights, in evaluation mode.
+        result: The last record: clean and robust accuracy on both splits, with intervals, and the cost.
+        history: All records, one for each evaluation, the last one included.
+
+    Example:
+        >>> import freeat, torch
+        >>> _ = torch.manual_seed(0)
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        >>> trained = freeat.train(model, "digits", algorithm="fast", ball=freeat.L2(0.3), updates=40, device="cpu")
+        >>> trained.result.update, len(trained.history) > 1
+        (40, True)
+        >>> trained.gap.low <= trained.gap.value <= trained.gap.high
+        True
+    """
 
     model: nn.Module
     result: Record
@@ -39,7 +53,7 @@ class Trained:
 
     @property
     def gap(self) -> Gap:
-        """Robust training minus robust test accuracy, with its 95 % interval."""
+        """Robust training accuracy minus robust test accuracy, with its 95 % interval."""
         return self.result.gap
 
 
@@ -48,6 +62,7 @@ def train(
     data: DataSet | str | Path,
     *,
     algorithm: Algorithm | str,
+    augment: Augmentation | str | None = "auto",
     epochs: float | None = None,
     updates: int | None = None,
     batch_size: int = 128,
@@ -56,29 +71,71 @@ def train(
     lr: float = 0.1,
     momentum: float = 0.9,
     weight_decay: float = 2e-4,
-    augment: Augmentation | str | None = "auto",
-    seed: int = 0,
-    device: str = "auto",
-    precision: str = "fp32",
     ball: Ball | None = None,
     attack: Pgd | None = None,
     eval_every: int | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
     deterministic: bool = True,
     callback: Callback | None = None,
 ) -> Trained:
-    """Train ``model`` in place with any algorithm on any data, and measure its robust generalization gap.
+    """Train a model in place with any algorithm on any data, and measure its robust generalization gap.
 
-    It trains for so many ``epochs`` (30) or weight ``updates``. The model takes images (b, C, H, W) with pixels in
-    [0, 1] and returns logits (b, classes). Without an ``optimizer`` it is trained by SGD as in the paper, with the
-    learning rate divided by 10 at a half and at three quarters of the updates; with one, the learning rate follows
-    ``schedule`` or is left alone. It is evaluated by ``attack`` (PGD-10) in ``ball``, by default the one it is trained
-    against.
+    The parameters come in five groups: what is trained (``model`` to ``augment``), how long (``epochs`` to
+    ``batch_size``), the optimizer (``optimizer`` to ``weight_decay``), threat model and evaluation (``ball`` to
+    ``eval_every``), and the machine (``seed`` to ``callback``).
+
+    Args:
+        model: A module that maps images (b, C, H, W) with pixels in [0, 1] to logits (b, classes).
+        data: A data set, its name (``freeat data list``), or a path that ``freeat.load_data`` accepts.
+        algorithm: An algorithm such as ``freeat.Free(m=4, ball=freeat.Linf(8/255))``, or its name, such as
+            ``"free-4"``. A name needs a ``ball``.
+        augment: Augmentation of the training images: ``"none"``, ``"crop"``, ``"flip"``, ``"crop-flip"``, a function
+            of images and rng, None for none, or ``"auto"``, the usual one of the data set.
+        epochs: Number of epochs at one weight update per batch; 30 by default. An algorithm with m updates per batch
+            visits every image epochs/m times.
+        updates: Number of weight updates T, instead of ``epochs``.
+        batch_size: Images per batch.
+        optimizer: An optimizer over ``model.parameters()``; by default SGD with the three settings below.
+        schedule: Learning rate of each update. By default ``lr``, divided by 10 after a half and after three quarters
+            of the updates; an ``optimizer`` of your own keeps its learning rate by default.
+        lr: Learning rate of the default optimizer.
+        momentum: Momentum of the default optimizer.
+        weight_decay: Weight decay of the default optimizer.
+        ball: The perturbations that an algorithm given by name trains against, and that the model is evaluated against;
+            by default the ball of the algorithm.
+        attack: The attack of the evaluations; by default PGD-10 with its worst iterate.
+        eval_every: Weight updates between two evaluations; by default they cost about 15 % of the gradient
+            evaluations of the training.
+        seed: Seed of every random draw: batches, augmentation, starts of the attacks.
+        device: ``"cpu"``, ``"cuda"``, ``"mps"``, or ``"auto"`` for the fastest present.
+        precision: ``"fp32"``, ``"bf16"``, ``"fp16"``, or ``"auto"`` for bf16 where the hardware has it.
+        deterministic: Give the same bits in every run on this machine; False may be faster.
+        callback: An object with the methods of ``freeat.training.records.Callback``, called after each batch and each
+            evaluation.
+
+    Returns:
+        The model with the records of its evaluations; the last is of all images of both splits.
+
+    Raises:
+        InputError: An argument is of the wrong type or out of range, the model's output does not fit the data, or the
+            optimizer does not hold the model's parameters. Nothing is trained then.
+
+    Example:
+        >>> import freeat, torch
+        >>> _ = torch.manual_seed(0)
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        >>> algorithm = freeat.Free(m=4, ball=freeat.L2(0.3))
+        >>> trained = freeat.train(model, "digits", algorithm=algorithm, updates=80, device="cpu")
+        >>> trained.result.test.robust_accuracy > 0.5
+        True
     """
     check_model(model)
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
-    data = data if isinstance(data, DataSet) else load(data)
+    data = data if isinstance(data, DataSet) else load_data(data)
     spec = TrainSpec(
         epochs=epochs,
         updates=updates,
@@ -91,9 +148,9 @@ def train(
         deterministic=deterministic,
     )
     evaluation = EvalSpec(eval_every=eval_every)
-    on = resolve_device(device)
-    where = next(model.parameters()).device
-    check_logits(model, data.shape, len(data.classes), where, images=data.example_batch)
+    target = resolve_device(device)
+    current = next(model.parameters()).device
+    check_logits(model, data.shape, len(data.classes), current, images=data.example_batch)
     evaluated_in.check(data.shape)
     for caution in cautions(batch_size=batch_size, n=len(data.train)):
         log.warning("%s", caution)
@@ -105,10 +162,17 @@ def train(
                 "the optimizer holds no parameter of this model: make it from model.parameters()"
             )
     evaluator = build_evaluator(
-        spec, evaluation, data, on, algorithm=algorithm, attack=attack, ball=evaluated_in, augment=augment
+        spec, evaluation, data, target, algorithm=algorithm, attack=attack, ball=evaluated_in, augment=augment
     )
     trainer = build_trainer(
-        spec, evaluation, evaluator, model, on, algorithm=algorithm, optimizer=optimizer, schedule=schedule
+        spec,
+        evaluation,
+        evaluator,
+        model,
+        target,
+        algorithm=algorithm,
+        optimizer=optimizer,
+        schedule=schedule,
     )
     if callback is not None:
         trainer.callback = callback
@@ -118,7 +182,7 @@ def train(
 
 
 def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:
-    """The algorithm, also where it is named, and the ball in which its model is evaluated."""
+    """The algorithm, made where it is given by name, and the ball in which its model is evaluated."""
     if ball is not None:
         check_ball(ball)
     if isinstance(algorithm, str):
@@ -139,10 +203,31 @@ def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algori
 
 
 def load_result(run: str | Path) -> RunResult:
-    """What was measured of the finished run in a folder: the last record of its history, with its identity."""
+    """Read the result of a finished run.
+
+    Args:
+        run: The run folder.
+
+    Returns:
+        The last record of the run (accuracies with intervals, gap, cost) with the run's identity and notes.
+
+    Raises:
+        InputError: The folder holds no run, or the run is not finished.
+
+    Example:
+        >>> import freeat
+        >>> from freeat.cli.main import run
+        >>> command = "train --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --out runs/fast"
+        >>> run(command.split())  # doctest: +ELLIPSIS
+        fast after 4 updates, evaluated by pgd-10 ...
+        0
+        >>> result = freeat.load_result("runs/fast")
+        >>> result.update, result.test.robust_accuracy <= result.test.clean_accuracy
+        (4, True)
+    """
     folder = RunFolder(Path(run))
     result = folder.result
     if result is None:
         folder.check_exists()
-        raise InputError(f"{folder.path} is not finished: run the same command again to go on")
+        raise InputError(f"{folder.path} is not finished: run the same command again to resume it")
     return result

@@ -18,7 +18,7 @@ import troubled_models
 from freeat.attacks.pgd import Pgd
 from freeat.cli.evaluate import evaluate
 from freeat.cli.transfer import transfer
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments import sweep as sweeps
 from freeat.experiments.examples import load_examples
@@ -248,7 +248,11 @@ def test_a_run_is_judged_on_the_test_images_that_its_seed_made(tmp_path: Path) -
     one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
     document = json.loads(ask(evaluate, one, "--attack", "fgsm", "--json").stdout)
     (cell,) = document["results"]
-    assert cell["identity"]["images"] == load(data, seed=1).test.digest != load(data, seed=0).test.digest
+    assert (
+        cell["identity"]["images"]
+        == load_data(data, seed=1).test.digest
+        != load_data(data, seed=0).test.digest
+    )
     assert "(seed 1)" in cell["notes"][0]
     with pytest.raises(InputError, match="one seed at a time"):
         ask(evaluate, one, two, "--attack", "fgsm")
@@ -270,7 +274,7 @@ def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
         trained = [cell for cell in document["results"] if cell["split"] == "train"]
         assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
         for run, cell in zip(runs, trained, strict=True):
-            own = build_images(RunFolder(run).spec, load("digits"))[0].index.tolist()
+            own = build_images(RunFolder(run).spec, load_data("digits"))[0].index.tolist()
             assert cell["fooled"]
             assert {*cell["fooled"]} <= {*own}
         assert len(document["gaps"]) == 2

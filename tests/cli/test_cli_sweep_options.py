@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from freeat.cli.sweep_options import open_models
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from problems import digits_classifier
 from troubled_models import fine_for
 
-DATA = load("digits")
+DATA = load_data("digits")
 NORMALIZE = "mean=0.5;std=0.25"
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'freeat[datasets]'")
@@ -68,7 +68,7 @@ def test_both_splits_and_the_names_of_the_classes(
 ) -> None:
     x, y = random_images(9), np.arange(9) % 3
     write(tmp_path / "mine", table(x, y), table(x[:4], y[:4]))
-    data = load(tmp_path / "mine", data_dir=tmp_path)
+    data = load_data(tmp_path / "mine", data_dir=tmp_path)
     assert data.name == "mine"
     assert data.classes == tuple(CLASSES)
     assert torch.equal(data.train.x.permute(0, 2, 3, 1), torch.from_numpy(x))
@@ -84,7 +84,7 @@ def test_missing_test_split_is_made_and_noted(tmp_path: Path, name: str) -> None
         pq.write_table(content, tmp_path / name)
     else:
         stream(tmp_path / name, content)
-    data = load(tmp_path / name, data_dir=tmp_path)
+    data = load_data(tmp_path / name, data_dir=tmp_path)
     assert (len(data.train), len(data.test)) == (24, 6)
     assert sorted(data.test.y.tolist()) == [0, 0, 1, 1, 2, 2]
     assert data.notes == (
@@ -95,7 +95,7 @@ def test_missing_test_split_is_made_and_noted(tmp_path: Path, name: str) -> None
 def test_without_features_columns_are_found_by_name(tmp_path: Path) -> None:
     content = table(random_images(20, (5, 4)), np.arange(20) % 2, named=False)
     pq.write_table(content, tmp_path / "plain.parquet")
-    data = load(tmp_path / "plain.parquet", data_dir=tmp_path)
+    data = load_data(tmp_path / "plain.parquet", data_dir=tmp_path)
     assert data.classes == ("0", "1")
     assert data.shape == (1, 5, 4)
 
@@ -108,7 +108,7 @@ def test_labels_may_be_texts(tmp_path: Path) -> None:
         .append_column("label", pa.array(names))
     )
     as_parquet(tmp_path / "mine", content, content.slice(0, 3))
-    data = load(tmp_path / "mine", data_dir=tmp_path)
+    data = load_data(tmp_path / "mine", data_dir=tmp_path)
     assert data.classes == ("ant", "bee", "cat")
     assert [data.classes[k] for k in data.train.y] == names
 
@@ -121,7 +121,7 @@ def test_images_may_be_arrays(tmp_path: Path, kind: str) -> None:
         {"img": pa.array(stored.tolist()), "fine_label": pa.array((np.arange(10) % 2).tolist())}
     )
     pq.write_table(content, tmp_path / "arrays.parquet")
-    data = load(tmp_path / "arrays.parquet", data_dir=tmp_path)
+    data = load_data(tmp_path / "arrays.parquet", data_dir=tmp_path)
     assert data.shape == (3, 4, 5)
     every = torch.cat([data.train.batch(torch.arange(8))[0], data.test.batch(torch.arange(2))[0]])
     assert every.sum().item() == pytest.approx(x.sum() / 255, rel=1e-5)
@@ -132,16 +132,16 @@ def test_images_of_several_sizes_are_resized(tmp_path: Path) -> None:
     encoded = [{"bytes": png(image), "path": None} for image in x]
     content = pa.table({"image": pa.array(encoded), "label": pa.array([k % 2 for k in range(10)])})
     pq.write_table(content, tmp_path / "sizes.parquet")
-    data = load(tmp_path / "sizes.parquet", data_dir=tmp_path)
+    data = load_data(tmp_path / "sizes.parquet", data_dir=tmp_path)
     assert data.shape == (3, 6, 6)
     assert any("resized" in note for note in data.notes)
-    assert load(tmp_path / "sizes.parquet", data_dir=tmp_path, image_size=4).shape == (3, 4, 4)
+    assert load_data(tmp_path / "sizes.parquet", data_dir=tmp_path, image_size=4).shape == (3, 4, 4)
 
 
 def test_images_above_the_memory_limit_are_decoded_to_files(tmp_path: Path) -> None:
     pq.write_table(table(random_images(20), np.arange(20) % 3), tmp_path / "many.parquet")
-    inside = load(tmp_path / "many.parquet", data_dir=tmp_path)
-    outside = load(tmp_path / "many.parquet", data_dir=tmp_path, memory_limit=10)
+    inside = load_data(tmp_path / "many.parquet", data_dir=tmp_path)
+    outside = load_data(tmp_path / "many.parquet", data_dir=tmp_path, memory_limit=10)
     assert inside.digest == outside.digest
 
 
@@ -177,20 +177,20 @@ def test_bad_tables_are_refused(tmp_path: Path, row: str) -> None:
     write, message = BAD[row]
     write(tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=message):
-        load(tmp_path / "bad.parquet", data_dir=tmp_path)
+        load_data(tmp_path / "bad.parquet", data_dir=tmp_path)
 
 
 def test_files_with_other_columns_are_refused(tmp_path: Path) -> None:
     for k, name in enumerate(("label", "kind")):
         pq.write_table(pa.table({"image": [IMAGE] * 4, name: [0, 1] * 2}), tmp_path / f"train-{k}.parquet")
     with pytest.raises(InputError, match="its files have different columns"):
-        load(tmp_path, data_dir=tmp_path)
+        load_data(tmp_path, data_dir=tmp_path)
 
 
 def test_table_without_a_training_split_is_refused(tmp_path: Path) -> None:
     pq.write_table(table(random_images(4), np.arange(4) % 3), tmp_path / "test-0.parquet")
     with pytest.raises(InputError, match="no training split"):
-        load(tmp_path, data_dir=tmp_path)
+        load_data(tmp_path, data_dir=tmp_path)
 
 
 def test_class_seen_only_in_the_test_split_is_refused(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_class_seen_only_in_the_test_split_is_refused(tmp_path: Path) -> None:
     )
     as_parquet(tmp_path / "mine", train, test)
     with pytest.raises(InputError, match="class 'c' has no training images"):
-        load(tmp_path / "mine", data_dir=tmp_path)
+        load_data(tmp_path / "mine", data_dir=tmp_path)
 
 
 def test_files_of_the_real_package(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_files_of_the_real_package(tmp_path: Path) -> None:
     for split in ("train", "test"):
         made.to_parquet(str(tmp_path / "parquet" / f"{split}.parquet"))
     for folder in ("saved", "parquet"):
-        data = load(tmp_path / folder, data_dir=tmp_path)
+        data = load_data(tmp_path / folder, data_dir=tmp_path)
         assert data.classes == tuple(CLASSES)
         assert data.train.y.tolist() == y
         assert torch.equal(data.test.x.permute(0, 2, 3, 1), torch.from_numpy(x))

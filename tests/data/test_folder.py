@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import synthetic_files
-from freeat.data import CropFlip, load
+from freeat.data import CropFlip, load_data
 from freeat.errors import InputError
 
 
@@ -36,7 +36,7 @@ def classes(root: Path, per_class: int = 5, side: int = 8) -> dict[str, np.ndarr
 
 def test_train_and_test_folders_are_the_splits(tmp_path: Path) -> None:
     train, test = classes(tmp_path / "pets" / "train"), classes(tmp_path / "pets" / "val", per_class=2)
-    data = load(tmp_path / "pets", data_dir=tmp_path)
+    data = load_data(tmp_path / "pets", data_dir=tmp_path)
     assert data.classes == ("cat", "dog")
     assert data.notes == ()
     assert data.test.y.tolist() == [0, 0, 1, 1]
@@ -48,18 +48,18 @@ def test_train_and_test_folders_are_the_splits(tmp_path: Path) -> None:
 
 def test_without_a_test_folder_a_stratified_split_is_made_and_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets", per_class=10)
-    data = load(tmp_path / "pets", data_dir=tmp_path, seed=3, test_fraction=0.3)
+    data = load_data(tmp_path / "pets", data_dir=tmp_path, seed=3, test_fraction=0.3)
     assert (len(data.train), len(data.test)) == (14, 6)
     assert torch.bincount(data.test.y).tolist() == [3, 3]
     assert "stratified test split of 6 of its 20 images was made (seed 3)" in data.notes[0]
-    assert data.digest == load(tmp_path / "pets", seed=3, test_fraction=0.3).digest
-    assert data.digest != load(tmp_path / "pets", seed=4, test_fraction=0.3).digest
+    assert data.digest == load_data(tmp_path / "pets", seed=3, test_fraction=0.3).digest
+    assert data.digest != load_data(tmp_path / "pets", seed=4, test_fraction=0.3).digest
 
 
 def test_a_zip_of_images_is_read_like_its_folder(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     archive = synthetic_files.zipped(tmp_path / "pets")
-    assert load(archive).digest == load(tmp_path / "pets").digest
+    assert load_data(archive).digest == load_data(tmp_path / "pets").digest
 
 
 def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_nested_hidden_and_other_files(tmp_path: Path) -> None:
     save(tmp_path / "cat" / ".hidden.png", synthetic_files.pixels(9, 9, 3))
     save(tmp_path / ".git" / "x.png", synthetic_files.pixels(9, 9, 3))
     (tmp_path / "cat" / "readme.txt").write_text("no image")
-    data = load(tmp_path)
+    data = load_data(tmp_path)
     assert len(data.train) + len(data.test) == 11
     assert torch.bincount(torch.cat([data.train.y, data.test.y])).tolist() == [6, 5]
 
@@ -81,14 +81,14 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool
         classes(root / part)
     (root / split / "owl").mkdir()
     with pytest.raises(InputError, match=rf"pets(\.zip)?/{split}owl: a class folder without images"):
-        load(synthetic_files.zipped(root) if packed else root)
+        load_data(synthetic_files.zipped(root) if packed else root)
 
 
 def test_folder_without_images_is_no_class_and_is_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     (tmp_path / "pets" / "labels").mkdir()
     (tmp_path / "pets" / "labels" / "cat.xml").write_text("<box/>")
-    data = load(tmp_path / "pets")
+    data = load_data(tmp_path / "pets")
     assert data.classes == ("cat", "dog")
     assert data.notes[0] == "pets: the folder labels holds no images and was left out."
 
@@ -98,7 +98,7 @@ def test_mixed_sizes_are_resized_by_the_stated_rule(tmp_path: Path) -> None:
     wide = np.zeros((24, 48, 3), np.uint8)
     wide[:, 12:36] = 255  # the centre square, which remains
     save(tmp_path / "cat" / "wide.png", wide)
-    data = load(tmp_path)
+    data = load_data(tmp_path)
     assert data.shape == (3, 20, 20)
     assert any("shorter side to 20 pixels (bilinear), and cropped at their centre" in n for n in data.notes)
     whole = torch.cat([data.train.x, data.test.x])
@@ -108,25 +108,25 @@ def test_mixed_sizes_are_resized_by_the_stated_rule(tmp_path: Path) -> None:
 
 def test_image_size_is_obeyed_and_large_mixed_images_shrink_to_64(tmp_path: Path) -> None:
     classes(tmp_path, side=70)
-    assert load(tmp_path).shape == (3, 70, 70)
-    assert load(tmp_path, image_size=12).shape == (3, 12, 12)
+    assert load_data(tmp_path).shape == (3, 70, 70)
+    assert load_data(tmp_path, image_size=12).shape == (3, 12, 12)
     save(tmp_path / "cat" / "more.png", synthetic_files.pixels(100, 90, 3))
-    assert load(tmp_path).shape == (3, 64, 64)
+    assert load_data(tmp_path).shape == (3, 64, 64)
     with pytest.raises(InputError, match="image size 0"):
-        load(tmp_path, image_size=0)
+        load_data(tmp_path, image_size=0)
 
 
 def test_all_modes_become_rgb_unless_all_are_grey(tmp_path: Path) -> None:
     grey = synthetic_files.pixels(8, 8)
     for i, label in enumerate(("a", "b", "a", "b")):
         save(tmp_path / label / f"{i}.png", grey)
-    assert load(tmp_path).shape == (1, 8, 8)
+    assert load_data(tmp_path).shape == (1, 8, 8)
     colour = Image.fromarray(synthetic_files.pixels(8, 8, 3))
     save(tmp_path / "a" / "palette.png", colour.convert("P"))
     save(tmp_path / "a" / "alpha.png", colour.convert("RGBA"))
     save(tmp_path / "b" / "bits.png", Image.fromarray(grey).convert("1"))
     save(tmp_path / "b" / "cmyk.jpg", colour.convert("CMYK"))
-    assert load(tmp_path).shape == (3, 8, 8)
+    assert load_data(tmp_path).shape == (3, 8, 8)
 
 
 def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
         for i in range(2):
             save(tmp_path / "train" / label / f"{i}.png", deep)
             save(tmp_path / "test" / label / f"{i}.png", deep)
-    np.testing.assert_array_equal(load(tmp_path).train.x[0, 0].numpy(), deep >> 8)
+    np.testing.assert_array_equal(load_data(tmp_path).train.x[0, 0].numpy(), deep >> 8)
 
 
 def test_images_are_rotated_by_their_exif_tag(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_images_are_rotated_by_their_exif_tag(tmp_path: Path) -> None:
     exif[0x0112] = 6
     for i, label in enumerate(("a", "b", "a", "b")):
         save(tmp_path / label / f"{i}.png", np.rot90(tall).copy(), exif=exif)
-    data = load(tmp_path, test_fraction=0.5)
+    data = load_data(tmp_path, test_fraction=0.5)
     assert data.shape == (3, 12, 8)
     np.testing.assert_array_equal(data.train.x[0].numpy(), tall.transpose(2, 0, 1))
 
@@ -178,22 +178,22 @@ def test_a_corrupt_image_is_named(tmp_path: Path, content: bytes, message: str) 
     classes(tmp_path, side=64)
     (tmp_path / "dog" / "bad.jpg").write_bytes(content)
     with pytest.raises(InputError, match=rf"dog/bad\.jpg.*{message}"):
-        load(tmp_path)
+        load_data(tmp_path)
 
 
 def test_folders_of_another_form_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no images"):
-        load(tmp_path / "empty")
+        load_data(tmp_path / "empty")
     save(tmp_path / "flat" / "a.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="outside a class folder"):
-        load(tmp_path / "flat")
+        load_data(tmp_path / "flat")
     save(tmp_path / "one" / "only" / "a.png", synthetic_files.pixels(8, 8, 3))
     save(tmp_path / "one" / "only" / "b.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="at least 2"):
-        load(tmp_path / "one", test_fraction=0.5)
+        load_data(tmp_path / "one", test_fraction=0.5)
     with pytest.raises(InputError, match=r"test fraction 1\.5"):
-        load(tmp_path / "one", test_fraction=1.5)
+        load_data(tmp_path / "one", test_fraction=1.5)
 
 
 def test_a_class_without_training_images_is_refused(tmp_path: Path) -> None:
@@ -201,18 +201,18 @@ def test_a_class_without_training_images_is_refused(tmp_path: Path) -> None:
     classes(tmp_path / "test")
     save(tmp_path / "test" / "owl" / "0.png", synthetic_files.pixels(8, 8, 3))
     with pytest.raises(InputError, match="class 'owl' has no training images"):
-        load(tmp_path)
+        load_data(tmp_path)
 
 
 def test_a_zip_that_leaves_its_folder_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "evil.zip", "w") as out:
         out.writestr("../cat/a.png", b"")
     with pytest.raises(InputError, match="leaves its folder"):
-        load(tmp_path / "evil.zip")
+        load_data(tmp_path / "evil.zip")
 
 
 def cached(root: Path, data_dir: Path) -> list[Path]:
-    load(root, data_dir=data_dir, memory_limit=100)
+    load_data(root, data_dir=data_dir, memory_limit=100)
     return sorted((data_dir / "cache").iterdir())
 
 
@@ -221,9 +221,9 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
 ) -> None:
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root)
-    in_memory = load(root, data_dir=data_dir)
+    in_memory = load_data(root, data_dir=data_dir)
     assert not (data_dir / "cache").exists()
-    mapped = load(root, data_dir=data_dir, memory_limit=100)
+    mapped = load_data(root, data_dir=data_dir, memory_limit=100)
     assert mapped.digest == in_memory.digest
     (cache,) = (data_dir / "cache").iterdir()
     assert json.loads((cache / "cache.json").read_text())["format"] == 1
@@ -232,10 +232,10 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
         raise AssertionError("decoded a second time")
 
     monkeypatch.setattr("freeat.data.readers.pixels.decode", decode)
-    again = load(root, data_dir=data_dir, memory_limit=100)
+    again = load_data(root, data_dir=data_dir, memory_limit=100)
     assert again.digest == in_memory.digest
     again.train.x[0] = 0  # copy-on-write: the cache itself must not change
-    assert load(root, data_dir=data_dir, memory_limit=100).digest == in_memory.digest
+    assert load_data(root, data_dir=data_dir, memory_limit=100).digest == in_memory.digest
 
 
 def test_changed_folder_gets_a_new_cache_and_the_stale_one_is_removed(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ def test_failed_cache_leaves_no_files(tmp_path: Path) -> None:
     classes(root, side=64)
     (root / "dog" / "bad.jpg").write_bytes(truncated())
     with pytest.raises(InputError, match=r"bad\.jpg"):
-        load(root, data_dir=data_dir, memory_limit=100)
+        load_data(root, data_dir=data_dir, memory_limit=100)
     assert list((data_dir / "cache").iterdir()) == []
 
 
@@ -263,14 +263,14 @@ def test_caches_of_other_splits_are_kept(tmp_path: Path) -> None:
     """Another seed divides the same images otherwise, and another process may be at its own part."""
     root, data_dir = tmp_path / "pets", tmp_path / "data"
     classes(root)
-    load(root, data_dir=data_dir, memory_limit=100)
+    load_data(root, data_dir=data_dir, memory_limit=100)
     (first,) = (data_dir / "cache").iterdir()
     at_work = first.with_name(f"{first.name}.part-1")
     shutil.copytree(first, at_work)
-    load(root, data_dir=data_dir, memory_limit=100, seed=1)
+    load_data(root, data_dir=data_dir, memory_limit=100, seed=1)
     assert len(list((data_dir / "cache").iterdir())) == 3
     save(root / "dog" / "new.png", synthetic_files.pixels(8, 8, 3))
-    load(root, data_dir=data_dir, memory_limit=100)
+    load_data(root, data_dir=data_dir, memory_limit=100)
     kept = sorted((data_dir / "cache").iterdir())
     assert at_work in kept
     assert first not in kept

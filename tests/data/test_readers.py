@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import synthetic_files
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.readers.cifar import read_pickle
 from freeat.errors import InputError
 
@@ -34,7 +34,7 @@ def test_cifar10(tmp_path: Path, write: Callable, name: str, archive: str, packe
     folder = tmp_path / name
     written = write(folder)
     path = synthetic_files.tar_gz(folder).rename(tmp_path / archive) if packed else folder
-    data = load(path)
+    data = load_data(path)
     train = [f"data_batch_{i}" for i in range(1, 6)]
     np.testing.assert_array_equal(rows(data.train.x), np.concatenate([written[n] for n in train]))
     np.testing.assert_array_equal(rows(data.test.x), written["test_batch"])
@@ -53,7 +53,7 @@ def test_cifar10(tmp_path: Path, write: Callable, name: str, archive: str, packe
 )
 def test_cifar100_has_its_fine_labels(tmp_path: Path, write: Callable, name: str) -> None:
     written = write(tmp_path / name)
-    data = load(tmp_path / name)
+    data = load_data(tmp_path / name)
     np.testing.assert_array_equal(rows(data.test.x), written["test"])
     np.testing.assert_array_equal(data.train.y.numpy(), written["train labels"])
     assert data.classes == tuple(f"f{i}" for i in range(100))
@@ -62,7 +62,7 @@ def test_cifar100_has_its_fine_labels(tmp_path: Path, write: Callable, name: str
 
 def test_svhn_label_ten_is_the_digit_zero(tmp_path: Path) -> None:
     written = synthetic_files.svhn(tmp_path / "svhn")
-    data = load(tmp_path / "svhn")
+    data = load_data(tmp_path / "svhn")
     assert data.train.y.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1, 2]
     np.testing.assert_array_equal(data.train.x[4].numpy(), written["train"][..., 4].transpose(2, 0, 1))
 
@@ -70,7 +70,7 @@ def test_svhn_label_ten_is_the_digit_zero(tmp_path: Path) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_idx(tmp_path: Path, packed: bool) -> None:
     written = synthetic_files.idx(tmp_path / "mnist", packed=packed)
-    data = load(tmp_path / "mnist")
+    data = load_data(tmp_path / "mnist")
     np.testing.assert_array_equal(data.test.x[:, 0].numpy(), written["t10k-images-idx3-ubyte"])
     assert data.train.y.tolist() == [*range(10), *range(10)]
     assert data.shape == (1, 28, 28)
@@ -80,7 +80,7 @@ def test_idx(tmp_path: Path, packed: bool) -> None:
 def test_tiny_imagenet_takes_its_validation_images_for_testing(tmp_path: Path, packed: bool) -> None:
     folder = tmp_path / "tiny-imagenet-200"
     synthetic_files.tiny_imagenet(folder)
-    data = load(synthetic_files.zipped(folder) if packed else folder, data_dir=tmp_path)
+    data = load_data(synthetic_files.zipped(folder) if packed else folder, data_dir=tmp_path)
     assert data.classes == ("n01", "n02")
     assert data.train.y.tolist() == [0, 0, 0, 1, 1, 1]
     assert data.test.y.tolist() == [1, 0, 0, 1]
@@ -93,13 +93,13 @@ def test_a_tiny_imagenet_image_that_is_missing_is_named(tmp_path: Path) -> None:
     synthetic_files.tiny_imagenet(tmp_path / "tiny")
     (tmp_path / "tiny" / "val" / "images" / "val_2.JPEG").unlink()
     with pytest.raises(InputError, match=r"val_2\.JPEG is missing"):
-        load(tmp_path / "tiny", data_dir=tmp_path)
+        load_data(tmp_path / "tiny", data_dir=tmp_path)
 
 
 def test_digits_are_embedded_and_their_split_is_fixed(tmp_path: Path) -> None:
-    data = load("digits", data_dir=tmp_path, seed=5)
+    data = load_data("digits", data_dir=tmp_path, seed=5)
     assert (len(data.train), len(data.test), data.shape) == (1200, 597, (1, 8, 8))
-    assert data.digest == load("digits", seed=6).digest
+    assert data.digest == load_data("digits", seed=6).digest
     assert set((data.train.x * 16).unique().tolist()) == set(range(17))
     shares = torch.bincount(data.test.y) / torch.bincount(torch.cat([data.train.y, data.test.y]))
     assert float(shares.max() - shares.min()) < 0.01
@@ -122,7 +122,7 @@ def test_a_hostile_pickle_is_refused(tmp_path: Path, call: tuple, protocol: int)
     synthetic_files.cifar10_python(folder)
     (folder / "data_batch_3").write_bytes(pickle.dumps({b"data": Hostile(*call)}, protocol))
     with pytest.raises(InputError, match=r"data_batch_3: pickle refers to .*only arrays"):
-        load(folder)
+        load_data(folder)
 
 
 def test_a_pickle_cannot_reconstruct_another_type() -> None:
@@ -160,7 +160,7 @@ def test_a_cut_or_missing_file_is_named(
     write(tmp_path / name)
     damage(tmp_path / name / file)
     with pytest.raises(InputError, match=file.removesuffix(".gz").replace(".", r"\.")):
-        load(tmp_path / name)
+        load_data(tmp_path / name)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_a_bad_idx_header_is_refused(tmp_path: Path, content: bytes, message: st
     with gzip.open(tmp_path / "mnist" / "train-images-idx3-ubyte.gz", "wb") as out:
         out.write(content)
     with pytest.raises(InputError, match=message):
-        load(tmp_path / "mnist")
+        load_data(tmp_path / "mnist")
 
 
 def test_a_python3_pickle_of_arrays_is_read() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.fetch import fetch
 
 DIGESTS = {
@@ -18,7 +18,7 @@ DIGESTS = {
 
 @pytest.mark.data("cifar10")
 def test_cifar10_is_the_published_one() -> None:
-    data = load("cifar10")
+    data = load_data("cifar10")
     assert data.digest == DIGESTS["cifar10"]
     assert torch.bincount(data.train.y).tolist() == [5000] * 10
     assert torch.bincount(data.test.y).tolist() == [1000] * 10
@@ -29,14 +29,14 @@ def test_cifar10_is_the_published_one() -> None:
 
 @pytest.mark.data("mnist")
 def test_mnist_is_the_published_one() -> None:
-    data = load("mnist")
+    data = load_data("mnist")
     assert data.digest == DIGESTS["mnist"]
     assert abs(float(data.train.x.double().mean() / 255) - 0.1307) < 1e-4
 
 
 @pytest.mark.data("fashion-mnist")
 def test_fashion_mnist_is_the_published_one() -> None:
-    data = load("fashion-mnist")
+    data = load_data("fashion-mnist")
     assert data.digest == DIGESTS["fashion-mnist"]
     assert abs(float(data.train.x.double().mean() / 255) - 0.2860) < 1e-4
 
@@ -48,4 +48,4 @@ def test_fashion_mnist_is_the_published_one() -> None:
 @pytest.mark.parametrize("name", DIGESTS)
 def test_published_data_set_can_be_fetched(tmp_path: Path, name: str) -> None:
     fetch(name, tmp_path)
-    assert load(name, data_dir=tmp_path).digest == DIGESTS[name]
+    assert load_data(name, data_dir=tmp_path).digest == DIGESTS[name]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.catalogue import SOURCES
 from freeat.data.synthetic import WRITERS, write_synthetic
 
@@ -12,7 +12,7 @@ from freeat.data.synthetic import WRITERS, write_synthetic
 @pytest.mark.parametrize("name", WRITERS)
 def test_the_real_reader_reads_enough_images(name: str, tmp_path: Path) -> None:
     write_synthetic(tmp_path, 10)
-    data = load(tmp_path / SOURCES[name].layouts[0].path, data_dir=tmp_path)
+    data = load_data(tmp_path / SOURCES[name].layouts[0].path, data_dir=tmp_path)
     assert len(data.train) >= 10
     assert len(data.test) >= 10
     assert data.shape == SOURCES[name].shape

@@ -12,7 +12,7 @@ from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
 from freeat.compute.cost import Cost
-from freeat.data import CropFlip, Images, load
+from freeat.data import CropFlip, Images, load_data
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import (
     ClassSummary,
@@ -35,13 +35,13 @@ ATTACK = Pgd(steps=3)
 
 @pytest.fixture(scope="module")
 def digits() -> Images:
-    return load("digits").test.take(torch.arange(70))
+    return load_data("digits").test.take(torch.arange(70))
 
 
 @pytest.fixture(scope="module")
 def net() -> nn.Module:
     """A net with batch norm that has seen some digits, in the mode of training."""
-    data = load("digits").train
+    data = load_data("digits").train
     with torch.random.fork_rng():
         torch.manual_seed(0)
         net = nn.Sequential(

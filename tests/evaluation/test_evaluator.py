@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from freeat.attacks.pgd import Pgd
-from freeat.data import CropFlip, load
+from freeat.data import CropFlip, load_data
 from freeat.evaluation.evaluator import (
     BUDGET,
     CURVE_POINTS,
@@ -30,7 +30,7 @@ def net() -> nn.Module:
 
 
 def make_judge(**changes: Any) -> Evaluator:
-    data = load("digits")
+    data = load_data("digits")
     train, validation = data.train.take(torch.arange(150)).split(50)
     settings: dict[str, Any] = {
         "train": train,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.pairing import (
     NotComparable,
@@ -66,7 +66,7 @@ def test_the_difference_is_that_of_the_accuracies_and_its_sign_turns(store: Path
 
 
 def test_clean_outcomes_are_those_of_the_model(store: Path) -> None:
-    data = load("digits")
+    data = load_data("digits")
     x, y = data.test.batch(torch.arange(50))
     right = [(open_model(store / name, data).model(x).argmax(-1) == y).tolist() for name in ("fast", "erm")]
     found = pair(store, "fast", "erm", n=50).clean

@@ -13,7 +13,7 @@ from torch import Tensor
 
 import freeat
 from freeat.cli.main import run
-from freeat.data import load
+from freeat.data import load_data
 from freeat.files.documents import read_json
 from freeat.interop import export as exporting
 from freeat.interop.card import model_card
@@ -36,7 +36,7 @@ def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def images(n: int = 20) -> Tensor:
-    data = load("digits")
+    data = load_data("digits")
     return data.test.batch(torch.arange(n))[0]
 
 
@@ -179,7 +179,7 @@ def test_names_cannot_write_the_card(exported: Path) -> None:
 
 
 def test_it_is_a_reference_for_attacks(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = load("digits")
+    data = load_data("digits")
     opened = open_model(str(exported), data)
     assert opened.name == "model"
     assert opened.results == exported.with_name("model.results")

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.interop.robustbench import benchmark, load_model
 from freeat.models import build
 from problems import digits_classifier
 from small_runs import carry_out
 
-DATA = load("digits")
+DATA = load_data("digits")
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import nn
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.models import build
 from freeat.runs.build import weights_digest
 from freeat.runs.open import open_model
 from problems import digits_classifier
 
-DATA = load("digits")
+DATA = load_data("digits")
 
 
 def test_a_network_with_a_weights_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from freeat.algorithms import Fast
 from freeat.cli.main import run as command_line
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
 from freeat.runs import build
@@ -47,7 +47,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 
 def test_a_result_names_the_weights_that_are_opened(tmp_path: Path) -> None:
     result = carry_out(tmp_path / "run", model="cnn-w4", ema=0.9)
-    assert result.weights == open_model(tmp_path / "run", load("digits")).digest
+    assert result.weights == open_model(tmp_path / "run", load_data("digits")).digest
 
 
 def every(n: int) -> Callable[[], bool]:
@@ -216,7 +216,7 @@ def test_a_change_of_a_default_does_not_reinterpret_a_run(
     carry_out(tmp_path / "run", **settings)
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
     assert RunFolder(tmp_path / "run").spec == before
-    opened = open_model(tmp_path / "run", load("digits")).spec
+    opened = open_model(tmp_path / "run", load_data("digits")).spec
     assert opened == before
     assert (before.alpha, before.start, before.updates) == (0.25, "uniform", 120)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from freeat.data import DataSet, load
+from freeat.data import DataSet, load_data
 from freeat.errors import InputError
 from freeat.files.documents import decoded, plain, read_document, write_document
 from freeat.runs.run import RunOptions
@@ -72,7 +72,7 @@ def corners(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def data(corners: str) -> DataSet:
-    return load(corners)
+    return load_data(corners)
 
 
 def some_settings(corners: str, **changes: object) -> StudySettings:
@@ -223,7 +223,7 @@ def test_a_folder_of_another_study_is_left_alone(corners: str, data: DataSet, tm
     with pytest.raises(InputError, match=r"another setting \(updates\)"):
         some_study(tmp_path / "one", corners, settings=some_settings(corners, updates=13)).prepare(data)
     with pytest.raises(InputError, match="other data"):
-        some_study(tmp_path / "one", corners).prepare(load("digits"))
+        some_study(tmp_path / "one", corners).prepare(load_data("digits"))
     some_study(tmp_path / "one", corners, sizes=(20, 30), seeds=9).prepare(data)
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "thesis.txt").write_text("mine")

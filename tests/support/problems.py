@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from freeat.data import load
+from freeat.data import load_data
 from freeat.models import build
 from freeat.threat import L2, Ball, Linf
 
@@ -77,7 +77,7 @@ def same_bits(one: list[Tensor], two: list[Tensor]) -> bool:
 
 def digits_classifier() -> nn.Module:
     """A linear classifier of the digits by one least-squares fit."""
-    data = load("digits")
+    data = load_data("digits")
     net = build("linear", classes=10, shape=data.shape)
     x, y = data.train.batch(torch.arange(len(data.train)))
     flat = torch.cat([x.flatten(1), torch.ones(len(x), 1)], 1)

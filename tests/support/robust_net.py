@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import Free
-from freeat.data import Images, load
+from freeat.data import Images, load_data
 from freeat.learner import Learner
 from freeat.threat import Linf
 
@@ -21,7 +21,7 @@ def enlarged(images: Images) -> Images:
 @pytest.fixture(scope="session")
 def robust_net() -> nn.Module:
     torch.set_num_threads(1)
-    data = enlarged(load("digits").train)
+    data = enlarged(load_data("digits").train)
     net = nn.Sequential(
         nn.Conv2d(1, 12, 5, stride=4, padding=2),
         nn.ReLU(),
@@ -45,7 +45,7 @@ def robust_net() -> nn.Module:
 
 @pytest.fixture(scope="session")
 def judged() -> Images:
-    return enlarged(load("digits").test).take(torch.arange(IMAGES))
+    return enlarged(load_data("digits").test).take(torch.arange(IMAGES))
 
 
 @pytest.fixture(scope="session")

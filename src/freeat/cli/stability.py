@@ -67,12 +67,12 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
     from freeat.cli.progress import TaskProgress
-    from freeat.data import load
+    from freeat.data import load_data
     from freeat.files.documents import plain, to_json
     from freeat.tasks import make_backend, run_tasks
 
     study = _study(given)
-    data = load(given["data"], data_dir=given["data_dir"])
+    data = load_data(given["data"], data_dir=given["data_dir"])
     document, tasks = study.prepare(data)
     with (
         stop_on_signal() as stop,

@@ -110,7 +110,7 @@ def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
-    from freeat.data import load
+    from freeat.data import load_data
     from freeat.experiments.sweep import SPLITS, Sweep
     from freeat.models.imported import is_import_path
     from freeat.runs.open import Reference, run_spec
@@ -141,7 +141,7 @@ def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
     seed, image_size = (specs[0].seed, specs[0].image_size) if specs else (0, None)
     splits = {"both": ("train", "test"), "all": SPLITS}
     return Sweep(
-        data=load(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
+        data=load_data(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
         splits=splits.get(given["split"], (given["split"],)),

@@ -2,7 +2,7 @@
 
 from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
 from freeat.data.catalogue import DataSetInfo, available
-from freeat.data.dataset import DataSet, load
+from freeat.data.dataset import DataSet, load_data
 from freeat.data.images import Images
 from freeat.data.sources import data_folder
 
@@ -14,6 +14,6 @@ __all__ = [
     "Images",
     "available",
     "data_folder",
-    "load",
+    "load_data",
     "parse_augmentation",
 ]

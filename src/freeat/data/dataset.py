@@ -101,7 +101,7 @@ class DataSet:
         ).hexdigest()
 
 
-def load(
+def load_data(
     name_or_path: str | Path,
     *,
     data_dir: Path | str | None = None,

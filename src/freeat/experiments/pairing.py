@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
 from freeat.experiments.sweep import OTHER_DATA, StartProgress, Sweep, evaluate_models, no_progress
@@ -108,7 +108,7 @@ def evaluate_pair(
     spec = first.folder.spec
     threads = first.folder.description.chosen.threads
     with arithmetic(threads=threads, deterministic=spec.deterministic):
-        data = load(spec.data, data_dir=data_dir, seed=spec.seed, image_size=spec.image_size)
+        data = load_data(spec.data, data_dir=data_dir, seed=spec.seed, image_size=spec.image_size)
         first.folder.check_data(data.digest, OTHER_DATA)
         models = [
             open_model(

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
 from freeat.experiments.transfer import transfer_models
@@ -230,7 +230,7 @@ class Measurement(StoredTask[MeasurementDocument]):
             if self.finished():
                 return
             device = resolve_device(store.device)
-            data = load(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
+            data = load_data(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
             opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
             attack = parse_attack(self.attack, iterate=self.iterate)  # type: ignore[arg-type]
             balls = tuple(make_ball(self.norm, eps) for eps in self.radii)

@@ -9,7 +9,7 @@ from torch import nn
 
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import arithmetic
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.catalogue import find_source
 from freeat.errors import InputError
 from freeat.experiments.sweep import Sweep, evaluate_models
@@ -83,7 +83,7 @@ def benchmark(
         raise InputError(f"n_examples={n_examples}: evaluate at least 1 image")
     if to_disk and model_name is None:
         raise InputError("to_disk=True, but the file is called by model_name: give one")
-    data = load(dataset, data_dir=data_dir)
+    data = load_data(dataset, data_dir=data_dir)
     radius = STANDARD_EPS.get(threat_model.lower(), 0.0) if eps is None else eps
     ball = make_ball(threat_model, parse_radius(radius))
     sweep = Sweep(
@@ -114,5 +114,5 @@ def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:
     source = find_source(str(dataset))
     if source is not None:
         return source.shape, source.n_classes
-    data = load(dataset)
+    data = load_data(dataset)
     return data.shape, len(data.classes)

@@ -15,7 +15,7 @@ from freeat.algorithms.step import threat_of, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
-from freeat.data import Augmentation, DataSet, Images, load, parse_augmentation
+from freeat.data import Augmentation, DataSet, Images, load_data, parse_augmentation
 from freeat.data.augmentation import NAMED
 from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, unknown_name
@@ -34,7 +34,7 @@ from freeat.training.trainer import Trainer
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
     """The data set a spec names; ``where`` may hold the ``data_dir``."""
-    return load(spec.data, seed=spec.seed, image_size=spec.image_size, **where)
+    return load_data(spec.data, seed=spec.seed, image_size=spec.image_size, **where)
 
 
 def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import DataSet, load
+from freeat.data import DataSet, load_data
 from freeat.errors import InputError
 from freeat.files.documents import in_file_name, read_document, write_document
 from freeat.files.locks import leased
@@ -78,7 +78,7 @@ class TwinTask:
         with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=True):
             if self.finished():
                 return
-            data = load(self.settings.data, data_dir=self.options.data_dir)
+            data = load_data(self.settings.data, data_dir=self.options.data_dir)
             setup = _setup(self.settings, self.options, data, self.algorithm, self.n, self.seed)
             result = run_twins(setup, self.engine, on_update=on_update)
             lease.check()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from freeat.cli.main import run
-from freeat.data import load
+from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.paper import costs
 from freeat.experiments.paper.reproduction import prepare
@@ -170,7 +170,7 @@ def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
     work = prepare(["table-4"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path))
     work.check_data()
     run = work.experiments[0].entries[0].runs[0]
-    digest = load("svhn", data_dir=tmp_path).digest
+    digest = load_data("svhn", data_dir=tmp_path).digest
     describe(run, digest=digest)
     work.check_data()
     stand_in(tmp_path, "svhn", 310)

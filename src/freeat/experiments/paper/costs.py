@@ -13,7 +13,7 @@ from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
 from freeat.compute.machine import arithmetic, resolve_device, usable_cores
 from freeat.compute.precision import Precision
-from freeat.data import load
+from freeat.data import load_data
 from freeat.data.catalogue import available, find_source
 from freeat.experiments.tasks import AttackTask, Measurement, PaperTask, TrainTask, TransferTask
 from freeat.learner import Learner
@@ -48,7 +48,7 @@ def dataset_info(data: str, data_dir: Path | None) -> DatasetInfo:
     """Of a data set by name, as it lies here or else as it was published; of a path, as it is read."""
     source = find_source(data)
     if source is None:
-        read = load(data, data_dir=data_dir)
+        read = load_data(data, data_dir=data_dir)
         return DatasetInfo(
             n_train=len(read.train),
             n_test=len(read.test),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from freeat.compute.machine import provenance, resolve_device
-from freeat.data import data_folder, load
+from freeat.data import data_folder, load_data
 from freeat.data.catalogue import SOURCES, available, find_source
 from freeat.data.synthetic import write_synthetic
 from freeat.errors import InputError, unknown_name
@@ -60,7 +60,7 @@ class Reproduction:
         runs = [task for task in self.tasks if isinstance(task, TrainTask)]
         begun = [(run, digest) for run in runs if (digest := run.data_digest) is not None]
         for name in dict.fromkeys(run.spec.data for run, _ in begun):
-            now = load(name, data_dir=self.store.data_dir).digest
+            now = load_data(name, data_dir=self.store.data_dir).digest
             for run, before in begun:
                 if run.spec.data == name and before != now:
                     raise InputError(
