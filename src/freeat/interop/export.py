@@ -1,4 +1,4 @@
-"""A run's model, exported: the folder is written whole or not at all."""
+"""Export of a run's model to a folder, which is written completely or not at all."""
 
 import re
 from dataclasses import fields
@@ -39,8 +39,32 @@ def export(
 ) -> Path:
     """Write the model of a finished run to a folder: safetensors, a manifest, a model card, on request ONNX.
 
-    ``weights`` are ``model`` (the last), ``ema`` or ``best``. An earlier export at ``out`` is replaced, anything else
-    is refused. ``freeat.load`` gets the model back.
+    ``freeat.load`` reads the folder. It is written completely or not at all.
+
+    Args:
+        run: The run folder.
+        out: The folder to write; by default ``exports/`` and the name of the run. An earlier export there is replaced.
+        weights: ``"model"`` (the last), ``"ema"`` (the averaged) or ``"best"`` (best on validation images).
+        onnx: Also write ``model.onnx``, and compare its logits with the model's (needs ``freeat[onnx]``).
+        trust_code: Allow importing the run's model where it is your own code (``package.module:factory``).
+
+    Returns:
+        The folder that was written.
+
+    Raises:
+        InputError: The run is not finished, it has no such weights, ``out`` exists and is no export, the model's code
+            is not trusted, or ONNX is not installed or gives other logits.
+
+    Example:
+        >>> import freeat
+        >>> from freeat.cli.main import run
+        >>> command = "train --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --out runs/fast"
+        >>> run(command.split())  # doctest: +ELLIPSIS
+        fast after 4 updates, evaluated by pgd-10 ...
+        0
+        >>> folder = freeat.export("runs/fast", "exports/fast")
+        >>> sorted(path.name for path in folder.iterdir())
+        ['README.md', 'freeat.json', 'model.safetensors']
     """
     folder = RunFolder(Path(run))
     name = _name(folder.path.resolve()) + ("" if weights == "model" else f"-{weights}")
@@ -51,14 +75,14 @@ def export(
         )
     description, scores = folder.description, _scores(folder, weights)
     stored = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
-    assert stored is not None  # described above, so it is there
+    assert stored is not None  # the folder has a description
     digest, source = weights_digest(stored.model), find_source(description.data.name)
-    with whole_folder(target) as place:
-        save_tensors(place / WEIGHTS, stored.model.state_dict(), {"run": description.identity})
+    with whole_folder(target) as unfinished:
+        save_tensors(unfinished / WEIGHTS, stored.model.state_dict(), {"run": description.identity})
         converted: OnnxFacts | None = None
         if onnx:
-            error = write_onnx(stored.model, place / ONNX, stored.shape)
-            converted = OnnxFacts(sha256=sha256(place / ONNX), largest_difference=error)
+            error = write_onnx(stored.model, unfinished / ONNX, stored.shape)
+            converted = OnnxFacts(sha256=sha256(unfinished / ONNX), largest_difference=error)
         manifest = Manifest(
             name=name,
             run=description,
@@ -66,7 +90,7 @@ def export(
                 which=weights,
                 update=folder.weights_update(weights),
                 digest=digest,
-                sha256=sha256(place / WEIGHTS),
+                sha256=sha256(unfinished / WEIGHTS),
             ),
             scores=scores,
             further=_further(folder, digest),
@@ -75,20 +99,20 @@ def export(
             licence=source.licence if source else None,
             onnx=converted,
         )
-        write_document(place / MANIFEST, "export", manifest)
-        write_text(place / CARD, model_card(manifest))
+        write_document(unfinished / MANIFEST, "export", manifest)
+        write_text(unfinished / CARD, model_card(manifest))
     return target
 
 
 def _name(run: Path) -> str:
-    """The run's folder; of one of several seeds also what they are seeds of, so that no two exports share a name."""
+    """The name of the run folder; for one of several seeds with its parent's, so that no two exports share a name."""
     return f"{run.parent.name}-{run.name}" if re.fullmatch(r"seed-\d+", run.name) else run.name
 
 
 def _further(folder: RunFolder, digest: str) -> tuple[FurtherEvaluation, ...]:
-    """What ``freeat evaluate`` found of the weights with this digest on the run's own test images.
+    """Stored evaluations of the weights with this digest on the run's own test images.
 
-    Of one attack at one radius, the evaluation on the most images.
+    For each attack and radius it is the evaluation on the most images.
     """
     stored = Results(folder.path / RESULTS).evaluations(kind="evaluation", weights=digest, split="test")
     names = [field.name for field in fields(FurtherEvaluation)]
@@ -103,7 +127,7 @@ def _further(folder: RunFolder, digest: str) -> tuple[FurtherEvaluation, ...]:
 
 
 def _scores(folder: RunFolder, weights: str) -> Scores:
-    """The evaluation that belongs to these weights: of the last, the averaged, or those best on validation."""
+    """The evaluation of these weights: the last, the averaged, or the best on validation images."""
     result = folder.result
     if result is None:
         raise InputError(f"{folder.path} has not finished: run its command again, then export it")
