@@ -23,7 +23,8 @@ from freeat.compute.machine import provenance
 from freeat.data import DataSet, load_data
 from freeat.evaluation.evaluate import BATCH
 from freeat.evaluation.statistics import wilson
-from freeat.experiments.sweep import Sweep, evaluate_models
+from freeat.experiments.evaluations import evaluate_models
+from freeat.experiments.sweep import Sweep
 from freeat.files.documents import identity_of, plain, read_json, write_json, write_text
 from freeat.runs.open import Opened
 from freeat.threat import Ball

@@ -19,10 +19,10 @@ from freeat.data import DataSet, Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, evaluate, joined
 from freeat.evaluation.statistics import wilson
-from freeat.experiments import sweep as sweeps
+from freeat.experiments import evaluations
+from freeat.experiments.evaluations import evaluate_models, transfer_models
 from freeat.experiments.examples import load_examples
-from freeat.experiments.sweep import Sweep, evaluate_models
-from freeat.experiments.transfer import transfer_models
+from freeat.experiments.sweep import Sweep
 from freeat.runs.build import weights_digest
 from freeat.runs.open import Opened
 from freeat.runs.results import Blocks, StoredEvaluation
@@ -101,8 +101,8 @@ def test_a_sweep_resumes_where_it_stopped(
 ) -> None:
     model = opened(robust_net, "net")
     whole = evaluate_models([model], sweep, folder=tmp_path)
-    again = Counter(monkeypatch, sweeps, "evaluate")
-    probes = Counter(monkeypatch, sweeps, "sanity_checks")
+    again = Counter(monkeypatch, evaluations, "evaluate")
+    probes = Counter(monkeypatch, evaluations, "sanity_checks")
     assert evaluate_models([model], sweep, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
     sorted(tmp_path.glob("*.json"), key=lambda p: p.stat().st_size)[-1].unlink()
@@ -117,7 +117,7 @@ def test_other_weights_images_attacks_and_seeds_are_other_results(
 ) -> None:
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
     evaluate_models([opened(robust_net, "net")], small, folder=tmp_path)
-    again = Counter(monkeypatch, sweeps, "evaluate")
+    again = Counter(monkeypatch, evaluations, "evaluate")
     changed = [
         Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
         Sweep(data=sweep.data, attacks=(Pgd(steps=2, iterate="last"),), balls=BALLS[:1], n=20),
@@ -173,8 +173,8 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
 ) -> None:
     long = Sweep(data=sweep.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=8)
     model = opened(robust_net, "net")
-    monkeypatch.setattr(sweeps, "BLOCK", 16)
-    calls = Counter(monkeypatch, sweeps, "evaluate")
+    monkeypatch.setattr(evaluations, "BLOCK", 16)
+    calls = Counter(monkeypatch, evaluations, "evaluate")
     (whole,) = evaluate_models([model], long, folder=tmp_path / "whole", examples=examples).results
     assert calls.calls == 4, "blocks of whole batches"
 
@@ -206,17 +206,23 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
 def test_a_damaged_block_is_evaluated_again(
     robust_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweeps, "BLOCK", 10)
+    monkeypatch.setattr(evaluations, "BLOCK", 10)
     long = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
     model, kept = opened(robust_net, "net"), Blocks(tmp_path / "blocks")
     (condition,) = long.conditions(model)
 
     def evaluated() -> Evaluation:
-        return joined(list(long.blocks(model, condition, sweeps.no_progress, keep_delta=True, kept=kept)))
+        return joined(
+            list(
+                evaluations.evaluated_blocks(
+                    model, long, condition, evaluations.no_progress, keep_delta=True, kept=kept
+                )
+            )
+        )
 
     whole = evaluated()
     (tmp_path / "blocks" / "block-00001.safetensors").write_bytes(b"torn")
-    again = Counter(monkeypatch, sweeps, "evaluate")
+    again = Counter(monkeypatch, evaluations, "evaluate")
     other = evaluated()
     assert again.calls == 1
     assert torch.equal(other.index, whole.index)
@@ -287,7 +293,7 @@ def test_a_matrix_makes_each_perturbation_once(
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS, n=80)
-    made = Counter(monkeypatch, sweeps, "evaluate")
+    made = Counter(monkeypatch, evaluations, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
     cells = {(cell.source, cell.model, cell.eps): cell for cell in report.results}
@@ -379,10 +385,10 @@ def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, sweep: Sweep) ->
 def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, sweep: Sweep) -> None:
     pytest.importorskip("pyautoattack")
     model = opened(robust_net, "net")
-    images, _ = sweep.images("test", model)
 
     def key(sweep: Sweep, attack: Attack) -> dict[str, Any]:
-        return sweep.identity("evaluation", model, split="test", images=images, ball=BALLS[0], attack=attack)
+        (condition,) = replace(sweep, attacks=(attack,), balls=BALLS[:1]).conditions(model, "test")
+        return sweep.identity("evaluation", model, condition)
 
     other = replace(sweep, batch_size=7)
     assert "pyautoattack 0." in key(sweep, AutoAttack())["package"]

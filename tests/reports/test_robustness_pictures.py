@@ -11,8 +11,8 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Gap, Queries
 from freeat.evaluation.sanity import SanityCheck
+from freeat.experiments.evaluations import ModelGap, SweepReport
 from freeat.experiments.examples import AdversarialExamples
-from freeat.experiments.sweep import ModelGap, SweepReport
 from freeat.reports.robustness import attack_text, draw_examples, draw_radii, robustness_lines, views
 from stored_results import stored_evaluation
 

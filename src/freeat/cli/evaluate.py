@@ -17,7 +17,7 @@ from freeat.cli.sweep_options import (
 )
 
 if TYPE_CHECKING:
-    from freeat.experiments.sweep import SweepReport
+    from freeat.experiments.evaluations import SweepReport
 
 EXECUTION = {"out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"}
 """Options of how to compute; any other is about what to evaluate."""
@@ -47,8 +47,8 @@ def evaluate(
     it was interrupted.
     """
     from freeat.cli.progress import SweepProgress
+    from freeat.experiments.evaluations import evaluate_models
     from freeat.experiments.examples import load_examples
-    from freeat.experiments.sweep import evaluate_models
     from freeat.files.documents import plain, to_json
     from freeat.reports.robustness import draw_examples, draw_radii, robustness_lines
     from freeat.units import radius_text
@@ -97,14 +97,8 @@ def _as_trained(
     """Every run under the attack and radius of its training, on all its splits; the tables, and the notes."""
     from freeat.cli.progress import SweepProgress
     from freeat.compute.machine import arithmetic, resolve_device, resolve_threads
-    from freeat.experiments.sweep import (
-        OTHER_DATA,
-        SweepReport,
-        as_trained,
-        check_distinct,
-        evaluate_models,
-        merged_reports,
-    )
+    from freeat.experiments.evaluations import SweepReport, check_distinct, evaluate_models, merged_reports
+    from freeat.experiments.sweep import OTHER_DATA, as_trained
     from freeat.reports.robustness import trained_lines
     from freeat.runs.build import build_data
     from freeat.runs.folder import RunFolder

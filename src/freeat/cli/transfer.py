@@ -44,7 +44,7 @@ def transfer(
     A perturbation is made once for all targets. Models are written as for `freeat evaluate`.
     """
     from freeat.cli.progress import SweepProgress
-    from freeat.experiments.transfer import transfer_models
+    from freeat.experiments.evaluations import transfer_models
     from freeat.files.documents import plain, to_json
     from freeat.reports.robustness import draw_radii, robustness_lines
 

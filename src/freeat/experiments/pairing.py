@@ -9,7 +9,8 @@ from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
-from freeat.experiments.sweep import OTHER_DATA, StartProgress, Sweep, evaluate_models, no_progress
+from freeat.experiments.evaluations import StartProgress, evaluate_models, no_progress
+from freeat.experiments.sweep import OTHER_DATA, Sweep
 from freeat.runs.build import evaluation_attack
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import StoredRun

@@ -15,8 +15,8 @@ from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
 from freeat.data import load_data
 from freeat.errors import InputError
-from freeat.experiments.sweep import Sweep, evaluate_models
-from freeat.experiments.transfer import transfer_models
+from freeat.experiments.evaluations import evaluate_models, transfer_models
+from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
 from freeat.files.locks import leased
 from freeat.runs.folder import RunFolder, RunResult

@@ -12,7 +12,8 @@ from freeat.compute.machine import arithmetic
 from freeat.data import load_data
 from freeat.data.catalogue import find_source
 from freeat.errors import InputError
-from freeat.experiments.sweep import Sweep, evaluate_models
+from freeat.experiments.evaluations import evaluate_models
+from freeat.experiments.sweep import Sweep
 from freeat.files.documents import in_file_name, write_document
 from freeat.models import check_logits
 from freeat.runs.open import file_model, laid_out_for_evaluation, open_model, stored_model

@@ -8,8 +8,8 @@ import numpy as np
 
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
+from freeat.experiments.evaluations import SweepReport
 from freeat.experiments.examples import AdversarialExamples
-from freeat.experiments.sweep import SweepReport
 from freeat.reports.plots import look, save_figure, styled
 from freeat.reports.tables import NOTHING, aligned, percent, percent_interval
 from freeat.reports.text import accuracy_lines, run_remarks

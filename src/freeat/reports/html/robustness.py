@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from freeat.errors import InputError
+from freeat.experiments.evaluations import gaps
 from freeat.experiments.examples import AdversarialExamples, load_examples
-from freeat.experiments.sweep import gaps
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, thinned
 from freeat.reports.html.blocks import AccuracyMatrix, Block, ExampleImage, ExampleImages, Section
 from freeat.reports.html.gather import FROM, ExampleFile

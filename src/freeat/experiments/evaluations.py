@@ -1,0 +1,425 @@
+"""Sweeps as they are run: evaluations and transfer matrices, every result stored as it is finished and found again."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from freeat.attacks.result import Attack
+from freeat.compute.machine import provenance
+from freeat.errors import InputError
+from freeat.evaluation.evaluate import Evaluation, Gap, Progress, device_and_dtype, evaluate, gap, joined
+from freeat.evaluation.sanity import IMAGES, SanityCheck, compare, sanity_checks
+from freeat.evaluation.transfer import apply_to, weakness
+from freeat.experiments.examples import examples_path, save_examples
+from freeat.experiments.sweep import Condition, Sweep, architecture
+from freeat.runs.open import Opened
+from freeat.runs.results import (
+    Blocks,
+    Identity,
+    Making,
+    Results,
+    StoredChecks,
+    StoredEvaluation,
+    settings_of,
+)
+from freeat.training.checks import out_of_memory
+
+StartProgress = Callable[[str, int], Progress]
+"""Receives a title and a number of images, and returns what counts them."""
+BLOCK = 256
+"""Images after which an evaluation is saved, as long as it has more."""
+
+
+def _numbered(watch: StartProgress, k: int, total: int) -> StartProgress:
+    """The same, with the number of the evaluation and how many there are."""
+    return lambda title, images: watch(f"[{k}/{total}] {title}" if total > 1 else title, images)
+
+
+def no_progress(title: str, images: int) -> Progress:
+    """No progress is shown."""
+    return lambda done: None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelGap(Gap):
+    """Training minus test robust accuracy of a model under an attack, and the same of its clean accuracy."""
+
+    model: str
+    attack: str
+    norm: str
+    eps: float
+    clean: Gap
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepReport:
+    """The results of a sweep, the gaps between splits, the sanity checks, and the folders that hold the results."""
+
+    results: tuple[StoredEvaluation, ...]
+    gaps: tuple[ModelGap, ...]
+    checks: tuple[SanityCheck, ...]
+    stored: tuple[str, ...]
+
+
+def merged_reports(reports: Sequence[SweepReport]) -> SweepReport:
+    """Several reports as one."""
+    return SweepReport(
+        results=tuple(result for report in reports for result in report.results),
+        gaps=tuple(one for report in reports for one in report.gaps),
+        checks=tuple(check for report in reports for check in report.checks),
+        stored=tuple(dict.fromkeys(folder for report in reports for folder in report.stored)),
+    )
+
+
+def evaluate_models(
+    models: Sequence[Opened],
+    sweep: Sweep,
+    *,
+    folder: Path | None = None,
+    examples: bool = False,
+    checks: bool = True,
+    watch: StartProgress = no_progress,
+) -> SweepReport:
+    """Every model under every condition; results that are stored already are not computed again.
+
+    Results go to ``folder``, by default to each model's own folder; a live module has none and stores none.
+    With ``examples`` the perturbed images are stored beside them. Without ``checks`` no sanity checks are made.
+    """
+    check_distinct([model.name for model in models])
+    if examples and any(_results_folder(model, folder) is None for model in models):
+        raise InputError("adversarial examples need a folder: give one with --out")
+    results: list[StoredEvaluation] = []
+    found: list[SanityCheck] = []
+    per_split = len(sweep.attacks) * len(sweep.balls)
+    total = per_split * sum(len(sweep.splits_of(model)) for model in models)
+    for model in models:
+        store = Results(_results_folder(model, folder))
+        for condition in sweep.conditions(model):
+            watched = _numbered(watch, len(results) + 1, total)
+            results.append(_result(model, sweep, condition, store, examples, watched))
+        found += _check_model(model, sweep, store, watch) if checks else ()
+    found += compare(results) if checks else ()
+    return SweepReport(
+        results=tuple(results),
+        gaps=tuple(gaps(results)),
+        checks=tuple(found),
+        stored=_result_folders(models, folder),
+    )
+
+
+def _result(
+    model: Opened, sweep: Sweep, condition: Condition, store: Results, examples: bool, watch: StartProgress
+) -> StoredEvaluation:
+    identity = sweep.identity("evaluation", model, condition)
+    notes = sweep.notes(model, condition.split)
+    found = store.find(identity, StoredEvaluation)
+    file = examples_path(store.folder, found) if found and examples and store.folder else None
+    if found is None or (file is not None and not file.is_file()):
+        with store.blocks(_blocks_identity(identity, sweep, keep_delta=examples)) as kept:
+            blocks = evaluated_blocks(model, sweep, condition, watch, keep_delta=examples, kept=kept)
+            evaluation = joined(list(blocks), population=condition.population)
+            found = with_notes(_stored(identity, model, sweep, condition, evaluation), notes)
+            store.save(found)
+            if examples and store.folder is not None:
+                file = examples_path(store.folder, found)
+                save_examples(file, condition.images, evaluation, sweep.data.classes)
+    return replace(with_notes(found, notes), model=model.name, examples=None if file is None else str(file))
+
+
+def _check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgress) -> list[SanityCheck]:
+    """The sanity checks of the model itself, at the smallest radius of each norm, 0 only where there is no other.
+
+    They are made once for each model, and stored as its evaluations are.
+    """
+    split = sweep.splits_of(model)[-1]
+    images, _ = sweep.images(split, model)
+    smallest_last = sorted(sweep.balls, key=lambda ball: (ball.eps > 0, -ball.eps))
+    checks: list[SanityCheck] = []
+    for ball in {ball.norm: ball for ball in smallest_last}.values():
+        identity = {
+            **sweep.identity_on("sanity", model, split, images),
+            "attack": None,
+            **sweep.identity_in(ball),
+        }
+        found = store.find(identity, StoredChecks)
+        if found is None:
+            progress = watch(f"{model.name}: sanity checks", 1)
+            made = sanity_checks(
+                model.model,
+                images,
+                ball,
+                classes=len(sweep.data.classes),
+                seed=sweep.seed,
+                batch_size=min(sweep.batch_size, IMAGES),
+            )
+            progress(1)
+            found = StoredChecks(identity=identity, checks=tuple(made))
+            store.save(found)
+        said = f"{model.name} ({type(ball).__name__})"
+        checks += [replace(check, sentence=f"{said}: {check.sentence}") for check in found.checks]
+    return checks
+
+
+def gaps(results: Sequence[StoredEvaluation]) -> Iterator[ModelGap]:
+    """Training minus test accuracy of everything that was evaluated on both splits."""
+
+    def of_split(split: str) -> dict[tuple[str, str, str, float], StoredEvaluation]:
+        return {(one.model, one.attack, one.norm, one.eps): one for one in results if one.split == split}
+
+    tests = of_split("test")
+    for key, train in of_split("train").items():
+        if key in tests:
+            robust, clean = gap(train, tests[key]), gap(train, tests[key], "clean_accuracy")
+            model, attack, norm, eps = key
+            yield ModelGap(**vars(robust), clean=clean, model=model, attack=attack, norm=norm, eps=eps)
+
+
+def with_notes(result: StoredEvaluation, notes: Sequence[str]) -> StoredEvaluation:
+    """The result with what a report of it must say besides what it says itself."""
+    return replace(result, notes=tuple(dict.fromkeys([*notes, *result.notes])))
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """Refuse two models of one name: a report could not distinguish them."""
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise InputError(
+            f"two models are called {sorted(twice)[0]!r}: give them names, as NAME=REFERENCE, to tell them apart"
+        )
+
+
+def _results_folder(model: Opened, folder: Path | None) -> Path | None:
+    """Where a model's results go: the folder given, or the model's own, or nowhere."""
+    return model.results if folder is None else folder
+
+
+def _result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str, ...]:
+    """Where the results of these models went."""
+    folders = (_results_folder(model, folder) for model in models)
+    return tuple(str(one) for one in dict.fromkeys(folders) if one is not None)
+
+
+def evaluated_blocks(
+    model: Opened, sweep: Sweep, condition: Condition, watch: StartProgress, *, keep_delta: bool, kept: Blocks
+) -> Iterator[Evaluation]:
+    """A model under one condition, block by block in the order of the images; kept ones are found."""
+    total = len(condition.images)
+    progress = watch(condition.title(model.name), total)
+    size = sweep.batch_size * max(1, BLOCK // sweep.batch_size)
+    for number, first in enumerate(range(0, total, size)):
+        block = kept.find(number)
+        if block is not None:
+            progress(len(block.y))
+        else:
+            rows = torch.arange(first, min(first + size, total))
+            block = _evaluated(model, sweep, condition, rows, progress, keep_delta=keep_delta)
+            if total > size:
+                kept.save(number, block)
+        yield block
+
+
+def _evaluated(
+    model: Opened,
+    sweep: Sweep,
+    condition: Condition,
+    rows: torch.Tensor,
+    progress: Progress,
+    *,
+    keep_delta: bool,
+) -> Evaluation:
+    try:
+        return evaluate(
+            model.model,
+            condition.images.take(rows).to(device_and_dtype(model.model)[0]),
+            condition.attack,
+            condition.ball,
+            classes=len(sweep.data.classes),
+            seed=sweep.seed,
+            augment=condition.augment,
+            batch_size=sweep.batch_size,
+            with_loss=sweep.with_loss,
+            recheck=sweep.recheck,
+            keep_delta=keep_delta,
+            progress=progress,
+        )
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        at_once = min(sweep.batch_size, len(rows))
+        raise InputError(
+            f"out of memory with {at_once} images at a time: use a smaller --batch-size, e.g. "
+            f"{max(1, at_once // 2)}; what is finished is kept"
+        ) from error
+
+
+def _blocks_identity(identity: Identity, sweep: Sweep, *, keep_delta: bool) -> Identity:
+    """What the blocks of an evaluation depend on: also on how they are cut, and what they hold."""
+    return identity | {"batch_size": sweep.batch_size, "delta": keep_delta}
+
+
+def _stored(
+    identity: Identity, model: Opened, sweep: Sweep, condition: Condition, evaluation: Evaluation
+) -> StoredEvaluation:
+    """An evaluation with how and where it was made."""
+    attack, ball = condition.attack, condition.ball
+    device, _ = device_and_dtype(model.model)
+    return StoredEvaluation(
+        **vars(evaluation.outcomes()),
+        **vars(provenance(device)),
+        identity=identity,
+        model=model.name,
+        weights=model.digest,
+        data=sweep.data.name,
+        data_digest=sweep.data.digest,
+        split=condition.split,
+        attack=attack.name,
+        black_box=attack.black_box,
+        iterate=getattr(attack, "iterate", "worst"),
+        settings=settings_of(attack),
+        norm=ball.norm,
+        eps=ball.eps,
+        seed=sweep.seed,
+        batch_size=sweep.batch_size,
+        device=str(device),
+        threads=torch.get_num_threads(),
+    )
+
+
+def transfer_models(
+    sources: Sequence[Opened],
+    targets: Sequence[Opened],
+    sweep: Sweep,
+    *,
+    folder: Path | None = None,
+    checks: bool = True,
+    watch: StartProgress = no_progress,
+) -> SweepReport:
+    """The whole matrix, every perturbation computed once and only where a result is missing.
+
+    Targets that were trained on different images are each evaluated on their own, where training images are asked
+    for. Where source and target are the same model the result is as white-box as the attack, and is marked ``own``.
+    The sanity checks of the models themselves are left out without ``checks``, for models that were checked before.
+    """
+    check_distinct([model.name for model in sources])
+    check_distinct([model.name for model in targets])
+    for attack in sweep.attacks:
+        weakness(attack)  # refused before anything is evaluated
+    groups = [(split, group) for split in sweep.splits for group in _on_same_images(targets, sweep, split)]
+    conditions = (
+        (source, group, condition)
+        for source in sources
+        for split, group in groups
+        for condition in sweep.conditions(group[0], split)
+    )
+    total = len(sources) * len(groups) * len(sweep.attacks) * len(sweep.balls)
+    results = [
+        result
+        for k, (source, group, condition) in enumerate(conditions, start=1)
+        for result in _transfer_results(source, group, sweep, condition, folder, _numbered(watch, k, total))
+    ]
+    found = [
+        check
+        for model in (_once([*sources, *targets]) if checks else ())
+        for check in _check_model(model, sweep, Results(_results_folder(model, folder)), watch)
+    ]
+    known = [one for target in targets for one in _white_box(target, sweep, folder)]
+    return SweepReport(
+        results=tuple(results),
+        gaps=tuple(gaps(results)),
+        checks=(*found, *compare(results, known=known)),
+        stored=_result_folders(targets, folder),
+    )
+
+
+def _on_same_images(targets: Sequence[Opened], sweep: Sweep, split: str) -> list[list[Opened]]:
+    """The targets in groups that are evaluated on the same images: runs may have been trained on different ones."""
+    groups: dict[tuple[bytes, int], list[Opened]] = {}
+    for target in targets:
+        if split in sweep.splits_of(target):
+            images, population = sweep.images(split, target)
+            groups.setdefault((images.index.cpu().numpy().tobytes(), population), []).append(target)
+    return list(groups.values())
+
+
+def _transfer_results(
+    source: Opened,
+    targets: Sequence[Opened],
+    sweep: Sweep,
+    condition: Condition,
+    folder: Path | None,
+    watch: StartProgress,
+) -> list[StoredEvaluation]:
+    """One source against targets that are evaluated on the same images, in one split and ball."""
+    notes = [(*sweep.notes(target, condition.split), *weakness(condition.attack)) for target in targets]
+    of_source = {"source": source.digest, "source_architecture": architecture(source)}
+    identities = [sweep.identity("transfer", target, condition) | of_source for target in targets]
+    stores = [Results(_results_folder(target, folder)) for target in targets]
+    found = [
+        store.find(identity, StoredEvaluation) for store, identity in zip(stores, identities, strict=True)
+    ]
+    missing = [i for i, result in enumerate(found) if result is None]
+    if missing:
+        perturbations = _blocks_identity(sweep.identity("perturb", source, condition), sweep, keep_delta=True)
+        with Results(_results_folder(source, folder)).blocks(perturbations) as kept:
+            blocks = evaluated_blocks(source, sweep, condition, watch, keep_delta=True, kept=kept)
+            made, evaluated = _transferred(blocks, [targets[i] for i in missing], condition, sweep.batch_size)
+            spent = made.outcomes()
+            making = Making(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
+            for i, evaluation in zip(missing, evaluated, strict=True):
+                pair = _pair(source, targets[i], condition.attack)
+                result = replace(
+                    _stored(identities[i], targets[i], sweep, condition, evaluation), making=making, **pair
+                )
+                found[i] = result = with_notes(result, notes[i])
+                stores[i].save(result)
+    return [
+        replace(with_notes(result, notes[i]), **_pair(source, targets[i], condition.attack))
+        for i, result in enumerate(found)
+        if result is not None
+    ]
+
+
+def _transferred(
+    blocks: Iterable[Evaluation], targets: Sequence[Opened], condition: Condition, batch_size: int
+) -> tuple[Evaluation, list[Evaluation]]:
+    """What making the perturbations found, and what they do to each target; no perturbation is kept in the end."""
+    made: list[Evaluation] = []
+    evaluated: list[list[Evaluation]] = [[] for _ in targets]
+    done = 0
+    for block in blocks:
+        images = condition.images.take(torch.arange(done, done + len(block.y)))
+        for target, parts in zip(targets, evaluated, strict=True):
+            near = images.to(device_and_dtype(target.model)[0])
+            parts.append(apply_to(target.model, near, block, condition.ball, batch_size=batch_size))
+        made.append(replace(block, delta=None))
+        done += len(block.y)
+    one, *others = (joined(parts, population=condition.population) for parts in (made, *evaluated))
+    return one, others
+
+
+def _pair(source: Opened, target: Opened, attack: Attack) -> dict[str, Any]:
+    own = source.digest == target.digest and architecture(source) == architecture(target)
+    return {
+        "model": target.name,
+        "source": source.name,
+        "attack": f"{attack.name} from {source.name}",
+        "own": own,
+        "black_box": attack.black_box or not own,
+    }
+
+
+def _once(models: Iterable[Opened]) -> list[Opened]:
+    """Each model once, by the name it was given last; it may stand on both sides."""
+    return list({(model.digest, architecture(model)): model for model in models}.values())
+
+
+def _white_box(target: Opened, sweep: Sweep, folder: Path | None) -> Iterator[StoredEvaluation]:
+    """What is stored of the target under white-box attacks of its own, on the very images of this sweep."""
+    store = Results(_results_folder(target, folder))
+    for split in sweep.splits_of(target):
+        images, _ = sweep.images(split, target)
+        for result in store.evaluations(**sweep.identity_on("evaluation", target, split, images)):
+            if not result.black_box:
+                yield replace(result, model=target.name)
