@@ -1,5 +1,7 @@
 """Studies: twin results that are stored and resumed, and what they say together."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from freeat.data import DataSet, load_data
 from freeat.errors import InputError
 from freeat.files.documents import decoded, plain, read_document, write_document
 from freeat.runs.run import RunOptions
+from freeat.stability import EngineChoice
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.results import (
     Distances,
@@ -241,6 +244,26 @@ def test_the_engine_is_measured_once_and_stored(corners: str, data: DataSet, tmp
     write_document(tmp_path / "study.json", "study", changed)
     (tmp_path / "results" / "fast-n20-seed1" / "result.json").unlink()
     assert [result.engine for result in carried_out(study, data)] == [results[0].engine, other]
+
+
+def test_two_processes_that_begin_a_study_use_one_choice_of_engines(
+    corners: str, data: DataSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[str] = []
+
+    def choose(*args: object) -> EngineChoice:
+        measured.append("stacked" if measured else "separate")
+        chosen = EngineChoice(engine=measured[-1], seconds_per_batch={})
+        time.sleep(0.5)
+        return chosen
+
+    monkeypatch.setattr("freeat.stability.study.choose_engine", choose)
+    study = some_study(tmp_path / "study", corners, algorithms=("fast",), engine=None)
+    with ThreadPoolExecutor(2) as pool:
+        prepared = list(pool.map(lambda _: study.prepare(data), range(2)))
+    assert measured == ["separate"]
+    assert prepared[0] == prepared[1]
+    assert {task.engine for task in prepared[0][1]} == {"separate"}
 
 
 def test_the_summary_holds_both_estimates_the_gap_and_the_bound(

@@ -153,10 +153,17 @@ def check_free(folder: Path) -> None:
 
 
 @contextmanager
-def leased(folder: Path) -> Iterator[Lease]:
-    """The lease of a folder for the length of a block."""
+def leased(folder: Path, *, wait: bool = False) -> Iterator[Lease]:
+    """The lease of a folder for the length of a block; with ``wait``, after the process that holds it now."""
     lease = Lease(folder)
-    lease.acquire()
+    while True:
+        try:
+            lease.acquire()
+            break
+        except Busy:
+            if not wait:
+                raise
+            time.sleep(0.2)
     try:
         yield lease
     finally:

@@ -9,7 +9,7 @@ from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
 from freeat.files.documents import in_file_name, read_document, write_document
-from freeat.files.locks import leased
+from freeat.files.locks import LEASE, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
 from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
@@ -57,11 +57,26 @@ class TwinTask:
 
     @property
     def folder(self) -> Path:
-        return result_folder(self.options.folder, self.algorithm, self.n, self.seed)
+        """Where the study keeps the result."""
+        name = in_file_name(f"{self.algorithm}-n{self.n}-seed{self.seed}")
+        return self.options.folder / "results" / name
+
+    def setup(self, data: DataSet) -> TwinSetup:
+        """The objects of the runs."""
+        return TwinSetup(
+            self.settings,
+            data,
+            self.algorithm,
+            n=self.n,
+            seed=self.seed,
+            device=resolve_device(self.options.device),
+            trust_code=self.options.trust_code,
+        )
 
     def result(self) -> TwinResult | None:
         """The stored result; None where the task is not finished."""
-        return read_result(self.folder)
+        path = self.folder / RESULT
+        return read_document(path, "twins", TwinResult) if path.is_file() else None
 
     def finished(self) -> bool:
         return self.result() is not None
@@ -79,8 +94,7 @@ class TwinTask:
             if self.finished():
                 return
             data = load_data(self.settings.data, data_dir=self.options.data_dir)
-            setup = _setup(self.settings, self.options, data, self.algorithm, self.n, self.seed)
-            result = run_twins(setup, self.engine, on_update=on_update)
+            result = run_twins(self.setup(data), self.engine, on_update=on_update)
             lease.check()
             write_document(self.folder / RESULT, "twins", result)
 
@@ -95,24 +109,6 @@ class TwinTask:
             f"distance {sum(distance) / len(distance):.4g}, robust train {last.robust_train[0]:.1%}, "
             f"test {last.robust_test[0]:.1%} ({result.engine})"
         )
-
-
-def _setup(
-    settings: StudySettings, options: RunOptions, data: DataSet, algorithm: str, n: int, seed: int
-) -> TwinSetup:
-    device = resolve_device(options.device)
-    return TwinSetup(settings, data, algorithm, n=n, seed=seed, device=device, trust_code=options.trust_code)
-
-
-def result_folder(folder: Path, algorithm: str, n: int, seed: int) -> Path:
-    """Where a study keeps one result."""
-    return folder / "results" / in_file_name(f"{algorithm}-n{n}-seed{seed}")
-
-
-def read_result(folder: Path) -> TwinResult | None:
-    """The stored result of a task; None where it is not finished."""
-    path = folder / RESULT
-    return read_document(path, "twins", TwinResult) if path.is_file() else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,8 +139,27 @@ class StabilityStudy:
     def prepare(self, data: DataSet) -> tuple[StudyDocument, list[TwinTask]]:
         """Make the folder this study's, choose the engines, and return the tasks in order.
 
-        Bad input is refused before anything is written, and so is a folder that holds another study.
+        Bad input is refused before anything is written, and so is a folder that holds another study. Of several
+        processes that begin the same study, the first measures the engines and the others take its choice.
         """
+        self._document(data)
+        tasks = self._tasks()
+        for task in tasks[: len(self.sizes) * len(self.algorithms)]:
+            setup = task.setup(data)
+        setup.model()
+        with leased(self.folder, wait=True):
+            document = self._document(data)
+            if self.engine is None:
+                document = replace(document, engines=self._engines(data, tasks, document.engines))
+            write_document(self.folder / STUDY, "study", document)
+        # An algorithm whose results are all stored has no engine, and needs none.
+        chosen = {name: choice.engine for name, choice in document.engines.items()}
+        return document, [
+            replace(task, engine=self.engine or chosen.get(task.algorithm, task.engine)) for task in tasks
+        ]
+
+    def _document(self, data: DataSet) -> StudyDocument:
+        """What the folder is for, with what it holds already; refuses a folder that holds something else."""
         path = self.folder / STUDY
         document = StudyDocument(
             settings=self.settings,
@@ -157,38 +172,28 @@ class StabilityStudy:
             stored = read_document(path, "study", StudyDocument)
             self._refuse_another(stored, document)
             sources = {**stored.sources, **document.sources}
-            document = replace(document, engines=stored.engines, sources=sources)
-        elif self.folder.exists() and any(self.folder.iterdir()):
+            return replace(document, engines=stored.engines, sources=sources)
+        found = self.folder.iterdir() if self.folder.exists() else ()
+        if any(file.name != LEASE and file.suffix != ".tmp" for file in found):
             raise InputError(
                 f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
             )
-        self._try(data)
-        engines = {**document.engines, **self._measured_engines(data, known=document.engines)}
-        document = replace(document, engines=engines)
-        write_document(path, "study", document)
-        return document, self._tasks(engines)
+        return document
 
-    @property
-    def _grid(self) -> list[tuple[str, int, int]]:
-        """Algorithm, sample size and seed of every task, in order."""
-        seeds = range(self.seeds)
-        return [(name, size, seed) for seed in seeds for size in self.sizes for name in self.algorithms]
-
-    def _tasks(self, engines: Mapping[str, EngineChoice]) -> list[TwinTask]:
-        def engine(name: str) -> str:  # an algorithm whose results are all stored has none, and needs none
-            return self.engine or (engines[name].engine if name in engines else "separate")
-
+    def _tasks(self) -> list[TwinTask]:
         return [
             TwinTask(
                 settings=self.settings,
                 algorithm=name,
                 n=size,
                 seed=seed,
-                engine=engine(name),
+                engine=self.engine or "separate",
                 options=self.options,
                 threads=self.threads,
             )
-            for name, size, seed in self._grid
+            for seed in range(self.seeds)
+            for size in self.sizes
+            for name in self.algorithms
         ]
 
     def _refuse_another(self, stored: StudyDocument, now: StudyDocument) -> None:
@@ -221,26 +226,21 @@ class StabilityStudy:
         digests = {name: algorithm_source(spec, trust_code=trust_code) for name, spec in specs.items()}
         return {name: digest for name, digest in digests.items() if digest is not None}
 
-    def _try(self, data: DataSet) -> None:
-        """Make everything the tasks are made of once."""
-        for name, size, seed in self._grid[: len(self.sizes) * len(self.algorithms)]:
-            setup = _setup(self.settings, self.options, data, name, size, seed)
-        setup.model()
-
-    def _measured_engines(self, data: DataSet, known: Mapping[str, EngineChoice]) -> dict[str, EngineChoice]:
-        """The faster engine of every algorithm that has none yet and something left to run."""
-        chosen: dict[str, EngineChoice] = {}
-        for name, size, seed in self._grid if self.engine is None else ():
-            stored = result_folder(self.folder, name, size, seed) / RESULT
-            if name in known or name in chosen or stored.is_file():
+    def _engines(
+        self, data: DataSet, tasks: Sequence[TwinTask], known: Mapping[str, EngineChoice]
+    ) -> dict[str, EngineChoice]:
+        """The known engines, and the faster one of every other algorithm that has something left to run."""
+        engines = dict(known)
+        for task in tasks:
+            if task.algorithm in engines or (task.folder / RESULT).is_file():
                 continue
-            setup = _setup(self.settings, self.options, data, name, size, seed)
+            setup = task.setup(data)
             x, y = setup.twins.sample.batch(setup.batches(1))
             with arithmetic(threads=self.threads, deterministic=True):
-                chosen[name] = choose_engine(
+                engines[task.algorithm] = choose_engine(
                     setup.model(), setup.twins.members, setup.learner, setup.algorithm, x, y
                 )
-        return chosen
+        return engines
 
 
 def parse_algorithms(text: str) -> tuple[str, ...]:
@@ -250,7 +250,7 @@ def parse_algorithms(text: str) -> tuple[str, ...]:
 
 def parse_sizes(values: Sequence[str]) -> tuple[int, ...]:
     """Sample sizes as written on the command line: ``125,250,500``."""
-    words = [word for value in values for word in value.split(",")]
-    if not all(word.strip().isdecimal() for word in words):
-        raise InputError(f"sample sizes {', '.join(words)}: write whole numbers such as 125,250,500")
-    return tuple(sorted({int(word) for word in words}))
+    sizes = [size for value in values for size in value.split(",")]
+    if not all(size.strip().isdecimal() for size in sizes):
+        raise InputError(f"sample sizes {', '.join(sizes)}: write whole numbers such as 125,250,500")
+    return tuple(sorted({int(size) for size in sizes}))
