@@ -94,7 +94,7 @@ class _Wide:
 def test_twins_part_at_the_first_meeting(engine: str) -> None:
     twins = some_twins(n=30, replaced=(0, 5, 9, 17))
     batches = some_batches(twins, size=2)
-    meetings = twins.meetings(batches, 40)
+    meetings = twins.first_batches(batches, 40)
     runs = make_runs(engine, some_model(), twins.members, learner_of(40))
     for t, _ in enumerate(train_twins(runs, algorithm_of("fast"), twins, batches), start=1):
         apart = [d > 0 for d in weight_distances(runs)]

@@ -9,7 +9,7 @@ from freeat.reports.plots import draw_band, look, save_figure, styled
 from freeat.reports.tables import aligned
 from freeat.stability.estimates import BootstrapEstimate
 from freeat.stability.results import TwinResult
-from freeat.stability.summary import ExponentFit, ExponentRow, SummaryRow
+from freeat.stability.summary import ExponentRow, SummaryRow
 
 Curves = Mapping[str, tuple[list[int], list[float]]]
 ByAlgorithm = Mapping[str, Sequence[TwinResult]]
@@ -124,7 +124,7 @@ def _draw_exponents(path: Path, exponents: Sequence[ExponentRow], title: str) ->
     figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained")
     for place, row in enumerate(exponents):
         for panel, fit in zip(axes, (row.distance, row.mean_largest, row.risk_gap), strict=True):
-            label = row.algorithm if fit.value is None else f"{row.algorithm}: n^{-fit.value:.2f}"
+            label = row.algorithm if fit.fit is None else f"{row.algorithm}: n^{-fit.fit.value:.2f}"
             panel.plot(row.sizes, fit.means, label=label, **look(place))
     for panel, text in zip(axes, titles, strict=True):
         panel.set(xscale="log", yscale="log", xlabel="n (T fixed)", title=text)
@@ -178,8 +178,8 @@ def exponent_lines(exponents: Sequence[ExponentRow]) -> list[str]:
     lines = []
     for row in exponents:
         fits = (
-            f"distance {_with_interval(row.distance)}, mean largest {_with_interval(row.mean_largest)}, "
-            f"risk gap {_with_interval(row.risk_gap)}"
+            f"distance {_with_interval(row.distance.fit)}, mean largest {_with_interval(row.mean_largest.fit)}, "
+            f"risk gap {_with_interval(row.risk_gap.fit)}"
         )
         predicted = "no theorem" if row.predicted is None else f"bound {row.predicted:.3g}"
         lines.append(f"{row.algorithm}: ∝ n^(−a) with a = {fits}; {predicted}")
@@ -200,8 +200,8 @@ def _line(row: SummaryRow) -> list[str]:
     ]
 
 
-def _with_interval(estimate: BootstrapEstimate | ExponentFit | None) -> str:
-    if estimate is None or estimate.value is None:
+def _with_interval(estimate: BootstrapEstimate | None) -> str:
+    if estimate is None:
         return "–"
     if estimate.low is None or estimate.high is None:
         return f"{estimate.value:.3g}"

@@ -50,7 +50,7 @@ class Constants:
         return all(math.isfinite(c) for c in (self.L, self.L_w, self.beta or 0.0, self.smallest_gradient))
 
     def merged(self, other: "Constants") -> "Constants":
-        """What both showed together."""
+        """The constants over the points of both."""
         betas = [c.beta for c in (self, other) if c.beta is not None]
         return Constants(
             L=max(self.L, other.L),

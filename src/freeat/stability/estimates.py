@@ -12,7 +12,7 @@ from freeat.rng import stream_key
 Array = NDArray[np.float64]
 RESAMPLES = 2000
 AT_ONCE = 50
-"""Resamples that are valued together: each has a number for every pair of neighbour and probe."""
+"""Resamples that are evaluated at once: each has a number for every pair of neighbour and probe."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +93,7 @@ def fitted_exponent(sizes: Array, values: Array) -> BootstrapEstimate | None:
     """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
 
     None where a mean is not positive and has no logarithm. Where some resampled mean is not, there is no interval:
-    one of the others alone would be too narrow.
+    one from the others only would be too narrow.
     """
     x = np.log(sizes) - np.log(sizes).mean()
     rng = np.random.default_rng(0)

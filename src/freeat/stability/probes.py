@@ -1,6 +1,7 @@
 """max_δ h of coupled runs on probe images, by a strong PGD that keeps the largest loss along its way."""
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -59,11 +60,7 @@ class ProbeAttack:
         for rows in torch.split(torch.arange(len(images)), PROBE_BATCH):
             x, y = images.batch(rows)
             rng = ImageRng(self.seed, images.index[rows.to(images.index.device)].tolist())
-
-            def attacked(f: Model, x: Tensor, y: Tensor, rng: ImageRng = rng) -> tuple[Tensor, Tensor]:
-                return self._attacked(f, x, y, rng)
-
-            part_losses, part_robust = runs.measure(attacked, x.to(dtype), y)
+            part_losses, part_robust = runs.measure(partial(self._attacked, rng=rng), x.to(dtype), y)
             losses.append(part_losses.cpu())
             robust.append(part_robust.cpu())
         return WorstCase(cross_entropy=torch.cat(losses, -1), robust=torch.cat(robust, -1))

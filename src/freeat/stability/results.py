@@ -324,10 +324,10 @@ class TwinRecorder:
         if constants is not None and self.gradients:
             count = sum(sum(row.bins.values()) for row in self.gradients)
             constants = constants.with_gradients(self.gradients[-1].smallest_so_far, count)
-        meetings = twins.meetings(self.setup.batches, self.batches)
+        first = twins.first_batches(self.setup.batches, self.batches)
         return replace(
             about,
-            t0=tuple(None if t is None else (t - 1) * m + 1 for t in meetings),
+            t0=tuple(None if t is None else (t - 1) * m + 1 for t in first),
             distances=tuple(self.distances),
             probes=tuple(self.probes),
             differences=tuple(map(tuple, self.differences.tolist())),

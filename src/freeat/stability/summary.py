@@ -1,4 +1,4 @@
-"""What the results of a study say together: distances, stability, gaps, bounds, and how they fall with n."""
+"""The summary of a study: distances, stability, gaps, bounds, and how they fall with n."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -63,7 +63,7 @@ class SummaryRow:
     robust_test: BootstrapEstimate | None = None
     gap: BootstrapEstimate | None = None
     risk_gap: BootstrapEstimate | None = None
-    meetings: float | None = None
+    replaced_seen: float | None = None
     constants: Constants | None = None
     bound: MeasuredBound | None = None
     at_equal_accuracy: EqualAccuracy | None = None
@@ -73,11 +73,9 @@ class SummaryRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ExponentFit:
-    """a in value ∝ n^(−a) with its interval, and the means it was fitted to; None where there is none."""
+    """a in value ∝ n^(−a), None where there is none, and the means it was fitted to."""
 
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    fit: BootstrapEstimate | None
     means: tuple[float, ...]
 
 
@@ -152,7 +150,7 @@ def _row(
         robust_test=mean_estimate(test.mean(1)),
         gap=mean_estimate((train - test).mean(1)),
         risk_gap=mean_estimate(np.array([risk_gap_of(result) for result in results])),
-        meetings=float(np.mean([t is not None for result in results for t in result.t0])),
+        replaced_seen=float(np.mean([t is not None for result in results for t in result.t0])),
         constants=constants,
         bound=None if covered is None else covered.measured_bound(),
     )
@@ -175,7 +173,7 @@ def risk_gap_of(result: TwinResult) -> float:
 
 
 def constants_of(results: Sequence[TwinResult]) -> Constants | None:
-    """The constants that all results together showed."""
+    """The constants over the points of all results."""
     found: Constants | None = None
     for result in results:
         if result.constants is not None:
@@ -288,9 +286,9 @@ def _exponents_of(
 
     def fit(measure: Callable[[TwinResult], float]) -> ExponentFit:
         values = np.array([[measure(by[n, seed]) for n in sizes] for seed in whole])
-        found = fitted_exponent(np.array(sizes, float), values)
-        means = tuple(values.mean(0).tolist())
-        return ExponentFit(means=means) if found is None else ExponentFit(**asdict(found), means=means)
+        return ExponentFit(
+            fit=fitted_exponent(np.array(sizes, float), values), means=tuple(values.mean(0).tolist())
+        )
 
     lam = next((row.bound.lam for row in rows if row.bound is not None), None)
     return ExponentRow(

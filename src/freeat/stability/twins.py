@@ -86,7 +86,7 @@ class Twins:
         instead = torch.arange(self.members).unsqueeze(1) + len(self.sample) - 1
         return torch.where(rows == own, instead, rows)
 
-    def meetings(self, batches: Batches, count: int) -> list[int | None]:
+    def first_batches(self, batches: Batches, count: int) -> list[int | None]:
         """For each neighbour, the first of ``count`` batches that holds the replaced example; None if none does."""
         first: dict[int, int] = {}
         for t in range(1, count + 1):
@@ -180,7 +180,7 @@ class CoupledRuns(Protocol):
 
     @property
     def base(self) -> Learner:
-        """A learner that knows how far all members are: its counts of batches and updates are theirs."""
+        """A learner whose counts of batches and updates are those of all members."""
         ...
 
     def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
@@ -207,7 +207,6 @@ class StackedRuns:
     """All members in one ``Stack``."""
 
     def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
-        refuse_own_draws(model)
         self.members = members
         self._plain = copy.deepcopy(model)
         self._stack = Stack(model, members).train()
@@ -239,7 +238,6 @@ class SeparateRuns:
     """
 
     def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
-        refuse_own_draws(model)
         self.members = members
         self._learner_of = learner_of
         self.base = learner_of(copy.deepcopy(model).train())
@@ -300,11 +298,12 @@ def make_runs(engine: str, model: nn.Module, members: int, learner_of: LearnerOf
     """Coupled runs of ``members`` copies of the model, by the engine's name."""
     if engine not in ENGINES:
         raise unknown_name("engine", engine, ENGINES)
+    refuse_own_draws(model)
     return ENGINES[engine](model, members, learner_of)
 
 
 TIMED_MEMBERS = 4
-"""Separate runs cost the same each, so a few of them tell what all cost."""
+"""Separate runs cost the same each, so the time of a few gives that of all."""
 TIMED_BATCHES = 4
 MARGIN = 0.8
 """Stacking must save this much to be chosen: where both cost the same, separate runs need less memory."""

@@ -315,7 +315,7 @@ def _fits(study: FoundStudy, rows: Sequence[ExponentRow]) -> ReportTable:
     cells: list[list[str | TableCell]] = [
         [
             row.algorithm,
-            *(with_interval(fit, 2) for fit in _measured(row)),
+            *(with_interval(measured.fit, 2) for measured in _measured(row)),
             "–" if row.predicted is None else f"{row.predicted:.3g}",
         ]
         for row in rows
