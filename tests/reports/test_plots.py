@@ -9,7 +9,8 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from freeat.reports.plots import AXES, LINES, OKABE_ITO, comparable, draw_curves, errors, look
+from freeat.reports.plots import LINES, OKABE_ITO, look
+from freeat.reports.training import AXES, comparable, draw_curves, errors
 from freeat.training.records import Record
 from made_records import make_record, make_summary
 

@@ -52,14 +52,15 @@ def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure])
 
 
 @pytest.mark.parametrize(
-    ("radii", "unit", "last"), [((0.0, 4 / 255, 8 / 255), ", in 255ths", 8.0), ((0.1, 0.2), "", 0.2)]
+    ("radii", "unit", "last"), [((0.0, 4 / 255, 8 / 255), " in 255ths", 8.0), ((0.1, 0.2), "", 0.2)]
 )
 def test_the_axis_has_the_unit_of_the_radii(
     tmp_path: Path, drawn: list[Figure], radii: tuple[float, ...], unit: str, last: float
 ) -> None:
     draw_radii(tmp_path / "r.png", [stored_evaluation("net", eps) for eps in radii])
     (axis,) = drawn[0].axes
-    assert axis.get_xlabel() == f"radius ε (Linf){unit}"
+    assert axis.get_xlabel() == f"radius ε{unit}"
+    assert axis.get_title() == "test images, L∞ (robust accuracy, %)"
     assert axis.lines[0].get_xdata()[-1] == pytest.approx(last)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from freeat.reports.stability import ROOM, draw_study
+from freeat.reports.stability import ROOM, draw_study, results_by_algorithm
 from freeat.stability.results import Distances, GradientRecord, ProbeRecord, TwinResult
 
 
@@ -26,7 +26,9 @@ def result(name: str, scale: int) -> TwinResult:
 
 
 def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Figure]) -> None:
-    paths = draw_study(tmp_path, [result("fast", 1), result("free-4", 5)], {}, [], "digits")
+    paths = draw_study(
+        tmp_path, results_by_algorithm([result("fast", 1), result("free-4", 5)]), {}, [], "digits"
+    )
     assert [path.name for path in paths] == ["distance.png", "loss-difference.png", "gradient-norms.png"]
     *panels, bar = drawn[2].axes
     assert bar.get_ylabel() == "images since the record before"
@@ -39,10 +41,10 @@ def test_bounds_beyond_all_numbers_leave_the_measured_distances_in_sight(
     tmp_path: Path, drawn: list[Figure]
 ) -> None:
     curves = {"fast": ([0, 1, 2], [0.0, 0.15, math.inf]), "free-4": ([0, 1, 2], [0.0, 1e300, math.inf])}
-    draw_study(tmp_path, [result("fast", 1), result("free-4", 1)], curves, [], "digits")
+    draw_study(tmp_path, results_by_algorithm([result("fast", 1), result("free-4", 1)]), curves, [], "digits")
     panel = drawn[0].axes[0]
     low, high = panel.get_ylim()
     assert low < 0.1
     assert 0.2 < high <= ROOM * 0.2
-    labels = [text.get_text() for text in panel.get_legend().get_texts()]
+    labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert labels == ["fast", "bound, fast", "free-4", "bound, free-4 (above)"]

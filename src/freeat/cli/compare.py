@@ -64,8 +64,8 @@ def compare(
         write_comparison,
     )
     from freeat.files.documents import plain, to_json, write_text
-    from freeat.reports.plots import draw_curves
     from freeat.reports.text import comparison_markdown, comparison_table, remarks
+    from freeat.reports.training import draw_curves
     from freeat.tasks import make_backend, run_tasks
 
     if preset is not None and preset not in PRESETS:

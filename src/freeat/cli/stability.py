@@ -138,22 +138,18 @@ def _summary(
 
     from freeat.compute.machine import provenance
     from freeat.files.documents import write_document
-    from freeat.reports.stability import draw_study
+    from freeat.reports.stability import distance_bounds, draw_study, results_by_algorithm
     from freeat.stability.results import converged
     from freeat.stability.study import SUMMARY
-    from freeat.stability.summary import StudySummary, applicable_bound, constants_of, exponents, summarize
+    from freeat.stability.summary import StudySummary, exponents, summarize
 
     settings = study.settings
     rows = summarize(settings, results, classes)
     fits = exponents(results, rows)
-    whole, largest = converged(results), max(study.sizes)
-    curves = {}
-    for name in study.algorithms:
-        shown = [result for result in whole if result.algorithm == name and result.n == largest]
-        if (covered := applicable_bound(settings, name, largest, constants_of(shown))) is not None:
-            curves[name] = covered.curve()
+    by_name = results_by_algorithm(whole) if (whole := converged(results)) else {}
     title = f"{settings.data}, {settings.model}, {settings.norm} ε = {settings.eps:.4g}"
-    figures = draw_study(study.folder, whole, curves, fits, title) if whole else []
+    bounds = distance_bounds(settings, by_name)
+    figures = draw_study(study.folder, by_name, bounds, fits, title) if by_name else []
     summary = StudySummary(
         settings=settings,
         engines=document.engines,
@@ -169,11 +165,10 @@ def _summary(
 
 
 def _lines(summary: "StudySummary", folder: Path) -> list[str]:
-    from freeat.reports.stability import exponent_lines, stability_lines
+    from freeat.reports.stability import study_lines
 
     return [
-        *stability_lines(summary.rows),
-        *exponent_lines(summary.exponents),
+        *study_lines(summary.rows, summary.exponents),
         *summary.notes,
         *(f"figure: {folder / name}" for name in summary.figures),
     ]

@@ -23,13 +23,14 @@ class ChartAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class ChartPanel:
-    """One pair of axes; ``level`` is a marked height, ``meaning`` its label."""
+    """One pair of axes; ``level`` is a marked height, ``meaning`` its label, ``note`` a remark in its corner."""
 
     title: str
     unit: str = ""
     log: bool = False
     level: float | None = None
     meaning: str = ""
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Plots: their look, safe for colour-blind readers, and learning curves in the form of Figure 1."""
+"""Charts drawn by matplotlib, in a style that is safe for colour-blind readers."""
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 
 from freeat.files.documents import atomic
-from freeat.training.records import Record
+from freeat.reports.charts import ChartAxis, ChartPanel, Curve, HeatMap, HeatMapPanel, LineChart
 
 matplotlib.use("Agg")
 
@@ -18,7 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")
 
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
-"""Over a series' look: a mark of its own, apart from the line."""
+"""Over a series' look: a marker of its own, apart from the line."""
 
 SETTINGS: dict[str, Any] = {
     "figure.dpi": 110,
@@ -34,30 +34,24 @@ SETTINGS: dict[str, Any] = {
     "lines.markersize": 4,
 }
 
-AXES = {
-    "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
-    "updates": ("update", "weight updates"),
-    "gradients": ("gradient_evaluations", "gradient evaluations (images)"),
-    "seconds": ("seconds", "seconds"),
-}
-
-History = list[Record]
+LEGEND_MARK, LEGEND_LETTER = 0.65, 0.082
+"""Inches in a legend: a marker with the space around it, and each letter of a name."""
 
 
-def look(place: int) -> dict[str, Any]:
-    """Colour, marker and line of the series at this place; where the colours begin anew, the line is another."""
-    rounds, at = divmod(place, len(OKABE_ITO))
+def look(index: int) -> dict[str, Any]:
+    """Colour, marker and line style of a series; where the colours repeat, the line style changes."""
+    rounds, at = divmod(index, len(OKABE_ITO))
     return {"color": OKABE_ITO[at], "marker": MARKERS[at], "linestyle": LINES[rounds % len(LINES)]}
 
 
 def styled(**changes: Any) -> AbstractContextManager[None]:
-    """Figures drawn inside have the look of this package; the caller's settings come back afterwards."""
+    """Figures drawn inside have the style of this package; the caller's settings are restored afterwards."""
     settings: Any = {**SETTINGS, **changes}  # the stub wants a literal type for every key
     return matplotlib.rc_context(settings)
 
 
 def save_figure(figure: Any, path: Path) -> Path:
-    """Write the figure whole and close it: PNG, PDF or SVG by the name's ending, PNG without one."""
+    """Write the figure atomically and close it: PNG, PDF or SVG by the name's ending, PNG without one."""
     import matplotlib.pyplot as plt
 
     ending = path.suffix.lstrip(".") or "png"
@@ -68,73 +62,100 @@ def save_figure(figure: Any, path: Path) -> Path:
     return path
 
 
-def draw_band(panel: Any, x: Any, rows: np.ndarray, name: str, looks: dict[str, Any]) -> None:
-    """The mean over the seeds of values (seeds, points), with the band from the lowest to the highest."""
-    panel.plot(x, rows.mean(0), label=name, markevery=max(1, len(x) // 8), **looks)
-    if len(rows) > 1:
-        panel.fill_between(x, rows.min(0), rows.max(0), color=looks["color"], alpha=0.15, linewidth=0)
-
-
-def draw_curves(
-    path: Path, series: Sequence[tuple[str, list[History]]], *, axis: str = "epochs", title: str
-) -> None:
-    """Mean over the seeds with the band between the lowest and the highest; PNG or PDF by the name's ending.
-
-    Where the last evaluation was made on more images than those before it, it stands apart as a hollow mark.
-    """
+def draw_line_chart(path: Path, chart: LineChart, *, axis: str | None = None) -> Path:
+    """The panels of a chart side by side, over its first x-axis or the one named; one legend for all of them."""
     import matplotlib.pyplot as plt
 
-    panels = ("robust training error (%)", "robust test error (%)", "robust generalization gap (points)")
-    key, label = AXES[axis]
+    along = next(one for one in chart.axes if axis in (None, one.key))
+    longest = max(len(one.name) for one in chart.series)
+    entry = LEGEND_MARK + LEGEND_LETTER * longest
+    width = max(3.8 * len(chart.panels) + 0.6, entry + 0.4)
     with styled():
-        figure, axes = plt.subplots(1, 3, figsize=(11.5, 3.8), layout="constrained")
-        seen_apart = False
-        for place, (name, histories) in enumerate(series):
-            x, values = errors([comparable(history) for history in histories], key)
-            for panel, rows in zip(axes, values, strict=True):
-                draw_band(panel, x, rows, name, look(place))
-            if apart := larger_last(histories):
-                x, values = errors(apart, key)
-                for panel, rows in zip(axes, values, strict=True):
-                    panel.plot(x, rows.mean(0), **(look(place) | HOLLOW))
-                seen_apart = True
-        if seen_apart:
-            caption = "hollow: the last evaluation, on more images"
-            axes[0].plot([], [], label=caption, marker="o", color="0.4", **HOLLOW)
-        for panel, text in zip(axes, panels, strict=True):
-            panel.set_title(text)
-            panel.set_ylim(bottom=0 if panel is not axes[2] else None)
-        axes[2].axhline(0, color="0.6", linewidth=0.8)
-        axes[1].set_xlabel(label)
-        figure.suptitle(title, fontsize=10.5)
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(6, len(labels)))
-        save_figure(figure, path)
+        figure, axes = plt.subplots(
+            1, len(chart.panels), figsize=(width, 3.9), layout="constrained", squeeze=False
+        )
+        for index, series in enumerate(chart.series):
+            for curve in series.curves:
+                _draw_curve(axes[0][curve.panel], curve, along.key, series.name, look(index))
+        curves = [curve for series in chart.series for curve in series.curves]
+        if any(curve.apart for curve in curves):
+            label = "hollow: the last evaluation, on more images"
+            axes[0][0].plot([], [], label=label, marker="o", color="0.4", **HOLLOW)
+        for k, (drawn, panel) in enumerate(zip(axes[0], chart.panels, strict=True)):
+            _finish_panel(drawn, panel, along, [curve for curve in curves if curve.panel == k])
+        figure.suptitle(chart.title, fontsize=10.5)
+        columns = int((width - 0.4) / entry)
+        handles = {
+            label: handle
+            for drawn in axes[0]
+            for handle, label in zip(*drawn.get_legend_handles_labels(), strict=True)
+        }
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=max(1, min(len(handles), columns)),
+        )
+        return save_figure(figure, path)
 
 
-def comparable(history: History) -> History:
-    """The records made on as many images as the first one, so that no step in the curve is one of the sample."""
-    sizes = [(record.train.n, record.test.n) for record in history]
-    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
+def _draw_curve(axes: Any, curve: Curve, key: str, name: str, style: dict[str, Any]) -> None:
+    x, y = curve.x[key], np.array(curve.y, float)
+    if curve.apart:
+        axes.plot(x, y, **(style | HOLLOW))
+    elif curve.limit:
+        label = f"bound, {name}" + (" (above)" if np.isnan(y).all() else "")
+        axes.plot(x, y, label=label, color=style["color"], linewidth=0.9)
+    else:
+        axes.plot(x, y, label=name, markevery=max(1, len(x) // 8), **style)
+        if curve.low is not None and curve.high is not None:
+            low, high = np.array(curve.low, float), np.array(curve.high, float)
+            axes.fill_between(x, low, high, color=style["color"], alpha=0.15, linewidth=0)
 
 
-def larger_last(histories: list[History]) -> list[History]:
-    """The last records that were made on more images than those before them, each a history of its own."""
-    return [history[-1:] for history in histories if len(comparable(history)) < len(history)]
-
-
-def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
-    """The points all seeds have, as arrays (seeds, points): training error, test error, gap, in percent."""
-    length = min(len(history) for history in histories)
-    x = np.array(
-        [[getattr(record, key) for record in history[:length]] for history in histories], float
-    ).mean(0)
-
-    accuracies = np.array(
-        [
-            [(record.train.robust_accuracy, record.test.robust_accuracy) for record in history[:length]]
-            for history in histories
-        ]
+def _finish_panel(axes: Any, panel: ChartPanel, along: ChartAxis, curves: Sequence[Curve]) -> None:
+    """Titles, scales, the marked height and the note of a panel."""
+    unit = f" ({panel.unit})" if panel.unit else ""
+    axes.set(title=f"{panel.title}{unit}", xlabel=along.label, xscale="log" if along.log else "linear")
+    values = [y for curve in curves for row in (curve.y, curve.low or ()) for y in row if y is not None]
+    if panel.log:
+        axes.set_yscale("log")
+    elif values and min(values) >= 0:
+        axes.set_ylim(bottom=0)
+    if panel.level is not None:
+        axes.axhline(panel.level, color="0.6", linewidth=0.8)
+    axes.annotate(
+        panel.note, (0.97, 0.96), xycoords="axes fraction", ha="right", va="top", fontsize="x-small"
     )
-    train, test = np.moveaxis(100 * (1 - accuracies), -1, 0)
-    return x, [train, test, test - train]
+
+
+def draw_heat_map(path: Path, chart: HeatMap) -> Path:
+    """The panels of a heat map side by side, with one scale of colours; the running minimum in white."""
+    import matplotlib.pyplot as plt
+    from matplotlib.colors import LogNorm
+
+    most = max(2, *(images for panel in chart.panels for _, _, images in panel.counts))
+    with styled(**{"axes.grid": False}):
+        figure, axes = plt.subplots(
+            1, len(chart.panels), figsize=(4.6 * len(chart.panels), 3.9), layout="constrained", squeeze=False
+        )
+        for drawn, panel in zip(axes[0], chart.panels, strict=True):
+            edges, counts = _binned(panel)
+            mesh = drawn.pcolormesh(panel.updates, edges, counts, norm=LogNorm(1, most), cmap="viridis")
+            drawn.set_facecolor(mesh.cmap(0.0))  # where no image was
+            drawn.plot(panel.updates[1:], panel.smallest, color="white", linewidth=1.2)
+            drawn.set(yscale="log", xlabel=chart.x_label, title=panel.title)
+        axes[0][0].set_ylabel(f"{chart.y_label} of each image; white: running minimum")
+        figure.colorbar(mesh, ax=axes[0].tolist(), label="images since the record before")
+        figure.suptitle(chart.title, fontsize=10.5)
+        return save_figure(figure, path)
+
+
+def _binned(panel: HeatMapPanel) -> tuple[np.ndarray, np.ndarray]:
+    """The edges of the bins, and the counts (bins, columns)."""
+    bins = [bin_ for _, bin_, _ in panel.counts]
+    lowest, highest = min(bins), max(bins)
+    counts = np.zeros((highest - lowest + 1, len(panel.smallest)))
+    for column, bin_, images in panel.counts:
+        counts[bin_ - lowest, column] = images
+    return 10 ** (np.arange(lowest, highest + 2) / 10), counts

@@ -1,6 +1,7 @@
 """Evaluations under attack: their table, robust accuracy against the radius, and adversarial examples to look at."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
 from freeat.experiments.evaluations import SweepReport
 from freeat.experiments.examples import AdversarialExamples
-from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.tables import NOTHING, aligned, percent, percent_interval
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
+from freeat.reports.plots import draw_line_chart, save_figure, styled
+from freeat.reports.tables import NOTHING, ReportTable, norm_text, percent, percent_interval, seconds_text
 from freeat.reports.text import accuracy_lines, run_remarks
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
@@ -30,9 +32,6 @@ COLUMNS = (
     "queries",
     "time",
 )
-ENTRY, LETTER = 0.65, 0.082
-"""Inches that an entry of the legend takes: its mark with the space around it, and each letter of its name."""
-
 ROWS = 8
 """Adversarial examples that are drawn."""
 
@@ -41,14 +40,14 @@ def robustness_lines(
     report: SweepReport, *, plot: Path | None = None, examples: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
     """The whole report of a sweep, line by line; ``examples`` are pairs of a file and its picture."""
-    lines = aligned([COLUMNS, *(_row(result) for result in report.results)])
+    table = evaluations_table(with_attack_settings(report.results))
+    lines = table.lines()
     for gap in report.gaps:
         lines.append(
             f"gap of {gap.model} ({gap.attack}, {gap.norm} {radius_text(gap.eps)}): "
             f"{percent(gap.value)} points {percent_interval(gap.low, gap.high)}"
         )
-    notes = dict.fromkeys(note for result in report.results for note in result.notes)
-    lines += [f"note: {note}" for note in notes]
+    lines += [f"note: {note}" for note in table.notes]
     lines += [f"{'ok' if check.passed else 'WARNING'}: {check.sentence}" for check in report.checks]
     if failed := [check for check in report.checks if not check.passed]:
         checks = "1 sanity check" if len(failed) == 1 else f"{len(failed)} sanity checks"
@@ -84,77 +83,108 @@ def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:
     alpha, precision = settings.get("alpha"), settings.get("precision", "fp32")
     usual = "zero" if attack.startswith("fgsm") else "uniform"
     start = settings.get("start", usual)
-    words = [
+    unusual = [
         "last" if iterate == "last" else "",
         "" if precision == "fp32" else precision,
         "" if alpha is None else f"α = {radius_text(alpha)}",
         "" if start == usual else f"{start} start",
     ]
-    said = ", ".join(word for word in words if word)
-    return f"{attack} ({said})" if said else attack
+    settings_text = ", ".join(filter(None, unusual))
+    return f"{attack} ({settings_text})" if settings_text else attack
 
 
-def _row(result: StoredEvaluation) -> tuple[str, ...]:
+def with_attack_settings(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvaluation]:
+    """The evaluations, each attack named with those of its settings that are not the usual ones."""
+    return [replace(one, attack=attack_text(one.attack, one.iterate, one.settings)) for one in evaluations]
+
+
+def evaluations_table(evaluations: Sequence[StoredEvaluation]) -> ReportTable:
+    """A row for every evaluation, with 95 % intervals over the images."""
+    return ReportTable(
+        caption="Every evaluation, with 95 % intervals over the images",
+        columns=COLUMNS,
+        rows=[_row(one) for one in evaluations],
+        text_columns=5,
+        notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
+    )
+
+
+def _row(one: StoredEvaluation) -> tuple[str, ...]:
     return (
-        result.model,
-        attack_text(result.attack, result.iterate, result.settings),
-        result.norm,
-        radius_text(result.eps),
-        result.split,
-        str(result.n),
-        percent(result.clean_accuracy),
-        percent(result.robust_accuracy),
-        percent_interval(*result.robust_interval),
-        f"{result.turned_wrong} of {result.n - result.wrong_when_clean}",
-        f"{result.queries.mean:.0f}" if result.queries else NOTHING,
-        f"{result.seconds:.1f} s",
+        one.model,
+        one.attack,
+        one.norm,
+        radius_text(one.eps),
+        one.split,
+        str(one.n),
+        percent(one.clean_accuracy),
+        percent(one.robust_accuracy),
+        percent_interval(*one.robust_interval),
+        f"{one.turned_wrong} of {one.n - one.wrong_when_clean}",
+        f"{one.queries.mean:.0f}" if one.queries else NOTHING,
+        seconds_text(one.seconds),
     )
 
 
 def draw_radii(path: Path, results: Sequence[StoredEvaluation], *, title: str = "") -> None:
-    """A line with its 95 % band per model and attack; one panel per norm and split. PNG, PDF or SVG by the name."""
-    import matplotlib.pyplot as plt
-
-    panels = list(dict.fromkeys((result.norm, result.split) for result in results))
-    if not panels:
+    """Draw robust accuracy against the radius: PNG, PDF or SVG by the name's ending."""
+    if not results:
         raise InputError("no results to draw: evaluate a model at one radius or more first")
-    series = list(dict.fromkeys((result.model, result.attack) for result in results))
-    one_attack = len({attack for _, attack in series}) == 1
-    names = {pair: pair[0] if one_attack else ", ".join(pair) for pair in series}
-    scale, unit = (255, ", in 255ths") if in_255ths(result.eps for result in results) else (1, "")
-    entry = ENTRY + LETTER * max(map(len, names.values()))
-    width = max(4.2 * len(panels) + 0.6, entry + 0.4)
-    with styled():
-        figure, axes = plt.subplots(
-            1, len(panels), figsize=(width, 3.8), layout="constrained", squeeze=False, sharey=True
-        )
-        for axis, (norm, split) in zip(axes[0], panels, strict=True):
-            for place, (model, attack) in enumerate(series):
-                line = _line(results, model=model, attack=attack, norm=norm, split=split)
-                if line:
-                    _draw(axis, line, names[model, attack], place, scale)
-            axis.set_xlabel(f"radius ε ({'L2' if norm == 'l2' else 'Linf'}){unit}")
-            axis.set_title(f"{split} images" + (f", {series[0][1]}" if one_attack else ""))
-            axis.set_ylim(bottom=0)
-        axes[0][0].set_ylabel("robust accuracy (%)")
-        if title:
-            figure.suptitle(title, fontsize=10.5)
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        columns = max(1, min(len(labels), int((width - 0.4) / entry)))
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
-        save_figure(figure, path)
+    draw_line_chart(path, radius_chart(title, with_attack_settings(results)))
 
 
-def _line(results: Sequence[StoredEvaluation], **wanted: str) -> list[StoredEvaluation]:
-    chosen = [one for one in results if all(getattr(one, name) == value for name, value in wanted.items())]
-    return sorted(chosen, key=lambda result: result.eps)
+def radius_chart(title: str, evaluations: Sequence[StoredEvaluation]) -> LineChart:
+    """Robust accuracy against the radius, in the form of Figures 2, 3 and 6 to 9, with 95 % intervals.
+
+    A line for every model and attack, a panel for every norm and split; perturbations made on another model have
+    a panel for each source.
+    """
+    panels = list(dict.fromkeys(_panel_title(one) for one in evaluations))
+    axes = [ChartAxis(key="eps", label="radius ε"), ChartAxis(key="levels", label="radius ε in 255ths")]
+    if in_255ths(one.eps for one in evaluations):
+        axes.reverse()
+    series = []
+    for name, own in radius_lines(evaluations).items():
+        by_panel = [[one for one in own if _panel_title(one) == panel] for panel in panels]
+        curves = [_radius_curve(k, points) for k, points in enumerate(by_panel) if points]
+        series.append(ChartSeries(name=name, curves=curves))
+    return LineChart(
+        title=title,
+        description=f"Robust accuracy against the radius for {', '.join(one.name for one in series)}",
+        axes=axes,
+        panels=[ChartPanel(title=panel, unit="robust accuracy, %") for panel in panels],
+        series=series,
+        numbers=evaluations_table(evaluations),
+    )
 
 
-def _draw(axis: Any, line: list[StoredEvaluation], label: str, place: int, scale: int) -> None:
-    eps = [scale * result.eps for result in line]
-    axis.plot(eps, [100 * result.robust_accuracy for result in line], label=label, **look(place))
-    low, high = ([100 * result.robust_interval[end] for result in line] for end in (0, 1))
-    axis.fill_between(eps, low, high, color=look(place)["color"], alpha=0.15, linewidth=0)
+def _panel_title(one: StoredEvaluation) -> str:
+    images = f"{one.split} images, {norm_text(one.norm)}"
+    return images if one.source is None else f"{one.attack}, {images}"
+
+
+def radius_lines(evaluations: Sequence[StoredEvaluation]) -> dict[str, list[StoredEvaluation]]:
+    """The evaluations by model, attack, number of images and seed, named by those in which any two differ."""
+    settings = [
+        ("" if one.source is not None else one.attack, f"{one.n} images", f"seed {one.seed}")
+        for one in evaluations
+    ]
+    varied = [k for k, values in enumerate(zip(*settings, strict=True)) if len(set(values)) > 1]
+    lines: dict[str, list[StoredEvaluation]] = {}
+    for one, own in zip(evaluations, settings, strict=True):
+        lines.setdefault(", ".join([one.model, *(own[k] for k in varied if own[k])]), []).append(one)
+    return lines
+
+
+def _radius_curve(panel: int, evaluations: Sequence[StoredEvaluation]) -> Curve:
+    ordered = sorted(evaluations, key=lambda one: one.eps)
+    return Curve(
+        panel=panel,
+        x={"eps": [one.eps for one in ordered], "levels": [255 * one.eps for one in ordered]},
+        y=[100 * one.robust_accuracy for one in ordered],
+        low=[100 * one.robust_interval[0] for one in ordered],
+        high=[100 * one.robust_interval[1] for one in ordered],
+    )
 
 
 def draw_examples(path: Path, examples: AdversarialExamples, *, rows: int = ROWS, title: str = "") -> None:

@@ -1,208 +1,277 @@
-"""A stability study as figures and text: distances and loss differences against t, gradient norms, exponents in n."""
+"""A stability study: its table, its figures (distances, loss differences, gradient norms, exponents in n), its text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from freeat.reports.plots import draw_band, look, save_figure, styled
-from freeat.reports.tables import aligned
-from freeat.stability.estimates import BootstrapEstimate
-from freeat.stability.results import TwinResult
-from freeat.stability.summary import ExponentRow, SummaryRow
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, positive, seed_curve
+from freeat.reports.plots import draw_heat_map, draw_line_chart
+from freeat.reports.tables import NOTHING, ReportTable, TableCell, number_text, percent, with_interval
+from freeat.reports.training import gradient_heat_map
+from freeat.stability.results import StudySettings, TwinResult
+from freeat.stability.summary import (
+    ExponentFit,
+    ExponentRow,
+    MeasuredBound,
+    SummaryRow,
+    applicable_bound,
+    constants_of,
+)
 
-Curves = Mapping[str, tuple[list[int], list[float]]]
 ByAlgorithm = Mapping[str, Sequence[TwinResult]]
+DistanceBounds = Mapping[str, tuple[list[int], list[float]]]
 ROOM = 1e4
 """How far above the measured distances a figure still shows their bounds."""
+UPDATES = ChartAxis(key="updates", label="weight updates")
+SIZES = ChartAxis(key="n", label="training images n (equal numbers of updates)", log=True)
+ESTIMATES = ("distance", "uniform stability", "mean largest", "risk gap")
+FITTED = ("distance ‖w − w′‖", "mean largest loss difference", "robust risk gap")
+
+
+def results_by_algorithm(
+    results: Sequence[TwinResult], order: Sequence[str] = ()
+) -> dict[str, list[TwinResult]]:
+    """The results at the largest n by algorithm, first those named in ``order``."""
+    largest = max(result.n for result in results)
+    shown = [result for result in results if result.n == largest]
+    names = dict.fromkeys([*order, *(result.algorithm for result in shown)])
+    by_name = {name: [result for result in shown if result.algorithm == name] for name in names}
+    return {name: own for name, own in by_name.items() if own}
+
+
+def distance_bounds(settings: StudySettings, by_name: ByAlgorithm) -> DistanceBounds:
+    """By algorithm: updates, and the solved recursion's bound on the distance, where a theorem covers the study."""
+    found = {}
+    for name, results in by_name.items():
+        covered = applicable_bound(settings, name, results[0].n, constants_of(results))
+        if covered is not None:
+            found[name] = covered.curve()
+    return found
 
 
 def draw_study(
     folder: Path,
-    results: Sequence[TwinResult],
-    curves: Curves,
+    by_name: ByAlgorithm,
+    bounds: DistanceBounds,
     exponents: Sequence[ExponentRow],
     title: str,
 ) -> list[Path]:
-    """Every figure that the results allow; ``curves`` are bounds on the distance by algorithm."""
-    largest = max(result.n for result in results)
-    shown = [result for result in results if result.n == largest]
-    names = list(dict.fromkeys(result.algorithm for result in shown))
-    by_name = {name: [result for result in shown if result.algorithm == name] for name in names}
-    with styled():
-        paths = [
-            _draw_distances(folder / "distance.png", by_name, curves, f"{title}, n = {largest}"),
-            _draw_differences(folder / "loss-difference.png", by_name, f"{title}, n = {largest}"),
-        ]
-        if any(result.gradient_norms for result in shown):
-            paths.append(_draw_gradients(folder / "gradient-norms.png", by_name, f"{title}, n = {largest}"))
-        if exponents:
-            paths.append(_draw_exponents(folder / "exponents.png", exponents, title))
+    """Every figure that the results allow."""
+    n = next(iter(by_name.values()))[0].n
+    at_n = f"{title}, n = {n}"
+    paths = [
+        draw_line_chart(folder / "distance.png", distance_chart(at_n, by_name, bounds)),
+        draw_line_chart(folder / "loss-difference.png", difference_chart(at_n, by_name)),
+    ]
+    norms = {name: own[0].gradient_norms for name, own in by_name.items() if own[0].gradient_norms}
+    if norms:
+        paths.append(draw_heat_map(folder / "gradient-norms.png", gradient_heat_map(at_n, norms)))
+    if exponents:
+        paths.append(draw_line_chart(folder / "exponents.png", exponent_chart(title, exponents)))
     return paths
 
 
-def _draw_distances(path: Path, by_name: ByAlgorithm, curves: Curves, title: str) -> Path:
-    import matplotlib.pyplot as plt
+def distance_chart(title: str, by_name: ByAlgorithm, bounds: DistanceBounds) -> LineChart:
+    """‖w − w′‖ and ‖δ − δ′‖ of twin runs against updates, with the bounds where they are not far above."""
 
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
-    top = ROOM * max(np.max(row.d_w) for results in by_name.values() for r in results for row in r.distances)
-    for place, (name, results) in enumerate(by_name.items()):
-        x = [row.update for row in results[0].distances]
-        d_w = np.array([[np.mean(row.d_w) for row in result.distances] for result in results])
-        d_delta = np.array([[np.mean(row.d_delta) for row in result.distances] for result in results])
-        for panel, values in zip(axes, (d_w, d_delta), strict=True):
-            draw_band(panel, x, values, name, look(place))
-        if name in curves:
-            updates, limits = curves[name]
-            seen = np.minimum(limits[1:], 2 * top)  # a vacuous bound leaves the figure, and may be infinite
-            label = f"bound, {name}" + (" (above)" if seen.min() > top else "")
-            axes[0].plot(updates[1:], seen, linestyle="--", color=look(place)["color"], label=label)
-    axes[0].set(
-        xlabel="weight updates", ylabel="‖w − w′‖, mean over neighbours", title="distance of the weights"
+    def d_w(result: TwinResult) -> list[float]:
+        return [float(np.mean(row.d_w)) for row in result.distances]
+
+    def d_delta(result: TwinResult) -> list[float]:
+        return [float(np.mean(row.d_delta)) for row in result.distances]
+
+    log = bool(bounds)
+    top = ROOM * max(np.max(row.d_w) for own in by_name.values() for r in own for row in r.distances)
+    series = []
+    for name, results in by_name.items():
+        x = {"updates": [row.update for row in results[0].distances]}
+        curves = [_over_seeds(0, x, results, d_w, log=log), _over_seeds(1, x, results, d_delta)]
+        if name in bounds:
+            updates, values = bounds[name]
+            y = [value if 0 < value <= top else None for value in values]
+            curves.append(Curve(panel=0, x={"updates": updates}, y=y, limit=True))
+        series.append(ChartSeries(name=name, curves=curves))
+    panels = (
+        ChartPanel(title="distance of the weights ‖w − w′‖" + (" (thin: bound)" if log else ""), log=log),
+        ChartPanel(title="distance of the perturbations ‖δ − δ′‖"),
     )
-    axes[1].set(
-        xlabel="weight updates", ylabel="mean ‖δ − δ′‖ of the batch", title="distance of the perturbations"
+    return _twin_chart(title, "Distance of twin runs", panels, series, ("‖w − w′‖", "‖δ − δ′‖"))
+
+
+def difference_chart(title: str, by_name: ByAlgorithm) -> LineChart:
+    """Largest and mean difference of the robust loss of twin runs against updates."""
+    series = []
+    for name, results in by_name.items():
+        x = {"updates": [probe.update for probe in results[0].probes]}
+        curves = [
+            _over_seeds(0, x, results, lambda result: [probe.largest_difference for probe in result.probes]),
+            _over_seeds(1, x, results, lambda result: [probe.mean_difference for probe in result.probes]),
+        ]
+        series.append(ChartSeries(name=name, curves=curves))
+    panels = (
+        ChartPanel(title="|difference of max_δ (1 − p_y)|, largest over images and neighbours"),
+        ChartPanel(title="mean over images and neighbours"),
     )
-    if curves:
-        axes[0].set_yscale("log")
-        low, high = axes[0].get_ylim()
-        axes[0].set_ylim(low, min(high, top))
-    axes[0].legend()
-    figure.suptitle(title)
-    return save_figure(figure, path)
-
-
-def _draw_differences(path: Path, by_name: ByAlgorithm, title: str) -> Path:
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.9), layout="constrained")
-    for place, (name, results) in enumerate(by_name.items()):
-        x = [probe.update for probe in results[0].probes]
-        largest = np.array([[probe.largest_difference for probe in result.probes] for result in results])
-        mean = np.array([[probe.mean_difference for probe in result.probes] for result in results])
-        for panel, values in zip(axes, (largest, mean), strict=True):
-            draw_band(panel, x, values, name, look(place))
-    axes[0].set(xlabel="weight updates", title="largest over probes and neighbours")
-    axes[1].set(xlabel="weight updates", title="mean over probes and neighbours")
-    axes[0].set_ylabel("|difference of max_δ (1 − p_y)|")
-    axes[0].legend()
-    figure.suptitle(title)
-    return save_figure(figure, path)
-
-
-def _draw_gradients(path: Path, by_name: ByAlgorithm, title: str) -> Path:
-    """Figure 12: how many images had which ‖∇_δ h‖ when, and the running minimum, which is 1/ψ."""
-    import matplotlib.pyplot as plt
-    from matplotlib.colors import LogNorm
-
-    first = {name: results[0].gradient_norms for name, results in by_name.items()}
-    shown = {name: rows for name, rows in first.items() if rows}
-    figure, axes = plt.subplots(
-        1, len(shown), figsize=(4.6 * len(shown), 3.9), layout="constrained", squeeze=False
+    return _twin_chart(
+        title, "Difference of the robust loss of twin runs", panels, series, ("largest", "mean")
     )
-    most = max(2, *(count for rows in shown.values() for row in rows for count in row.bins.values()))
-    for panel, (name, rows) in zip(axes[0], shown.items(), strict=True):
-        bins = sorted({int(b) for row in rows for b in row.bins})
-        counts = np.array([[row.bins.get(str(b), 0) for row in rows] for b in range(bins[0], bins[-1] + 1)])
-        updates = np.array([0, *(row.update for row in rows)])
-        edges = 10 ** (np.arange(bins[0], bins[-1] + 2) / 10)
-        mesh = panel.pcolormesh(updates, edges, counts, norm=LogNorm(1, most), cmap="viridis")
-        panel.set_facecolor(mesh.cmap(0.0))  # where no image was
-        panel.plot(updates[1:], [row.smallest_so_far for row in rows], color="white", linewidth=1.2)
-        panel.set(yscale="log", xlabel="weight updates", title=name)
-        panel.grid(False)
-    axes[0][0].set_ylabel("‖∇_δ h‖ of each image; white: running minimum")
-    figure.colorbar(mesh, ax=axes[0].tolist(), label="images since the record before")
-    figure.suptitle(title)
-    return save_figure(figure, path)
 
 
-def _draw_exponents(path: Path, exponents: Sequence[ExponentRow], title: str) -> Path:
-    import matplotlib.pyplot as plt
-
-    titles = ("‖w − w′‖", "average of the largest loss difference", "gap of the robust risk")
-    figure, axes = plt.subplots(1, 3, figsize=(12, 3.9), layout="constrained")
-    for place, row in enumerate(exponents):
-        for panel, fit in zip(axes, (row.distance, row.mean_largest, row.risk_gap), strict=True):
-            label = row.algorithm if fit.fit is None else f"{row.algorithm}: n^{-fit.fit.value:.2f}"
-            panel.plot(row.sizes, fit.means, label=label, **look(place))
-    for panel, text in zip(axes, titles, strict=True):
-        panel.set(xscale="log", yscale="log", xlabel="n (T fixed)", title=text)
-        panel.legend()
-    figure.suptitle(title)
-    return save_figure(figure, path)
+def _over_seeds(
+    panel: int,
+    x: Mapping[str, Sequence[float]],
+    results: Sequence[TwinResult],
+    measure: Callable[[TwinResult], list[float]],
+    *,
+    log: bool = False,
+) -> Curve:
+    return seed_curve(panel, x, np.array([measure(result) for result in results]), log=log)
 
 
-COLUMNS = (
-    "algorithm",
-    "n",
-    "distance",
-    "uniform stability",
-    "mean largest",
-    "risk gap",
-    "bound",
-    "robust train",
-    "test",
-)
-
-
-def stability_lines(rows: Sequence[SummaryRow]) -> list[str]:
-    """The study as a table of text, with what must be said about it."""
-    lines = aligned([COLUMNS, *(_line(row) for row in rows)])
-    first = next((row for row in rows if row.seeds), rows[0])
-    lines.append(
-        f"means over {first.seeds} seeds and {first.neighbours} neighbours, [95 % interval over seeds]; "
-        "stability and gap in the bounded loss 1 − p_y"
+def _twin_chart(
+    title: str,
+    quantity: str,
+    panels: Sequence[ChartPanel],
+    series: Sequence[ChartSeries],
+    heads: tuple[str, str],
+) -> LineChart:
+    rows = []
+    for one in series:
+        first, second = (curve for curve in one.curves if not curve.limit)
+        points = zip(first.x["updates"], first.y, second.y, strict=True)
+        rows += [[one.name, *map(number_text, values)] for values in points]
+    return LineChart(
+        title=title,
+        description=f"{quantity} against updates of {', '.join(one.name for one in series)}",
+        axes=[UPDATES],
+        panels=panels,
+        series=series,
+        numbers=ReportTable(
+            caption=f"{quantity}, means over the seeds", columns=("algorithm", "update", *heads), rows=rows
+        ),
     )
-    for row in rows:
-        if row.reason:
-            lines.append(f"{row.algorithm} (n = {row.n}): {row.reason}")
-        if not row.seeds:
-            continue
-        if not row.trained:
-            lines.append(f"{row.algorithm} (n = {row.n}) did not train: its stability is no merit")
-        elif equal := row.at_equal_accuracy:
-            lines.append(
-                f"{row.algorithm} (n = {row.n}): distance {_with_interval(equal.distance)} when robust "
-                f"train accuracy reached {equal.robust_train:.1%}"
-            )
-        if row.constants and row.constants.no_beta:
-            lines.append(f"{row.algorithm}: {row.constants.no_beta}")
-    if caveats := [row.constants.caveat for row in rows if row.bound and row.constants]:
-        lines.append(f"bounds use estimated constants: {caveats[0]}")
-    return lines
 
 
-def exponent_lines(exponents: Sequence[ExponentRow]) -> list[str]:
-    """The fits ∝ n^(−a), beside what the theorems predict."""
-    lines = []
-    for row in exponents:
-        fits = (
-            f"distance {_with_interval(row.distance.fit)}, mean largest {_with_interval(row.mean_largest.fit)}, "
-            f"risk gap {_with_interval(row.risk_gap.fit)}"
+def exponent_chart(title: str, exponents: Sequence[ExponentRow]) -> LineChart:
+    """Distance, loss difference and risk gap against n, with the fitted exponents in the panels."""
+    panels = [
+        ChartPanel(
+            title=measure,
+            log=True,
+            note="\n".join(
+                f"{row.algorithm}: n^{-fit.value:.2f}"
+                for row in exponents
+                if (fit := _measured(row)[k].fit) is not None
+            ),
         )
-        predicted = "no theorem" if row.predicted is None else f"bound {row.predicted:.3g}"
-        lines.append(f"{row.algorithm}: ∝ n^(−a) with a = {fits}; {predicted}")
-    return lines
+        for k, measure in enumerate(FITTED)
+    ]
+    series = [
+        ChartSeries(
+            name=row.algorithm,
+            curves=[
+                Curve(panel=k, x={"n": row.sizes}, y=positive(fit.means))
+                for k, fit in enumerate(_measured(row))
+            ],
+        )
+        for row in exponents
+    ]
+    rows = [
+        [row.algorithm, str(n), *(number_text(fit.means[k]) for fit in _measured(row))]
+        for row in exponents
+        for k, n in enumerate(row.sizes)
+    ]
+    return LineChart(
+        title=title,
+        description=f"Distance, loss difference and risk gap against n of {', '.join(r.algorithm for r in exponents)}",
+        axes=[SIZES],
+        panels=panels,
+        series=series,
+        numbers=ReportTable(caption="Means over the seeds", columns=("algorithm", "n", *FITTED), rows=rows),
+    )
 
 
-def _line(row: SummaryRow) -> list[str]:
-    limit = row.bound
-    shown = f"10^{limit.log10_bound:.2g}{' (vacuous)' * limit.vacuous}" if limit else "–"
+def exponent_table(exponents: Sequence[ExponentRow]) -> ReportTable:
+    """The fits ∝ n^(−a), beside what the theorems predict."""
+    rows: list[list[str | TableCell]] = [
+        [
+            row.algorithm,
+            *(with_interval(measured.fit) for measured in _measured(row)),
+            "no theorem" if row.predicted is None else f"{row.predicted:.3g}",
+        ]
+        for row in exponents
+    ]
+    return ReportTable(
+        caption="fitted exponents a in n^(−a), [95 % interval over seeds], and the exponent of the bound",
+        columns=("algorithm", *FITTED, "bound"),
+        rows=rows,
+    )
+
+
+def _measured(row: ExponentRow) -> tuple[ExponentFit, ExponentFit, ExponentFit]:
+    """The fits in the order of ``FITTED``."""
+    return row.distance, row.mean_largest, row.risk_gap
+
+
+def study_table(rows: Sequence[SummaryRow]) -> ReportTable:
+    """Stability, bound and accuracy of every algorithm and n, with what its reader must know."""
+    first = next((row for row in rows if row.seeds), rows[0])
+    return ReportTable(
+        caption=f"means over {first.seeds} seeds and {first.neighbours} neighbours, [95 % interval over "
+        "seeds]; stability and gap in the bounded loss 1 − p_y",
+        columns=("algorithm", "n", *ESTIMATES, "bound", "robust train %", "robust test %"),
+        rows=[_study_row(row) for row in rows],
+        notes=_notes(rows),
+    )
+
+
+def _study_row(row: SummaryRow) -> list[str | TableCell]:
     estimates = (row.distance, row.uniform_stability, row.mean_largest, row.risk_gap)
     accuracies = (row.robust_train, row.robust_test)
     return [
         row.algorithm,
         str(row.n),
-        *map(_with_interval, estimates),
-        shown,
-        *("–" if accuracy is None else f"{accuracy.value:.1%}" for accuracy in accuracies),
+        *map(with_interval, estimates),
+        _bound_cell(row.bound),
+        *(NOTHING if accuracy is None else percent(accuracy.value) for accuracy in accuracies),
     ]
 
 
-def _with_interval(estimate: BootstrapEstimate | None) -> str:
-    if estimate is None:
-        return "–"
-    if estimate.low is None or estimate.high is None:
-        return f"{estimate.value:.3g}"
-    return f"{estimate.value:.3g} [{estimate.low:.3g}, {estimate.high:.3g}]"
+def _bound_cell(bound: MeasuredBound | None) -> TableCell:
+    if bound is None:
+        return TableCell(text=NOTHING)
+    power = bound.log10_bound
+    text = f"{10**power:.3g}" if abs(power) < 4 else f"10^{power:.3g}"
+    return TableCell(text=text, detail="(vacuous)" if bound.vacuous else "")
+
+
+def _notes(rows: Sequence[SummaryRow]) -> list[str]:
+    """What a reader must know before believing the table."""
+    notes = []
+    for row in rows:
+        name = f"{row.algorithm} (n = {row.n})"
+        if row.reason:
+            notes.append(f"{name}: {row.reason}")
+        if row.seeds and not row.trained:
+            notes.append(f"{name} did not train: its stability says nothing")
+        elif equal := row.at_equal_accuracy:
+            notes.append(
+                f"{name}: distance {with_interval(equal.distance)} when robust train accuracy reached "
+                f"{equal.robust_train:.1%}"
+            )
+        if row.constants and row.constants.no_beta:
+            notes.append(f"{row.algorithm}: {row.constants.no_beta}")
+    caveats = [row.constants.caveat for row in rows if row.bound and row.constants]
+    notes += [f"bounds use estimated constants: {caveat}" for caveat in caveats]
+    return list(dict.fromkeys(notes))
+
+
+def study_lines(rows: Sequence[SummaryRow], exponents: Sequence[ExponentRow]) -> list[str]:
+    """The study as text."""
+    table = study_table(rows)
+    lines = [*table.lines(), table.caption, *table.notes]
+    if exponents:
+        fits = exponent_table(exponents)
+        lines += [fits.caption, *fits.lines()]
+    return lines

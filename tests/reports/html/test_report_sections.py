@@ -22,13 +22,14 @@ from freeat.reports.html.blocks import (
     ReportPage,
     Section,
 )
-from freeat.reports.html.curves import COLUMNS, _merged
 from freeat.reports.html.gather import ExampleFile, Findings, gather
 from freeat.reports.html.groups import benchmarks_of
 from freeat.reports.html.page import make_document
 from freeat.reports.html.reproduction import _curves
-from freeat.reports.html.robustness import _lines, data_uri, examples_section, largest_samples
+from freeat.reports.html.robustness import data_uri, examples_section, largest_samples
+from freeat.reports.robustness import radius_lines
 from freeat.reports.tables import ReportTable, TableCell, ball_text
+from freeat.reports.training import merged
 from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
@@ -154,12 +155,12 @@ def test_merging_columns_loses_no_image() -> None:
         GradientRecord(update=k + 1, smallest_so_far=1.0, bins={"0": int(rng.integers(9)), "-3": 1})
         for k in range(101)
     ]
-    merged = _merged(rows)
-    assert len(merged) == COLUMNS
-    assert merged[-1].update == 101
-    images = [sum(sum(row.bins.values()) for row in some) for some in (merged, rows)]
+    sums = merged(rows, 40)
+    assert len(sums) == 40
+    assert sums[-1].update == 101
+    images = [sum(sum(row.bins.values()) for row in some) for some in (sums, rows)]
     assert images[0] == images[1]
-    assert [row.update for row in _merged(rows[:3])] == [1, 2, 3]
+    assert [row.update for row in merged(rows[:3], 40)] == [1, 2, 3]
 
 
 def test_failed_checks_come_first(document: ReportPage) -> None:
@@ -250,7 +251,7 @@ def test_attacks_that_differ_in_one_setting_are_lines_of_their_own(
     own = [one for one in measured if one.attack == "pgd-2"]
     evaluations = largest_samples([*own, *(replace(one, **change) for one in own)])
     assert len(evaluations) == 2 * len(largest_samples(own))
-    lines = _lines(evaluations)
+    lines = radius_lines(evaluations)
     assert len(lines) == 2
     assert sum(said in line for line in lines) == 1
 

@@ -13,6 +13,7 @@ from freeat.experiments.examples import examples_path
 from freeat.experiments.paper.documents import ReproductionDocument, read_reproduction
 from freeat.files.documents import read_document
 from freeat.reports.robustness import attack_text
+from freeat.reports.stability import results_by_algorithm
 from freeat.runs.folder import RunDescription, RunFolder, RunResult
 from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
@@ -62,6 +63,16 @@ class FoundStudy:
     settings: StudySettings | None
     summary: StudySummary | None
     results: list[TwinResult]
+
+    @property
+    def by_algorithm(self) -> dict[str, list[TwinResult]]:
+        """The results at the largest n by algorithm, in the order of the summary."""
+        rows = self.summary.rows if self.summary else ()
+        return results_by_algorithm(self.results, [row.algorithm for row in rows])
+
+    @property
+    def largest_n(self) -> int:
+        return max(result.n for result in self.results)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,8 @@ from freeat.reports.charts import (
     positive,
 )
 from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
-from freeat.reports.html.curves import N_AXIS, PANELS
-from freeat.reports.plots import AXES
 from freeat.reports.reproduction import VERDICTS, statistic_text
+from freeat.reports.stability import SIZES
 from freeat.reports.tables import (
     NOTHING,
     ReportTable,
@@ -41,6 +40,7 @@ from freeat.reports.tables import (
     percent_spread,
     with_interval,
 )
+from freeat.reports.training import AXES, PANELS
 from freeat.stability.estimates import BootstrapEstimate
 
 Documents = Sequence[tuple[str, ReproductionDocument]]
@@ -269,7 +269,7 @@ def _size(figure: SizeFigure) -> LineChart:
             curve = Curve(panel=place, x={"n": one.n}, y=y, low=low, high=high)
             curves.setdefault(one.label, []).append(curve)
     panels = [ChartPanel(title=_place(panel), unit="points", log=True) for panel in figure.panels]
-    return _lines(figure, [N_AXIS], panels, curves)
+    return _lines(figure, [SIZES], panels, curves)
 
 
 def _exponents(figure: SizeFigure) -> ReportTable:

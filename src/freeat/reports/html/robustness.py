@@ -12,22 +12,18 @@ from PIL import Image
 from freeat.errors import InputError
 from freeat.experiments.evaluations import gaps
 from freeat.experiments.examples import AdversarialExamples, load_examples
-from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, thinned
+from freeat.reports.charts import thinned
 from freeat.reports.html.blocks import AccuracyMatrix, Block, ExampleImage, ExampleImages, Section
 from freeat.reports.html.gather import FROM, ExampleFile
-from freeat.reports.robustness import chosen, views
+from freeat.reports.robustness import chosen, evaluations_table, radius_chart, views
 from freeat.reports.tables import (
-    NOTHING,
     ReportTable,
     TableCell,
     ball_text,
-    norm_text,
     percent,
-    seconds_text,
     share_cell,
 )
 from freeat.runs.results import StoredEvaluation
-from freeat.units import in_255ths, radius_text
 
 MATRICES = 6
 
@@ -40,91 +36,16 @@ def robustness_section(evaluations: Sequence[StoredEvaluation]) -> Section:
         title="Robust accuracy against the radius",
         lead="What part of the images is still classified right when the attack may move each by ε. Bands are 95 % "
         "intervals over the images (Wilson's).",
-        blocks=_against_radius(own, "Attacks on each model"),
+        blocks=_against_radius("Attacks on each model", own),
     )
 
 
-def _against_radius(evaluations: Sequence[StoredEvaluation], title: str) -> list[Block]:
+def _against_radius(title: str, evaluations: Sequence[StoredEvaluation]) -> list[Block]:
     """A chart where there are several radii, the table alone where there is one, nothing where there is none."""
     radii = {one.eps for one in evaluations}
-    return [_chart(evaluations, title) if len(radii) > 1 else _table(evaluations)] if radii else []
-
-
-def _panel(one: StoredEvaluation) -> str:
-    """Where an evaluation is drawn; perturbations made on each model have a panel of their own, as in Figure 3."""
-    place = f"{one.split} images, {norm_text(one.norm)}"
-    return f"{one.attack}, {place}" if one.source is not None else place
-
-
-def _chart(evaluations: Sequence[StoredEvaluation], title: str) -> LineChart:
-    panels = list(dict.fromkeys(_panel(one) for one in evaluations))
-    axes = [ChartAxis(key="eps", label="radius ε"), ChartAxis(key="levels", label="radius ε in 255ths")]
-    if in_255ths(one.eps for one in evaluations):
-        axes.reverse()
-    series = []
-    for name, own in _lines(evaluations).items():
-        curves = [
-            _curve([one for one in own if _panel(one) == key], place) for place, key in enumerate(panels)
-        ]
-        series.append(ChartSeries(name=name, curves=[curve for curve in curves if curve.y]))
-    return LineChart(
-        title=title,
-        description=f"Robust accuracy against the radius for {', '.join(one.name for one in series)}",
-        axes=axes,
-        panels=[ChartPanel(title=panel, unit="% right") for panel in panels],
-        series=series,
-        numbers=_table(evaluations),
-    )
-
-
-def _lines(evaluations: Sequence[StoredEvaluation]) -> dict[str, list[StoredEvaluation]]:
-    """The evaluations by model and attack, named by what tells the lines apart."""
-    made = [() if one.source is not None else (one.attack,) for one in evaluations]
-    words = [
-        (*own, f"{one.n} images", f"seed {one.seed}") for own, one in zip(made, evaluations, strict=True)
-    ]
-    varied = [place for place, said in enumerate(zip(*words, strict=True)) if len(set(said)) > 1]
-    lines: dict[str, list[StoredEvaluation]] = {}
-    for one, own in zip(evaluations, words, strict=True):
-        lines.setdefault(", ".join([one.model, *(own[place] for place in varied)]), []).append(one)
-    return lines
-
-
-def _curve(evaluations: list[StoredEvaluation], place: int) -> Curve:
-    evaluations = sorted(evaluations, key=lambda one: one.eps)
-    return Curve(
-        panel=place,
-        x={"eps": [one.eps for one in evaluations], "levels": [255 * one.eps for one in evaluations]},
-        y=[100 * one.robust_accuracy for one in evaluations],
-        low=[100 * one.robust_interval[0] for one in evaluations],
-        high=[100 * one.robust_interval[1] for one in evaluations],
-    )
-
-
-def _table(evaluations: Sequence[StoredEvaluation]) -> ReportTable:
-    columns = ("model", "attack", "norm", "split", "ε", "images", "clean %", "robust %", "queries", "time")
-    return ReportTable(
-        caption="Every evaluation, with 95 % intervals over the images",
-        columns=columns,
-        rows=[_row(one) for one in evaluations],
-        text_columns=4,
-        notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
-    )
-
-
-def _row(one: StoredEvaluation) -> list[str | TableCell]:
-    return [
-        one.model,
-        one.attack,
-        norm_text(one.norm),
-        one.split,
-        radius_text(one.eps),
-        str(one.n),
-        percent(one.clean_accuracy),
-        share_cell(one.robust_accuracy, *one.robust_interval),
-        f"{one.queries.mean:.0f}" if one.queries else NOTHING,
-        seconds_text(one.seconds),
-    ]
+    if len(radii) > 1:
+        return [radius_chart(title, evaluations)]
+    return [evaluations_table(evaluations)] if radii else []
 
 
 def transfer_section(evaluations: Sequence[StoredEvaluation]) -> Section:
@@ -144,7 +65,7 @@ def transfer_section(evaluations: Sequence[StoredEvaluation]) -> Section:
         f"Where both are the same the attack is a white-box one.{left}",
         blocks=[
             *(_matrix(of_pairs, key) for key in shown),
-            *_against_radius(of_pairs, "Transferred attacks"),
+            *_against_radius("Transferred attacks", of_pairs),
         ],
     )
 

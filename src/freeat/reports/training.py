@@ -1,0 +1,184 @@
+"""Charts of training: learning curves in the form of Figure 1, gradient norms in the form of Figure 12."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from freeat.reports.charts import (
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    Curve,
+    HeatMap,
+    HeatMapPanel,
+    LineChart,
+    seed_curve,
+    thinned,
+)
+from freeat.reports.plots import draw_line_chart
+from freeat.reports.tables import ReportTable, number_text
+from freeat.stability.results import GradientRecord
+from freeat.training.records import Record
+
+AXES = {
+    "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
+    "updates": ("update", "weight updates"),
+    "gradients": ("gradient_evaluations", "gradient evaluations (images)"),
+    "seconds": ("seconds", "seconds"),
+}
+"""The x-axes of learning curves: the field of a record, and its label."""
+PANELS = (
+    ChartPanel(title="robust training error", unit="%"),
+    ChartPanel(title="robust test error", unit="%"),
+    ChartPanel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
+)
+
+History = list[Record]
+
+
+def draw_curves(
+    path: Path, series: Sequence[tuple[str, list[History]]], *, axis: str = "epochs", title: str
+) -> None:
+    """Draw the learning curves of several algorithms, each with one history per seed."""
+    draw_line_chart(path, learning_curves(title, series), axis=axis)
+
+
+def learning_curves(title: str, histories: Sequence[tuple[str, list[History]]]) -> LineChart:
+    """Training error, test error and gap by name: means over the seeds, bands from the lowest to the highest.
+
+    Where the last evaluation was made on more images than those before it, it is a point apart.
+    """
+    series = []
+    for name, own in histories:
+        curves = _error_curves([comparable(history) for history in own], apart=False)
+        if last := larger_last(own):
+            curves += _error_curves(last, apart=True)
+        series.append(ChartSeries(name=name, curves=curves))
+    return LineChart(
+        title=title,
+        description=f"Robust training error, test error and gap of {', '.join(one.name for one in series)}",
+        axes=[ChartAxis(key=key, label=label) for key, (_, label) in AXES.items()],
+        panels=PANELS,
+        series=series,
+        numbers=_numbers(series),
+    )
+
+
+def _error_curves(histories: list[History], *, apart: bool) -> list[Curve]:
+    keep = thinned(min(map(len, histories)))
+    x = {axis: errors(histories, key)[0][keep].tolist() for axis, (key, _) in AXES.items()}
+    _, panels = errors(histories, "update")
+    return [seed_curve(panel, x, rows[:, keep], apart=apart) for panel, rows in enumerate(panels)]
+
+
+def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
+    rows = []
+    for one in series:
+        for start in range(0, len(one.curves), len(PANELS)):
+            train, test, gap = one.curves[start : start + len(PANELS)]
+            points = zip(*train.x.values(), train.y, test.y, gap.y, strict=True)
+            rows += [[one.name, *map(number_text, point)] for point in points]
+    heads = (
+        "epochs",
+        "updates",
+        "gradient evaluations",
+        "seconds",
+        "train error %",
+        "test error %",
+        "gap (points)",
+    )
+    return ReportTable(
+        caption="Learning curves as numbers, means over the seeds", columns=("algorithm", *heads), rows=rows
+    )
+
+
+def comparable(history: History) -> History:
+    """The records made on as many images as the first one: a larger sample would put a step into the curve."""
+    sizes = [(record.train.n, record.test.n) for record in history]
+    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
+
+
+def larger_last(histories: list[History]) -> list[History]:
+    """The last records that were made on more images than those before them, each a history of its own."""
+    return [history[-1:] for history in histories if len(comparable(history)) < len(history)]
+
+
+def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:
+    """The points all seeds have, as arrays (seeds, points): training error, test error, gap, in percent."""
+    length = min(len(history) for history in histories)
+    x = np.array(
+        [[getattr(record, key) for record in history[:length]] for history in histories], float
+    ).mean(0)
+
+    accuracies = np.array(
+        [
+            [(record.train.robust_accuracy, record.test.robust_accuracy) for record in history[:length]]
+            for history in histories
+        ]
+    )
+    train, test = np.moveaxis(100 * (1 - accuracies), -1, 0)
+    return x, [train, test, test - train]
+
+
+def gradient_heat_map(
+    title: str, records: Mapping[str, Sequence[GradientRecord]], *, columns: int | None = None
+) -> HeatMap:
+    """Figure 12: how many images had which ‖∇_δ h‖ when, and the running minimum, which is 1/ψ.
+
+    More records than ``columns`` are added up.
+    """
+    shown = {name: merged(rows, columns or len(rows)) for name, rows in records.items()}
+    heads = ("algorithm", "update", "images", "5 % below", "median", "95 % below", "smallest so far")
+    return HeatMap(
+        title=title,
+        description=f"Counts of the gradient norms of {', '.join(shown)} against updates, with the running minimum",
+        x_label="weight updates",
+        y_label="‖∇_δ h‖",
+        panels=[
+            HeatMapPanel(
+                title=name,
+                updates=[0, *(row.update for row in rows)],
+                counts=[
+                    (column, bin_, images)
+                    for column, row in enumerate(rows)
+                    for bin_, images in _counts(row).items()
+                ],
+                smallest=[row.smallest_so_far for row in rows],
+            )
+            for name, rows in shown.items()
+        ],
+        numbers=ReportTable(
+            caption="Gradient norms as numbers, to a tenth of a decade",
+            columns=heads,
+            rows=[_quantiles(name, row) for name, rows in shown.items() for row in rows],
+        ),
+    )
+
+
+def merged(rows: Sequence[GradientRecord], most: int) -> list[GradientRecord]:
+    """At most ``most`` records, each the sum of those since the one before."""
+    sums: list[GradientRecord] = []
+    counts: Counter[str] = Counter()
+    ends = {index - 1 for index in thinned(len(rows) + 1, most + 1)}
+    for index, row in enumerate(rows):
+        counts.update(row.bins)
+        if index in ends:
+            sums.append(replace(row, bins=dict(counts)))
+            counts.clear()
+    return sums
+
+
+def _counts(row: GradientRecord) -> dict[int, int]:
+    """The images by bin, the lowest first."""
+    return dict(sorted((int(bin_), images) for bin_, images in row.bins.items()))
+
+
+def _quantiles(name: str, row: GradientRecord) -> list[str]:
+    bins, images = np.array(list(_counts(row).items())).T
+    seen = images.cumsum()
+    at = bins[np.searchsorted(seen, np.array([0.05, 0.5, 0.95]) * seen[-1])]
+    quantiles = [f"{10 ** ((bin_ + 0.5) / 10):.2g}" for bin_ in at]
+    return [name, str(row.update), str(seen[-1]), *quantiles, f"{row.smallest_so_far:.3g}"]
