@@ -1,6 +1,8 @@
 """The order of the rooms: a folder is a layer, and imports point one way."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -83,6 +85,33 @@ def test_importing_the_package_imports_no_torch() -> None:
         names = set(imports(FILES[module], at_import=True))
         assert not any(name.split(".")[0] == "torch" for name in names), module
         waiting += [name.removeprefix("freeat.") for name in names if name.startswith("freeat.")]
+
+
+MOST_MODULES = 65
+TRAIN = """
+import sys
+from freeat.cli.main import run
+assert run(sys.argv[1:]) == 0
+print(*(name for name in sys.modules if name.split(".")[0] == "freeat"))
+"""
+
+
+def test_training_imports_only_what_it_uses(tmp_path: Path) -> None:
+    command = [
+        "train",
+        "--data",
+        "digits",
+        "--model",
+        "mlp",
+        "--updates",
+        "2",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    done = subprocess.run([sys.executable, "-c", TRAIN, *command], capture_output=True, text=True, check=True)
+    modules = done.stdout.splitlines()[-1].split()
+    assert "freeat.runs.run" in modules
+    assert len(modules) <= MOST_MODULES, modules
 
 
 @pytest.mark.parametrize("module", FILES)

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 from freeat.errors import __version__ as __version__
 
 _MODULES = {
-    "freeat.algorithms": "Algorithm Erm Fast Free Friendly Vanilla WarmUp make_algorithm",
+    "freeat.algorithms": "Algorithm WarmUp make_algorithm",
+    "freeat.algorithms.erm": "Erm",
+    "freeat.algorithms.fast": "Fast",
+    "freeat.algorithms.free": "Free",
+    "freeat.algorithms.friendly": "Friendly",
+    "freeat.algorithms.vanilla": "Vanilla",
     "freeat.api": "Trained load_result train",
     "freeat.attacks.pgd": "Pgd",
     "freeat.data": "DataSet Images load_data",
@@ -30,13 +35,13 @@ __all__ = sorted(_DEFINED_IN)
 
 if TYPE_CHECKING:  # the same table for type checkers and editors
     from freeat.algorithms import Algorithm as Algorithm
-    from freeat.algorithms import Erm as Erm
-    from freeat.algorithms import Fast as Fast
-    from freeat.algorithms import Free as Free
-    from freeat.algorithms import Friendly as Friendly
-    from freeat.algorithms import Vanilla as Vanilla
     from freeat.algorithms import WarmUp as WarmUp
     from freeat.algorithms import make_algorithm as make_algorithm
+    from freeat.algorithms.erm import Erm as Erm
+    from freeat.algorithms.fast import Fast as Fast
+    from freeat.algorithms.free import Free as Free
+    from freeat.algorithms.friendly import Friendly as Friendly
+    from freeat.algorithms.vanilla import Vanilla as Vanilla
     from freeat.api import Trained as Trained
     from freeat.api import load_result as load_result
     from freeat.api import train as train

@@ -4,10 +4,12 @@ import difflib
 import importlib
 import re
 import warnings
+from collections import UserDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import metadata
 from types import ModuleType
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -47,6 +49,17 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}? " if near else ""
     return InputError(f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}")
+
+
+class ImportedOnUse(UserDict[str, Any]):
+    """Values by name, each written as "module:attribute" and imported when it is first used."""
+
+    def __getitem__(self, name: str) -> Any:
+        value = super().__getitem__(name)
+        if isinstance(value, str):
+            module, _, attribute = value.partition(":")
+            self.data[name] = value = getattr(importlib.import_module(module), attribute)
+        return value
 
 
 FOR_DEVELOPERS = ("dev", "docs", "lint", "test")

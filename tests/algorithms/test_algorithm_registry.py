@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 
-from freeat.algorithms import (
-    Algorithm,
-    Erm,
-    Fast,
-    Free,
-    Friendly,
-    StepRecord,
-    Vanilla,
-    WarmUp,
-    make_algorithm,
-    parse_algorithm,
-)
+from freeat import Erm, Fast, Free, Friendly, Vanilla
+from freeat.algorithms import Algorithm, StepRecord, WarmUp, make_algorithm, parse_algorithm
 from freeat.algorithms.registry import settings_of
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
@@ -167,7 +157,7 @@ def test_what_an_algorithm_takes_is_what_its_class_declares() -> None:
 
 SOURCE = """
 from dataclasses import dataclass
-from freeat.algorithms import Vanilla
+from freeat import Vanilla
 from freeat.compute.cost import Cost
 from freeat.threat import Ball
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, StepRecord, Vanilla, WarmUp
-from freeat.algorithms.registry import EXAMPLES, FAMILIES, make_algorithm
+from freeat import Erm, Fast, Free, Friendly, Vanilla
+from freeat.algorithms import Algorithm, StepRecord, WarmUp
+from freeat.algorithms.registry import FAMILIES, example_names, make_algorithm
 from freeat.compute.precision import Precision
 from freeat.learner import Learner
 from freeat.objectives import OBJECTIVES, Objective
@@ -186,7 +187,7 @@ class TestEveryAlgorithm:
             assert cell.ball.size(record.delta).max() <= radius
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", example_names())
 def test_every_named_algorithm_takes_a_step(name: str) -> None:
     net = smooth_net()
     before = weights(net)

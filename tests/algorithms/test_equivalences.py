@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from freeat.algorithms import Algorithm, Erm, Fast, Free, Friendly, Vanilla, WarmUp
+from freeat import Erm, Fast, Free, Friendly, Vanilla
+from freeat.algorithms import Algorithm, WarmUp
 from freeat.attacks.pgd import ImageLoss, last_iterate
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms import Erm
+from freeat import Erm
 from freeat.attacks.pgd import Pgd, last_iterate
 from freeat.attacks.result import AttackResult
 from freeat.errors import InputError

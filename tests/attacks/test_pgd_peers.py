@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms import Vanilla
+from freeat import Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
 from freeat.rng import ImageRng

@@ -10,7 +10,8 @@ import torch
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from freeat.algorithms import Algorithm, Fast, Free, Friendly, Vanilla
+from freeat import Fast, Free, Friendly, Vanilla
+from freeat.algorithms import Algorithm
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner

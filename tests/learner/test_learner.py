@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
-from freeat.algorithms import Fast, Free, Friendly, Vanilla
+from freeat import Fast, Free, Friendly, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
 from freeat.learner.averaging import WeightAverage

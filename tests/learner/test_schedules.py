@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from freeat.algorithms import Free
+from freeat import Free
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import SCHEDULES, Clock, Cyclic, Piecewise, Schedule, Vanishing, make_schedule

@@ -8,8 +8,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from freeat.errors import InputError
-from freeat.models import Normalization, build
+from freeat.models import build
 from freeat.models.loading import load_weights
+from freeat.models.normalize import Normalization
 
 SHAPE = (3, 8, 8)
 

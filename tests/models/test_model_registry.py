@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.models import Architecture, Normalization, build, catalogue, parse, size
+from freeat.models import Architecture, build, catalogue, parse, size
+from freeat.models.normalize import Normalization
 
 BASES = ["resnet18", "resnet50", "preact-resnet18", "wrn34-10", "wrn16-4", "vgg19", "cnn", "mlp"]
 

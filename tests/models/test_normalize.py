@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.models import Normalization
-from freeat.models.normalize import PRESETS
+from freeat.models.normalize import PRESETS, Normalization
 
 FINITE = st.floats(-1e6, 1e6)
 POSITIVE = st.floats(1e-6, 1e6)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from freeat.algorithms import Free, Friendly, Vanilla
+from freeat import Free, Friendly, Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
 from freeat.objectives import Trades

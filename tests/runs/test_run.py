@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from freeat.algorithms import Fast
+from freeat import Fast
 from freeat.cli.main import run as command_line
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load_data

@@ -34,7 +34,7 @@ CPU = torch.device("cpu")
 MINE = '''
 from dataclasses import dataclass
 
-from freeat.algorithms import Erm
+from freeat import Erm
 from freeat.objectives import CrossEntropy, Objective
 
 

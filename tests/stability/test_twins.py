@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms import Algorithm, Erm, StepRecord
+from freeat import Erm
+from freeat.algorithms import Algorithm, StepRecord
 from freeat.data import CropFlip
 from freeat.errors import InputError
 from freeat.learner import Learner

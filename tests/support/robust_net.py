@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms import Free
+from freeat import Free
 from freeat.data import Images, load_data
 from freeat.learner import Learner
 from freeat.threat import Linf

@@ -15,18 +15,19 @@ from typing import Any, cast
 
 import msgspec
 
-from freeat.algorithms.erm import Erm
-from freeat.algorithms.fast import Fast
-from freeat.algorithms.free import Free
-from freeat.algorithms.friendly import Friendly
 from freeat.algorithms.step import Algorithm, WarmUp
-from freeat.algorithms.vanilla import Vanilla
-from freeat.errors import InputError, unknown_name
+from freeat.errors import ImportedOnUse, InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.threat import STARTS, Ball
 
-FAMILIES: dict[str, type[Algorithm]] = {cls.name: cls for cls in (Erm, Vanilla, Fast, Free, Friendly)}
+FAMILIES: Mapping[str, type[Algorithm]] = ImportedOnUse(
+    erm="freeat.algorithms.erm:Erm",
+    vanilla="freeat.algorithms.vanilla:Vanilla",
+    fast="freeat.algorithms.fast:Fast",
+    free="freeat.algorithms.free:Free",
+    friendly="freeat.algorithms.friendly:Friendly",
+)
 SHARED = ("ball", "m", "alpha", "start", "objective")
 """The fields that a name and the settings of a run give; a class's other fields are options of its own."""
 
@@ -73,7 +74,7 @@ def parse_algorithm(text: str) -> AlgorithmName:
     objective = words.pop(0) if words and words[0] in OBJECTIVES and words[0] != "ce" else "ce"
     m = int(words.pop(0)) if words and words[0].isdecimal() else None
     if words or (family is None and objective == "ce"):
-        raise unknown_name("algorithm", text, EXAMPLES)
+        raise unknown_name("algorithm", text, example_names())
     if m == 0:
         raise InputError(f"algorithm {text!r}: the number of steps must be at least 1")
     name = AlgorithmName(family=family or "vanilla", objective=objective, m=m)
@@ -227,8 +228,8 @@ def summary_of(cls: type[Algorithm]) -> str:
     return (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "").rstrip(".")
 
 
-def _examples() -> dict[str, str]:
-    """Every family, and those of the paper with every objective."""
+def example_names() -> dict[str, str]:
+    """The names shown to a newcomer: every family, and those of the paper with every objective; every m ≥ 1 works."""
     named = {family: str(parse_algorithm(family)) for family in FAMILIES}
     shown = {named[family]: summary_of(cls) for family, cls in FAMILIES.items()}
     for objective in OBJECTIVES:
@@ -236,7 +237,3 @@ def _examples() -> dict[str, str]:
             name = str(parse_algorithm(f"{family}-{objective}"))
             shown[name] = f"{named[family]} with the {objective.upper()} loss"
     return shown
-
-
-EXAMPLES = _examples()
-"""The names shown to a newcomer; every m ≥ 1 works."""

@@ -19,10 +19,8 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from freeat.attacks.autoattack import PARTS, AutoAttack
 from freeat.attacks.pgd import Iterate, Pgd
 from freeat.attacks.result import Attack, AttackResult, Oracle, Search
-from freeat.attacks.square import Square
 from freeat.errors import InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path, source_digest
 from freeat.objectives import LOSS_NAMES, LossName, Model
@@ -119,7 +117,7 @@ def parse_attack(
         return ImportedAttack.of(text, trust_code=trust_code)
     written = text.lower().replace("_", "-")
     if "+" in written:
-        return AutoAttack(parts=tuple(written.split("+")))
+        return _autoattack(text, written)
     words = written.split("-")
     family, rest = words[0], words[1:]
     if family == "fgsm" and len(rest) <= 1:
@@ -128,10 +126,20 @@ def parse_attack(
     if family == "pgd":
         return _pgd(text, rest, iterate=iterate, alpha=alpha, start=start or "uniform", precision=precision)
     if family == "square" and len(rest) <= 1:
+        from freeat.attacks.square import Square
+
         return Square(queries=_count(text, rest[0]) if rest else 5000, precision=precision)
-    part = "square" if words == ["autoattack", "square"] else written
-    if part == "autoattack":
+    return _autoattack(text, written)
+
+
+def _autoattack(text: str, written: str) -> Attack:
+    from freeat.attacks.autoattack import PARTS, AutoAttack
+
+    if written == "autoattack":
         return AutoAttack()
+    if "+" in written:
+        return AutoAttack(parts=tuple(written.split("+")))
+    part = "square" if written == "autoattack-square" else written
     if part in PARTS:
         return AutoAttack(parts=(part,))
     raise unknown_name("attack", text, EXAMPLES)

@@ -55,8 +55,8 @@ def algorithms(as_json: bool) -> None:
     Any m ≥ 1 is accepted: free-2, vanilla-7, … So is your own class, as package.module:Class.
     """
     from freeat.algorithms.registry import (
-        EXAMPLES,
         algorithm_class,
+        example_names,
         make_algorithm,
         options_of,
         parse_algorithm,
@@ -70,7 +70,7 @@ def algorithms(as_json: bool) -> None:
             "options": sorted(options_of(algorithm_class(parse_algorithm(name)))),
             "what it does": what,
         }
-        for name, what in EXAMPLES.items()
+        for name, what in example_names().items()
     ]
     _print_rows(rows, as_json)
 

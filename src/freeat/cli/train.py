@@ -1,7 +1,8 @@
 """``freeat train``: one model, one algorithm."""
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from freeat.cli.options import (
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 
 if TYPE_CHECKING:
-    from freeat.runs.folder import RunResult
+    from freeat.runs.folder import RunFolder, RunResult
+    from freeat.runs.tracking import Tracking
 
 
 @click.command()
@@ -50,7 +52,6 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute
-    from freeat.runs.tracking import Tracking
     from freeat.training.loop import Diverged
     from freeat.training.records import Callbacks
 
@@ -64,23 +65,35 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         with (
             stop_on_signal() as stop,
             RunProgress(training.label, training.batch_size) as progress,
-            Tracking(track, folder) as tracking,
+            _tracking(track, folder) as tracking,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
             if folder.exists and not finished:
                 click.echo(f"resuming {folder.path}", err=True)
-            callback = Callbacks(progress, tracking)
+            callback = Callbacks(progress, *tracking)
             result = execute(training, evaluation, options, callback=callback, should_stop=stop)
             if finished:
                 click.echo(f"{folder.path} is finished: this is its stored result", err=True)
-            if result:
-                tracking.catch_up()  # a run that was finished before is logged too
+            for tracker in tracking if result else ():
+                tracker.catch_up()  # a run that was finished before is logged too
     except (Diverged, LeaseLost) as failure:
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
         click.echo(_result_text(folder.path, training.label, result, as_json=as_json))
     return 0
+
+
+@contextmanager
+def _tracking(kinds: tuple[str, ...], folder: "RunFolder") -> "Iterator[list[Tracking]]":
+    """The trackers asked for; their module is imported only then."""
+    if not kinds:
+        yield []
+        return
+    from freeat.runs.tracking import Tracking
+
+    with Tracking(kinds, folder) as tracking:
+        yield [tracking]
 
 
 def _name(spec: TrainSpec) -> str:

@@ -1,24 +1,31 @@
 """The published data sets by name, and which of them are here."""
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from freeat.data.readers.arrays import DIGITS, FASHION_MNIST, MNIST, SVHN, npz_sizes
-from freeat.data.readers.cifar import CIFAR10, CIFAR100
-from freeat.data.readers.folder import TINY_IMAGENET
+from freeat.data.readers.arrays import npz_sizes
 from freeat.data.sources import FileLayout, Source, data_folder, verify
-from freeat.errors import InputError
+from freeat.errors import ImportedOnUse, InputError
 
-SOURCES: dict[str, Source] = {
-    source.name: source for source in (DIGITS, CIFAR10, CIFAR100, SVHN, TINY_IMAGENET, MNIST, FASHION_MNIST)
-}
+SOURCES: MutableMapping[str, Source] = ImportedOnUse(
+    {
+        "digits": "freeat.data.readers.arrays:DIGITS",
+        "cifar10": "freeat.data.readers.cifar:CIFAR10",
+        "cifar100": "freeat.data.readers.cifar:CIFAR100",
+        "svhn": "freeat.data.readers.arrays:SVHN",
+        "tiny-imagenet": "freeat.data.readers.folder:TINY_IMAGENET",
+        "mnist": "freeat.data.readers.arrays:MNIST",
+        "fashion-mnist": "freeat.data.readers.arrays:FASHION_MNIST",
+    }
+)
 
 
 def find_source(name: str) -> Source | None:
     """The data set of this name, however written: ``CIFAR-10``, ``cifar_10`` and ``cifar10`` are one."""
     plain = _plain(name)
-    return next((source for source in SOURCES.values() if _plain(source.name) == plain), None)
+    return next((SOURCES[known] for known in SOURCES if _plain(known) == plain), None)
 
 
 def _plain(name: str) -> str:

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -20,14 +21,13 @@ from freeat.data.catalogue import (
     verify_layout,
 )
 from freeat.data.images import Images
-from freeat.data.readers import Arrays
+from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
-from freeat.data.readers.arrow import is_arrow, read_arrow
-from freeat.data.readers.folder import read_folder
-from freeat.data.readers.pixels import MEMORY_LIMIT, PixelStore
-from freeat.data.readers.trees import open_tree
 from freeat.data.sources import Source, data_folder
 from freeat.errors import InputError, unknown_name
+
+if TYPE_CHECKING:
+    from freeat.data.readers.pixels import PixelStore
 
 SHOWN = 5
 """The most classes that a note names."""
@@ -134,10 +134,17 @@ def load_data(
         (1200, 597, (1, 8, 8))
     """
     folder = data_folder(data_dir)
-    store = PixelStore(folder=folder / "cache", limit=memory_limit)
     source = find_source(str(name_or_path))
     if source is not None:
         _refuse_resizing(source.name, image_size)
+        if source.name == "digits":
+            return _dataset(source.name, read_digits(), source)
+
+    from freeat.data.readers.arrow import is_arrow, read_arrow
+    from freeat.data.readers.pixels import PixelStore
+
+    store = PixelStore(folder=folder / "cache", limit=memory_limit)
+    if source is not None:
         return _load_named(source, folder, store)
     path = _existing(name_or_path)
     found = recognize(path)
@@ -166,9 +173,7 @@ def _existing(name_or_path: str | Path) -> Path:
     raise unknown_name("data set", str(name_or_path), SOURCES)
 
 
-def _load_named(source: Source, folder: Path, store: PixelStore) -> DataSet:
-    if source.name == "digits":
-        return _dataset(source.name, read_digits(), source)
+def _load_named(source: Source, folder: Path, store: "PixelStore") -> DataSet:
     layout = find_layout(source, folder)
     if layout is not None:
         verify_layout(layout, folder / layout.path)
@@ -210,7 +215,7 @@ def _load_npz(path: Path) -> DataSet:
     return _of_npz(path.stem, path)
 
 
-def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSet:
+def _load_recognized(found: Recognized, path: Path, store: "PixelStore") -> DataSet:
     """The files of a published data set, or files made like them, at a path of the user's choice."""
     arrays = found.layout.reader(path, store)
     if found.verified:
@@ -220,8 +225,11 @@ def _load_recognized(found: Recognized, path: Path, store: PixelStore) -> DataSe
 
 
 def _load_images(
-    path: Path, store: PixelStore, seed: int, test_fraction: float, image_size: int | None
+    path: Path, store: "PixelStore", seed: int, test_fraction: float, image_size: int | None
 ) -> DataSet:
+    from freeat.data.readers.folder import read_folder
+    from freeat.data.readers.trees import open_tree
+
     arrays = read_folder(
         open_tree(path), store, seed=seed, test_fraction=test_fraction, image_size=image_size
     )

@@ -8,14 +8,16 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Arrays
-from freeat.data.readers.pixels import PixelStore
 from freeat.errors import InputError
 
-Reader = Callable[[Path, PixelStore], Arrays]
+if TYPE_CHECKING:
+    from freeat.data.readers.pixels import PixelStore
+
+Reader = Callable[[Path, "PixelStore"], Arrays]
 """Reads the folder or archive at a path; decoded images go to the store."""
 
 

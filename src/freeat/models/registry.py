@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
@@ -43,8 +43,10 @@ from freeat.models.networks import (
     vgg,
     wide_resnet,
 )
-from freeat.models.normalize import Normalization
 from freeat.rng import stream_key
+
+if TYPE_CHECKING:
+    from freeat.models.normalize import Normalization
 
 _SUFFIXES: dict[str, tuple[str, object]] = {
     "s2": ("stem_stride", 2),
@@ -210,7 +212,7 @@ def build(
     classes: int,
     shape: tuple[int, int, int],
     args: Mapping[str, object] | None = None,
-    normalize: Normalization | None = None,
+    normalize: "Normalization | None" = None,
     seed: int = 0,
     trust_code: bool = False,
 ) -> nn.Module:

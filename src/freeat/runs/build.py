@@ -21,7 +21,6 @@ from freeat.data.batches import Batches, updates_for
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
-from freeat.learner.averaging import WeightAverage
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, source_digest
@@ -101,12 +100,17 @@ def build_network(
     spec: TrainSpec, *, classes: int, shape: tuple[int, int, int], trust_code: bool = False
 ) -> nn.Module:
     """The network a spec names with the initial weights of its seed, on the CPU."""
+    normalization = None
+    if spec.normalize:
+        from freeat.models.normalize import Normalization
+
+        normalization = Normalization.parse(spec.normalize)
     return models.build(
         spec.model,
         classes=classes,
         shape=shape,
         args=spec.model_args,
-        normalize=models.Normalization.parse(spec.normalize) if spec.normalize else None,
+        normalize=normalization,
         seed=spec.seed,
         trust_code=trust_code,
     )
@@ -169,6 +173,11 @@ def build_learner(
     if optimizer is None:
         optimizer = _optimizer(spec, model)
         schedule = schedule or make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch)
+    average = None
+    if spec.ema is not None:
+        from freeat.learner.averaging import WeightAverage
+
+        average = WeightAverage(model, spec.ema)
     return Learner(
         model,
         optimizer,
@@ -178,7 +187,7 @@ def build_learner(
         precision=Precision(spec.precision, device),
         micro_batch=spec.micro_batch,
         processes=processes,
-        average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
+        average=average,
         forward=torch.compile(model) if spec.compile else None,
     )
 

@@ -351,7 +351,9 @@ def file_model(
     if normalize and model is not bare:
         log.warning("%s brings its own normalization; %s is not put in front of it", asked.weights, normalize)
     elif normalize:
-        model = nn.Sequential(models.Normalization.parse(normalize).layer(shape[0]), model)
+        from freeat.models.normalize import Normalization
+
+        model = nn.Sequential(Normalization.parse(normalize).layer(shape[0]), model)
     return laid_out_for_evaluation(model)
 
 

@@ -28,7 +28,6 @@ from freeat.runs.build import (
     weights_digest,
 )
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunFolder, RunResult
-from freeat.runs.open import stored_weights
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.loop import Diverged
 from freeat.training.records import Callback, Callbacks, Record
@@ -142,7 +141,11 @@ def assemble(
     build_ball(settled).check(data.shape)
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
     model = build_model(settled, data, trust_code=options.trust_code)
-    fresh = start_from(model, stored_weights(spec.init_from), spec.init_from) if spec.init_from else []
+    fresh: list[str] = []
+    if spec.init_from:
+        from freeat.runs.open import stored_weights
+
+        fresh = start_from(model, stored_weights(spec.init_from), spec.init_from)
     digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
         settled, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code

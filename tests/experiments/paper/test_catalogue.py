@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from freeat.algorithms import Erm, Fast, Free, Friendly, Vanilla
+from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms.step import Algorithm
 from freeat.data.catalogue import SOURCES
 from freeat.errors import InputError

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from freeat.algorithms import Erm, WarmUp
+from freeat import Erm
+from freeat.algorithms import WarmUp
 from freeat.errors import InputError
 from freeat.experiments.paper.catalogue import table_2, table_6
 from freeat.experiments.paper.settings import (

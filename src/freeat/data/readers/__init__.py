@@ -13,6 +13,9 @@ from freeat.errors import InputError
 
 Array = NDArray[Any]
 
+MEMORY_LIMIT = 1 << 30
+"""Bytes of pixels above which images are not held in memory."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrays:

@@ -5,15 +5,18 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.images import stratified_rows
 from freeat.data.readers import Array, Arrays
-from freeat.data.readers.pixels import PixelStore
 from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from freeat.data.readers.pixels import PixelStore
 
 FILES = (
     "train-images-idx3-ubyte",
@@ -33,7 +36,7 @@ def idx_path(folder: Path, name: str) -> Path:
     return plain if plain.is_file() else packed
 
 
-def read_idx_folder(folder: Path, _: PixelStore) -> Arrays:
+def read_idx_folder(folder: Path, _: "PixelStore") -> Arrays:
     """Both splits of a folder with the four files of MNIST."""
     x_train, y_train, x_test, y_test = (read_idx(idx_path(folder, name)) for name in FILES)
     if x_train.ndim != 3 or x_test.ndim != 3:
@@ -145,7 +148,7 @@ FASHION_MNIST = Source(
 )
 
 
-def read_svhn(folder: Path, _: PixelStore) -> Arrays:
+def read_svhn(folder: Path, _: "PixelStore") -> Arrays:
     """``train_32x32.mat`` and ``test_32x32.mat`` of a folder."""
     x_train, y_train = _read_mat(folder / "train_32x32.mat")
     x_test, y_test = _read_mat(folder / "test_32x32.mat")

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from freeat.data.readers import Array
+from freeat.data.readers import MEMORY_LIMIT, Array
 from freeat.data.readers.trees import Tree, listing_digest
 from freeat.errors import InputError
 
@@ -100,8 +100,6 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
         raise InputError(f"{what}: not a readable image ({error}); repair or remove it") from None
 
 
-MEMORY_LIMIT = 1 << 30
-"""Bytes of pixels above which images are not held in memory."""
 FORMAT = 1
 
 
