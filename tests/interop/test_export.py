@@ -128,10 +128,10 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
     values = {metric["name"]: metric["value"] for metric in result["metrics"]}
     assert values["robust accuracy (pgd-2, l2 0.5)"] == scores.test.robust_accuracy
     for part in (
-        "What was measured",
+        "## Evaluation",
         "Threat model",
         "Training",
-        "Limits",
+        "Limitations",
         "ε = 0.5",
         "A stronger attack can only",
     ):

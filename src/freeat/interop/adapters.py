@@ -1,13 +1,12 @@
-"""Our models in other libraries' clothes: foolbox, ART, and RobustBench's form.
+"""Adapters of freeat's models to foolbox, ART and RobustBench.
 
 Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@best) or an exported one. Images are in
-[0, 1] on both sides, so radii mean the same there as here.
+[0, 1] in all of them, so radii mean the same.
 """
 
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from freeat.compute.machine import resolve_device
@@ -38,24 +37,24 @@ def as_art(
     stored = None if isinstance(model, nn.Module) else stored_model(model, trust_code=trust_code)
     images = shape or (stored.shape if stored else None)
     if images is None:
-        raise InputError("a live model does not know its images: give shape=(C, H, W)")
+        raise InputError("a live model does not define the shape of its images: give shape=(C, H, W)")
     made = as_robustbench(stored.model if stored else model, device=device)
-    place = device_and_dtype(made)[0]
+    current = device_and_dtype(made)[0]
     return art.PyTorchClassifier(
         model=made,
         loss=nn.CrossEntropyLoss(),
         input_shape=images,
-        nb_classes=check_logits(made, images, None, place),
+        nb_classes=check_logits(made, images, None, current),
         clip_values=(0.0, 1.0),
-        device_type="gpu" if place.type == "cuda" else "cpu",
+        device_type="gpu" if current.type == "cuda" else "cpu",
     )
 
 
 def as_robustbench(model: Model, *, device: str | None = None, trust_code: bool = False) -> nn.Module:
-    """The model in the form RobustBench's ``benchmark`` and AutoAttack take: a module, evaluating, images in [0, 1].
+    """The model as RobustBench's ``benchmark`` and AutoAttack take it: in evaluation mode, with images in [0, 1].
 
-    A live model stays where it is unless a ``device`` is named, and is changed to evaluation mode.
+    A live model stays on its device unless a ``device`` is given, and is set to evaluation mode.
     """
     made = model if isinstance(model, nn.Module) else load(model, trust_code=trust_code)
-    place: torch.device = device_and_dtype(made)[0] if device is None else resolve_device(device)
-    return made.to(place).eval()
+    target = device_and_dtype(made)[0] if device is None else resolve_device(device)
+    return made.to(target).eval()

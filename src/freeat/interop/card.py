@@ -1,6 +1,5 @@
-"""The model card: what a stranger must know of a model before using it, as a README with the Hub's front matter."""
+"""The model card of an exported model: a README with the front matter of the 🤗 Hub."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
@@ -13,14 +12,16 @@ from freeat.runs.open import FurtherEvaluation, Manifest
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
 
+NEWLINE = "\n"  # Python 3.11 has no backslash inside the braces of an f-string
+
 TAGS = ["adversarial-robustness", "adversarial-training", "image-classification", "freeat"]
 
 
 def model_card(manifest: Manifest) -> str:
     """The card of an exported model, from its manifest alone."""
-    sections = (_summary, _measured, _threat, _use, _training, _limits)
-    body = "\n\n".join("\n".join(section(manifest)) for section in sections)
+    sections = (_summary, _evaluation, _threat, _use, _training, _limits)
     front = yaml.safe_dump(_front_matter(manifest), sort_keys=False, allow_unicode=True)
+    body = "\n\n".join(section(manifest) for section in sections)
     return f"---\n{front}---\n\n{body}\n"
 
 
@@ -45,124 +46,129 @@ def _front_matter(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _summary(manifest: Manifest) -> Iterator[str]:
+def _summary(manifest: Manifest) -> str:
     spec, data = manifest.run.spec, manifest.run.data
-    algorithm = spec.algorithm
     c, h, w = data.shape
-    adversarial = parse_algorithm(algorithm).adversarial
+    adversarial = parse_algorithm(spec.algorithm).adversarial
     against = f"against {_ball(spec)} perturbations" if adversarial else "without an adversary"
-    yield f"# {_plain(manifest.name)}"
-    yield ""
-    yield (
-        f"A {_code(spec.model)} with {manifest.run.parameters:,} parameters that tells "
-        f"{len(data.classes)} classes of {_code(data.name)} apart ({c}×{h}×{w} images), trained "
-        f"by {_code(algorithm)} {against}."
-    )
+    return f"""\
+# {_plain(manifest.name)}
+
+A {_code(spec.model)} with {manifest.run.parameters:,} parameters for the {len(data.classes)} classes of \
+{_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.algorithm)} {against}."""
 
 
-def _measured(manifest: Manifest) -> Iterator[str]:
+def _evaluation(manifest: Manifest) -> str:
     scores = manifest.scores
-    yield "## What was measured"
-    yield ""
-    yield f"Accuracy in %, with 95 % intervals; robust means against {_attack(scores)}."
-    yield ""
-    yield "| | train | test | gap |"
-    yield "|---|---:|---:|---:|"
-    for word, gap in (("robust", scores.gap), ("clean", scores.clean_gap)):
-        columns = " | ".join(_with_interval(split, word) for split in (scores.train, scores.test))
-        yield f"| {word} | {columns} | {percent(gap.value)} {percent_interval(gap.low, gap.high)} |"
-    yield ""
     train, test = scores.train, scores.test
-    yield (
-        f"Evaluated on {train.n} of {train.population} training and {test.n} of {test.population} test images. The "
-        "gap's interval is that of the images; the spread over seeds is not in it."
-    )
-    if manifest.further:
-        yield ""
-        yield "Further evaluations on test images:"
-        yield ""
-        yield "| against | images | clean | robust |"
-        yield "|---|---:|---:|---:|"
-    for row in manifest.further:
-        robust = _with_interval(row, "robust")
-        yield f"| {_attack(row)} | {row.n} | {percent(row.clean_accuracy)} | {robust} |"
+    rows = [
+        f"| {kind} | {_with_interval(train, kind)} | {_with_interval(test, kind)} | "
+        f"{percent(gap.value)} {percent_interval(gap.low, gap.high)} |"
+        for kind, gap in (("robust", scores.gap), ("clean", scores.clean_gap))
+    ]
+    text = f"""\
+## Evaluation
+
+Accuracy in %, with 95 % intervals; robust means against {_attack(scores)}.
+
+| | train | test | gap |
+|---|---:|---:|---:|
+{NEWLINE.join(rows)}
+
+Evaluated on {train.n} of {train.population} training and {test.n} of {test.population} test images. The interval of \
+the gap is over images; the variation over seeds is not in it."""
+    if not manifest.further:
+        return text
+    further = [
+        f"| {_attack(one)} | {one.n} | {percent(one.clean_accuracy)} | {_with_interval(one, 'robust')} |"
+        for one in manifest.further
+    ]
+    return f"""{text}
+
+Further evaluations on test images:
+
+| against | images | clean | robust |
+|---|---:|---:|---:|
+{NEWLINE.join(further)}"""
 
 
-def _threat(manifest: Manifest) -> Iterator[str]:
+def _threat(manifest: Manifest) -> str:
     spec = manifest.run.spec
-    yield "## Threat model"
-    yield ""
-    yield (
-        f"An adversary who knows the model and adds to an image any perturbation of {spec.norm} norm at most "
-        f"ε = {radius_text(spec.eps)}, with pixels in [0, 1] before and after."
-    )
+    return f"""\
+## Threat model
+
+A white-box adversary who adds to an image any perturbation of {spec.norm} norm at most ε = {radius_text(spec.eps)}, \
+with pixels in [0, 1] before and after."""
 
 
-def _use(manifest: Manifest) -> Iterator[str]:
+def _use(manifest: Manifest) -> str:
     data = manifest.run.data
     c, h, w = data.shape
     trust = ", trust_code=True" if manifest.needs_code else ""
-    yield "## Use"
-    yield ""
-    yield f"Images are float, ({c}, {h}, {w}), with pixels in [0, 1]; any normalization is inside the model."
-    yield ""
-    yield "```python"
-    yield "import freeat"
-    yield ""
-    yield f'model = freeat.load("path/to/this/folder"{trust})  # torch.nn.Module, in evaluation mode'
-    yield "logits = model(images)"
-    yield "```"
-    yield ""
     shown = ", ".join(_plain(name) for name in data.classes[:20])
     rest = len(data.classes) - 20
-    yield f"Classes, in the order of the logits: {shown}{f' and {rest} more, in freeat.json' if rest > 0 else ''}."
-    if manifest.onnx is not None:
-        yield ""
-        yield (
-            "`model.onnx` takes `images` and returns `logits`, with any batch size; on random images onnxruntime's "
-            f"logits differed from the model's by at most {manifest.onnx.largest_difference:.1e}."
-        )
+    text = f"""\
+## Use
+
+Images are float, ({c}, {h}, {w}), with pixels in [0, 1]; any normalization is inside the model.
+
+```python
+import freeat
+
+model = freeat.load("path/to/this/folder"{trust})  # torch.nn.Module, in evaluation mode
+logits = model(images)
+```
+
+Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
+    if manifest.onnx is None:
+        return text
+    return f"""{text}
+
+`model.onnx` takes `images` and returns `logits`, with any batch size; on random images onnxruntime's logits \
+differed from the model's by at most {manifest.onnx.largest_difference:.1e}."""
 
 
-def _training(manifest: Manifest) -> Iterator[str]:
+def _training(manifest: Manifest) -> str:
     run, weights, made_by = manifest.run, manifest.weights, manifest.run.provenance
     versions = ", ".join(f"{name} {version}" for name, version in made_by.versions.items())
     which = {"model": "the last", "ema": "the averaged", "best": "best on validation"}[weights.which]
-    yield "## Training"
-    yield ""
-    yield "```sh"
-    yield made_by.command.replace("\n", " ")
-    yield "```"
-    yield ""
-    yield f"- weights: {which}, after {weights.update} of {run.updates} updates"
-    yield f"- data: {run.data.train} training images, SHA-256 {run.data.digest[:16]}"
-    yield f"- run {run.identity}, commit {made_by.commit or 'unknown'}, {versions}"
-    yield f"- machine: {_plain(made_by.machine.processor)}, {run.chosen.device}"
+    return f"""\
+## Training
+
+```sh
+{made_by.command.replace(NEWLINE, " ")}
+```
+
+- weights: {which}, after {weights.update} of {run.updates} updates
+- data: {run.data.train} training images, SHA-256 {run.data.digest[:16]}
+- run {run.identity}, commit {made_by.commit or "unknown"}, {versions}
+- machine: {_plain(made_by.machine.processor)}, {run.chosen.device}"""
 
 
-def _limits(manifest: Manifest) -> Iterator[str]:
+def _limits(manifest: Manifest) -> str:
     scores, spec, data = manifest.scores, manifest.run.spec, manifest.run.data
-    yield "## Limits"
-    yield ""
-    yield "- Robust accuracy is what one attack left over. A stronger attack can only lower it; it proves nothing."
-    yield (
-        f"- Nothing is claimed beyond {_ball(spec)} perturbations: other norms, larger radii, rotations, blur and "
-        "noise were not part of the training."
-    )
-    yield "- The figures hold for images like the test images. Other cameras, crops or classes were not measured."
-    yield "- They are of one run: another seed gives other figures."
+    limits = [
+        "Robust accuracy is an upper bound from one attack. A stronger attack can only lower it.",
+        f"Nothing is claimed beyond {_ball(spec)} perturbations: other norms, larger radii, rotations, blur and noise "
+        "were not part of the training.",
+        "The numbers hold for images like the test images. Other cameras, crops or classes were not evaluated.",
+        "They are of one run: another seed gives other numbers.",
+    ]
     if manifest.weights.which == "best":
-        yield "- These weights were chosen for their robust accuracy on validation images."
+        limits.append("These weights were chosen for their robust accuracy on validation images.")
     if scores.test.robust_accuracy <= 1 / len(data.classes):
-        yield "- The model's robust accuracy is not above chance: its gap says nothing."
+        limits.append("The model's robust accuracy is not above chance: its gap is meaningless.")
     if manifest.collapsed:
-        yield "- The training collapsed: the model resists a single step only, not an attack of several."
+        limits.append(
+            "The training collapsed (catastrophic overfitting): the model resists a single step only, not an attack of "
+            "several."
+        )
     if manifest.needs_code:
-        yield f"- Loading the model runs code of yours, {_code(spec.model)}, which must be installed."
+        limits.append(f"Loading the model runs your code {_code(spec.model)}, which must be installed.")
     if manifest.licence:
-        yield f"- Terms of the training data: {_plain(manifest.licence)}."
-    for note in data.notes:
-        yield f"- {_plain(note)}"
+        limits.append(f"Terms of the training data: {_plain(manifest.licence)}.")
+    limits += [_plain(note) for note in data.notes]
+    return "\n".join(["## Limitations", "", *(f"- {limit}" for limit in limits)])
 
 
 def _ball(at: TrainSpec | Scores | FurtherEvaluation) -> str:
@@ -174,18 +180,18 @@ def _attack(row: Scores | FurtherEvaluation) -> str:
     return f"{_code(row.attack)}, {_ball(row)}{which}"
 
 
-def _with_interval(split: Summary | FurtherEvaluation, word: str) -> str:
-    interval = percent_interval(*getattr(split, f"{word}_interval"))
-    return f"{percent(getattr(split, f'{word}_accuracy'))} {interval}"
+def _with_interval(split: Summary | FurtherEvaluation, kind: str) -> str:
+    interval = percent_interval(*getattr(split, f"{kind}_interval"))
+    return f"{percent(getattr(split, f'{kind}_accuracy'))} {interval}"
 
 
 def _plain(text: str) -> str:
-    """Text of users' own as text: one line, and nothing that Markdown or HTML would read."""
+    """A user's text as one line in which Markdown and HTML have no effect."""
     line = " ".join(str(text).split())
     return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#&" else sign for sign in line)
 
 
 def _code(text: str) -> str:
-    """A name of users' own as code."""
+    """A user's name as code."""
     line = " ".join(str(text).split()).replace("`", "'").replace("|", "¦")
     return f"`{line}`"

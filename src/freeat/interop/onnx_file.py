@@ -5,7 +5,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,7 @@ from freeat.errors import InputError, need
 
 TOLERANCE = 1e-5
 BATCHES = (1, 2, 7)
-"""The sizes of the batches on which both are compared: one alone, the one it was traced with, another."""
+"""The batch sizes at which both are compared: one image, the size of the trace, and another."""
 
 
 def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> float:
@@ -24,9 +23,9 @@ def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> flo
     """
     for module in ("onnx", "onnxscript", "onnxruntime"):
         need(module, extra="onnx", what="ONNX")
-    images = _images(max(BATCHES), shape)
+    images = torch.rand(max(BATCHES), *shape, generator=torch.Generator().manual_seed(0))
     try:
-        with _hushed():
+        with _quiet_exporter():
             torch.onnx.export(
                 model,
                 (images[:2],),
@@ -38,7 +37,7 @@ def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> flo
                 external_data=False,
                 verbose=False,
             )
-    except Exception as error:  # an exporter may fail on anybody's layers in any way
+    except Exception as error:  # the exporter may fail in any way on a user's layers
         raise InputError(
             f"the model cannot be written as ONNX: {type(error).__name__}: {str(error).splitlines()[0]}; "
             "export it without --onnx"
@@ -47,7 +46,10 @@ def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> flo
 
 
 def _largest_difference(model: nn.Module, path: Path, images: Tensor) -> float:
-    session = _session(path)
+    runtime = need("onnxruntime", extra="onnx", what="ONNX")
+    options = runtime.SessionOptions()
+    options.log_severity_level = 3
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     largest = 0.0
     for size in BATCHES:
         with torch.no_grad():
@@ -65,8 +67,8 @@ def _largest_difference(model: nn.Module, path: Path, images: Tensor) -> float:
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
-    """Without what the exporter says of its own insides and of packages it could also know."""
+def _quiet_exporter() -> Iterator[None]:
+    """Silence the exporter's messages about its own internals and about optional packages."""
     log = logging.getLogger("torch.onnx")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -76,14 +78,3 @@ def _hushed() -> Iterator[None]:
             yield
     finally:
         log.setLevel(before)
-
-
-def _session(path: Path) -> Any:
-    runtime = need("onnxruntime", extra="onnx", what="ONNX")
-    options = runtime.SessionOptions()
-    options.log_severity_level = 3
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-
-
-def _images(n: int, shape: tuple[int, int, int]) -> Tensor:
-    return torch.rand(n, *shape, generator=torch.Generator().manual_seed(0))

@@ -1,4 +1,4 @@
-"""RobustBench's form: ``load_model`` and ``benchmark``, for scripts that were written for it."""
+"""RobustBench's functions ``load_model`` and ``benchmark``, for scripts that were written for it."""
 
 import logging
 from collections.abc import Mapping
@@ -37,9 +37,9 @@ def load_model(
 ) -> nn.Module:
     """The model behind a reference (a run folder, NETWORK@FILE, package.module:factory@FILE), in evaluation mode.
 
-    ``dataset`` says which images and classes the model of a weights file is for; one that is known by name need not be
-    on disk. A run or exported folder knows its own. ``model_dir`` and ``threat_model`` are parts of the address at
-    which RobustBench finds a model; a reference is an address of its own, so here they change nothing.
+    ``dataset`` gives the shape of images and the classes of a model from a weights file; a data set known by name need
+    not be on disk. A run or exported folder has its own. ``model_dir`` and ``threat_model`` are accepted for
+    compatibility and have no effect: a reference is complete.
     """
     stored = stored_model(model_name, trust_code=trust_code)
     if stored is not None:
@@ -73,17 +73,17 @@ def benchmark(
     seed: int = 0,
     deterministic: bool = True,
 ) -> tuple[float, float]:
-    """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack unless told otherwise.
+    """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack or another ``attack``.
 
-    ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, or stays where it
-    is. Sanity checks that fail are logged as warnings. With ``to_disk`` the result is also written to
-    ``model_info/DATASET/THREAT_MODEL/MODEL_NAME.json``. With ``deterministic=False`` torch may compute as it finds
-    fastest.
+    ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, if one is
+    given. Sanity checks that fail are logged as warnings. With ``to_disk`` the result is also written to
+    ``model_info/DATASET/THREAT_MODEL/MODEL_NAME.json``. With ``deterministic=False`` torch may choose faster
+    algorithms whose bits vary.
     """
     if n_examples < 1:
         raise InputError(f"n_examples={n_examples}: evaluate at least 1 image")
     if to_disk and model_name is None:
-        raise InputError("to_disk=True, but the file is called by model_name: give one")
+        raise InputError("to_disk=True needs a model_name, which names the file")
     data = load_data(dataset, data_dir=data_dir)
     radius = STANDARD_EPS.get(threat_model.lower(), 0.0) if eps is None else eps
     ball = make_ball(threat_model, parse_radius(radius))
