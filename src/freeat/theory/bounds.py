@@ -178,23 +178,6 @@ def _finite(x: float) -> float | None:
     return x if math.isfinite(x) else None
 
 
-def optimal_t0(p: Problem, recursion: Recursion, *, steps: float) -> float:
-    """t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)), where Lemma 2's bound is least; Lemma 3's text says "maximized"."""
-    return exp_or_inf(_log_t0(recursion, log_pull=_log_pull(p, recursion), steps=steps))
-
-
-def _log_pull(p: Problem, recursion: Recursion) -> float:
-    """log(L_w ξ ν / b); t₀ is a weighted geometric mean of this number and ``steps``."""
-    return math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
-
-
-def _log_t0(recursion: Recursion, *, log_pull: float, steps: float) -> float:
-    require_positive("steps", steps)
-    # 1/(ν+1) and ν/(ν+1) from log ν, so that a ν beyond every float gives 0 and 1 instead of nan
-    share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))
-    return share * log_pull + rest * math.log(steps)
-
-
 def recursion_bound(p: Problem, *, nu: float, xi: float, T: float) -> Bound:
     """Lemma 3: b/n (1 + 1/ν) (L_w ξ ν / b)^(1/(ν+1)) T^(ν/(ν+1)) for any recursion with constants ν, ξ."""
     require_positive("nu", nu)
@@ -235,9 +218,16 @@ def _bound(algorithm: str, p: Problem, recursion: Recursion, *, T: float, m: int
 
 
 def _lemma_3(algorithm: str, p: Problem, recursion: Recursion, *, T: float, steps: float) -> Bound:
-    """Lemma 3's bound, which equals b/n (1 + 1/ν) t₀ with the minimizing t₀."""
-    log_pull = _log_pull(p, recursion)
-    log_t0 = _log_t0(recursion, log_pull=log_pull, steps=steps)
+    """Lemma 3's bound, which equals b/n (1 + 1/ν) t₀ with t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)).
+
+    At this t₀ Lemma 2's bound is least; Lemma 3's text says "maximized". t₀ is a weighted geometric mean of
+    L_w ξ ν / b and ``steps``.
+    """
+    require_positive("steps", steps)
+    log_pull = math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
+    # 1/(ν+1) and ν/(ν+1) from log ν, so that a ν beyond every float gives 0 and 1 instead of nan
+    share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))
+    log_t0 = share * log_pull + rest * math.log(steps)
     return Bound(
         algorithm=algorithm,
         log_lam=recursion.log_nu,
