@@ -51,7 +51,7 @@ def test_without_a_test_folder_a_stratified_split_is_made_and_noted(tmp_path: Pa
     data = load_data(tmp_path / "pets", data_dir=tmp_path, seed=3, test_fraction=0.3)
     assert (len(data.train), len(data.test)) == (14, 6)
     assert torch.bincount(data.test.y).tolist() == [3, 3]
-    assert "stratified test split of 6 of its 20 images was made (seed 3)" in data.notes[0]
+    assert "a stratified one of 6 of its 20 images was made (seed 3)" in data.notes[0]
     assert data.digest == load_data(tmp_path / "pets", seed=3, test_fraction=0.3).digest
     assert data.digest != load_data(tmp_path / "pets", seed=4, test_fraction=0.3).digest
 

@@ -141,7 +141,9 @@ def load_data(
             return _dataset(source.name, read_digits(), source)
 
     from freeat.data.readers.arrow import is_arrow, read_arrow
+    from freeat.data.readers.folder import read_folder
     from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.trees import open_tree
 
     store = PixelStore(folder=folder / "cache", limit=memory_limit)
     if source is not None:
@@ -152,9 +154,17 @@ def load_data(
         arrays = read_arrow(path, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
         return _own_images(path, arrays)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
-        return _load_images(path, store, seed, test_fraction, image_size)
+        tree = open_tree(path)
+        arrays = read_folder(tree, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
+        return _own_images(path, arrays)
     _refuse_resizing(path.name, image_size)
-    return _load_npz(path) if found is None else _load_recognized(found, path, store)
+    if found is not None:
+        return _load_recognized(found, path, store)
+    if path.suffix != ".npz":
+        raise InputError(
+            f"{path}: not a data set; give an .npz or .parquet file, a folder or zip of images, or a known name"
+        )
+    return _of_npz(path.stem, path)
 
 
 def _refuse_resizing(name: str, image_size: int | None) -> None:
@@ -207,14 +217,6 @@ def _with_substitute_note(data: DataSet, path: Path) -> DataSet:
     return replace(data, notes=(*data.notes, note))
 
 
-def _load_npz(path: Path) -> DataSet:
-    if path.suffix != ".npz":
-        raise InputError(
-            f"{path}: not a data set; give an .npz or .parquet file, a folder or zip of images, or a known name"
-        )
-    return _of_npz(path.stem, path)
-
-
 def _load_recognized(found: Recognized, path: Path, store: "PixelStore") -> DataSet:
     """The files of a published data set, or files made like them, at a path of the user's choice."""
     arrays = found.layout.reader(path, store)
@@ -222,18 +224,6 @@ def _load_recognized(found: Recognized, path: Path, store: "PixelStore") -> Data
         return _dataset(found.source.name, arrays, found.source)
     note = f"{path.name} has the form of {found.source.title}, but was not verified by its checksums."
     return _dataset(path.name, replace(arrays, notes=(*arrays.notes, note)), found.source)
-
-
-def _load_images(
-    path: Path, store: "PixelStore", seed: int, test_fraction: float, image_size: int | None
-) -> DataSet:
-    from freeat.data.readers.folder import read_folder
-    from freeat.data.readers.trees import open_tree
-
-    arrays = read_folder(
-        open_tree(path), store, seed=seed, test_fraction=test_fraction, image_size=image_size
-    )
-    return _own_images(path, arrays)
 
 
 def _own_images(path: Path, arrays: Arrays) -> DataSet:

@@ -43,7 +43,7 @@ from freeat.models.networks import (
     vgg,
     wide_resnet,
 )
-from freeat.rng import stream_key
+from freeat.rng import layer_rng, stream_key
 
 if TYPE_CHECKING:
     from freeat.models.normalize import Normalization
@@ -245,12 +245,11 @@ def build(
 def seeded(seed: int, purpose: str) -> Iterator[None]:
     """Inside, modules are made on the CPU, in float32, from a random stream of their own; outside, nothing changes.
 
-    Initializers read torch's global CPU generator, so it is saved and restored. ``torch.manual_seed`` would
-    reseed the generators of the accelerators too.
+    Initializers read torch's global CPU generator, which `layer_rng` saves and restores.
     """
     dtype = torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]), torch.device("cpu"):
-        torch.default_generator.manual_seed(stream_key(seed, purpose))
+    cpu = torch.device("cpu")
+    with layer_rng(cpu, stream_key(seed, purpose)), cpu:
         torch.set_default_dtype(torch.float32)
         try:
             yield

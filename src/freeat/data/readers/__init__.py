@@ -1,6 +1,7 @@
 """Readers of published files and of users' own: one module per family of formats, each returning `Arrays`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from freeat.data.images import Images
+from freeat.data.images import Images, stratified_rows
 from freeat.errors import InputError
 
 Array = NDArray[Any]
@@ -41,6 +42,20 @@ def as_images(x: Array, y: Array, split: str) -> Images:
         return Images.of(_pixels(x), _labels(y))
     except InputError as error:
         raise InputError(f"{split} split: {error}") from None
+
+
+def make_test_split(path: Path, labels: Array, test_fraction: float, seed: int) -> tuple[Array, str]:
+    """A stratified test split of a data set without one: a mask of its images, and a note."""
+    n, count = len(labels), round(len(labels) * test_fraction)
+    if not 1 <= count < n:
+        raise InputError(
+            f"{path} has no test split, and a test fraction {test_fraction:g} of its {n} images leaves one side "
+            "empty: give another fraction, or store a test split beside it"
+        )
+    held_out = np.zeros(n, bool)
+    held_out[stratified_rows(labels, np.arange(n), count, seed, "test split")] = True
+    note = f"{path.name} has no test split: a stratified one of {count} of its {n} images was made (seed {seed})."
+    return held_out, note
 
 
 def _pixels(x: Array) -> Tensor:

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from freeat.data.images import stratified_rows
-from freeat.data.readers import Array, Arrays
+from freeat.data.readers import Array, Arrays, make_test_split
 from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame
 from freeat.data.readers.pixels import PixelStore
@@ -173,39 +172,21 @@ def read_arrow(
         )
     else:
         pixels, notes = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}, ()
-    return _both(path, pixels, labels, names, notes, seed, test_fraction)
-
-
-def _both(
-    path: Path,
-    pixels: dict[str, Array],
-    labels: dict[str, Array],
-    names: tuple[str, ...],
-    notes: tuple[str, ...],
-    seed: int,
-    test_fraction: float,
-) -> Arrays:
-    x, y = pixels["train"], labels["train"]
-    if "test" in pixels:
-        return Arrays(
-            x_train=x, y_train=y, x_test=pixels["test"], y_test=labels["test"], classes=names, notes=notes
+    if "test" not in splits:
+        x, y = pixels["train"], labels["train"]
+        held_out, note = make_test_split(path, y, test_fraction, seed)
+        pixels, labels = (
+            {"train": x[~held_out], "test": x[held_out]},
+            {"train": y[~held_out], "test": y[held_out]},
         )
-    count = round(len(y) * test_fraction)
-    if not 1 <= count < len(y):
-        raise InputError(
-            f"{path} has no test split, and one of {test_fraction:g} of its {len(y)} images leaves one side empty: "
-            "store a test split beside it"
-        )
-    held = np.zeros(len(y), bool)
-    held[stratified_rows(y, np.arange(len(y)), count, seed, "test split")] = True
-    made = f"{path.name} has no test split: a stratified one of {count} of its {len(y)} images was made (seed {seed})."
+        notes = (note, *notes)
     return Arrays(
-        x_train=x[~held],
-        y_train=y[~held],
-        x_test=x[held],
-        y_test=y[held],
+        x_train=pixels["train"],
+        y_train=labels["train"],
+        x_test=pixels["test"],
+        y_test=labels["test"],
         classes=names,
-        notes=(made, *notes),
+        notes=notes,
     )
 
 

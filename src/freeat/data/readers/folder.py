@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from freeat.data.augmentation import CropFlip
-from freeat.data.images import stratified_rows
-from freeat.data.readers import Arrays
-from freeat.data.readers.pixels import SUFFIXES, Frame, Header, PixelStore, is_image, read_header
+from freeat.data.readers import Arrays, make_test_split
+from freeat.data.readers.pixels import SUFFIXES, Frame, PixelStore, is_image, read_header
 from freeat.data.readers.trees import NestedTree, Tree, open_tree
 from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
@@ -80,8 +79,13 @@ def list_images(tree: NestedTree, *, seed: int, test_fraction: float) -> Listing
     labelled = list(_labelled(tree, images, prefix))
     if not labelled:
         raise InputError(f"{tree.path}: no images ({', '.join(SUFFIXES)}) in class folders; {LAYOUT}")
-    made = _made_split(tree, labelled, seed, test_fraction)
-    return replace(made, notes=(*_without_images(tree, images, prefix), *made.notes))
+    labels = np.unique([label for _, label in labelled], return_inverse=True)[1]
+    held_out, note = make_test_split(tree.path, labels, test_fraction, seed)
+    return Listing(
+        train=tuple(item for item, out in zip(labelled, held_out, strict=True) if not out),
+        test=tuple(item for item, out in zip(labelled, held_out, strict=True) if out),
+        notes=(*_without_images(tree, images, prefix), note),
+    )
 
 
 def _without_images(tree: NestedTree, images: Iterable[str], prefix: str) -> Iterator[str]:
@@ -98,25 +102,6 @@ def _without_images(tree: NestedTree, images: Iterable[str], prefix: str) -> Ite
                 f"{tree.path}/{prefix}{label}: a class folder without images; add some or remove it"
             )
         yield f"{tree.path.name}: the folder {prefix}{label} holds no images and was left out."
-
-
-def _made_split(tree: Tree, labelled: list[tuple[str, str]], seed: int, test_fraction: float) -> Listing:
-    n, count = len(labelled), round(len(labelled) * test_fraction)
-    if not (0 < test_fraction < 1 and 1 <= count < n):
-        raise InputError(
-            f"test fraction {test_fraction}: must lie in (0, 1) and leave some of the {n} images of {tree.path} "
-            "on each side"
-        )
-    labels = np.unique([label for _, label in labelled], return_inverse=True)[1]
-    rows = set(stratified_rows(labels, np.arange(n), count, seed, "test split").tolist())
-    return Listing(
-        train=tuple(item for i, item in enumerate(labelled) if i not in rows),
-        test=tuple(item for i, item in enumerate(labelled) if i in rows),
-        notes=(
-            f"{tree.path.name} has no test folder: a stratified test split of {count} of its {n} images was made "
-            f"(seed {seed}).",
-        ),
-    )
 
 
 def _labelled(tree: Tree, images: Iterable[str], prefix: str) -> Iterable[tuple[str, str]]:
@@ -136,7 +121,9 @@ def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[
     if image_size is None and len(sizes) == 1:
         ((height, width),) = sizes
         return Frame(height=height, width=width, grey=grey), ()
-    side = image_size if image_size is not None else _default_side(headers)
+    # By default the smallest shorter side, so that nothing is enlarged, up to the size of small networks.
+    smallest = min(min(header.height, header.width) for header in headers)
+    side = image_size if image_size is not None else min(LARGEST_DEFAULT_SIZE, smallest)
     if side < 1:
         raise InputError(f"image size {side}: must be at least 1 pixel")
     if sizes == {(side, side)}:
@@ -146,11 +133,6 @@ def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[
         f"centre to {side}×{side}."
     )
     return Frame(height=side, width=side, grey=grey), (note,)
-
-
-def _default_side(headers: list[Header]) -> int:
-    """The smallest shorter side, so that nothing is enlarged, but no more than small networks expect."""
-    return min(LARGEST_DEFAULT_SIZE, *(min(header.height, header.width) for header in headers))
 
 
 ANNOTATIONS = "val/val_annotations.txt"
