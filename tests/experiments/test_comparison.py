@@ -1,4 +1,4 @@
-"""Comparisons: the jobs, and mean and spread of what comes out of them."""
+"""Comparisons: the tasks, and mean and spread of what comes out of them."""
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -28,26 +28,26 @@ from made_records import make_record, make_result, make_summary
 from small_runs import WORDS, noise_file
 
 
-def jobs(algorithms: list[str], seeds: list[int], **words: Any) -> list[Any]:
-    training, evaluation = split_settings(words)
+def tasks(algorithms: list[str], seeds: list[int], **settings: Any) -> list[Any]:
+    training, evaluation = split_settings(settings)
     return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
 
 
-def test_a_job_per_algorithm_and_seed_the_costly_first() -> None:
-    made = jobs(["erm", "vanilla-10", "fast", "trades-10"], [0, 3], lr=0.5)
-    assert [job.spec.algorithm for job in made[::2]] == ["trades-10", "vanilla-10", "fast", "erm"]
-    assert [job.spec.seed for job in made[:2]] == [0, 3]
-    assert {job.spec.lr for job in made} == {0.5}
+def test_one_task_per_algorithm_and_seed_most_costly_first() -> None:
+    made = tasks(["erm", "vanilla-10", "fast", "trades-10"], [0, 3], lr=0.5)
+    assert [task.spec.algorithm for task in made[::2]] == ["trades-10", "vanilla-10", "fast", "erm"]
+    assert [task.spec.seed for task in made[:2]] == [0, 3]
+    assert {task.spec.lr for task in made} == {0.5}
     assert made[0].options.folder == Path("out/runs/trades-10/seed-0")
-    assert len({job.options.folder for job in made}) == 8
+    assert len({task.options.folder for task in made}) == 8
 
 
-def test_nothing_is_run_twice() -> None:
-    assert len(jobs(["free", "free-4", "FREE-4"], [1, 1])) == 1
+def test_repeated_algorithms_and_seeds_give_one_task() -> None:
+    assert len(tasks(["free", "free-4", "FREE-4"], [1, 1])) == 1
 
 
-def test_friendly_steps_follow_the_radius_it_is_judged_at() -> None:
-    friendly, fast = jobs(["friendly", "fast"], [0], eps="16/255", eval_eps="8/255")
+def test_friendly_step_size_follows_the_evaluation_radius() -> None:
+    friendly, fast = tasks(["friendly", "fast"], [0], eps="16/255", eval_eps="8/255")
     assert friendly.spec.alpha == 2 / 255
     assert fast.spec.alpha is None
 
@@ -58,21 +58,21 @@ def result(train: float, test: float, **changes: Any) -> RunResult:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Told(TrainTask):
+class InventedRun(TrainTask):
     """A run whose result is invented."""
 
-    told: RunResult
+    invented: RunResult
 
     def result(self) -> RunResult:
-        return self.told
+        return self.invented
 
 
 def done_with(task: TrainTask, result: RunResult) -> Done[TrainTask]:
-    return Done(task=Told(**vars(task), told=result))
+    return Done(task=InventedRun(**vars(task), invented=result))
 
 
 def test_mean_and_standard_deviation_over_the_seeds() -> None:
-    vanilla, other, fast = jobs(["vanilla-2", "fast"], [0, 1])[:3]
+    vanilla, other, fast = tasks(["vanilla-2", "fast"], [0, 1])[:3]
     done = [
         done_with(other, result(0.7, 0.5, collapsed=True)),
         done_with(vanilla, result(0.9, 0.5)),
@@ -89,26 +89,24 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
     assert summary.notes == ("from digits",)
 
 
-def test_rows_come_in_the_order_asked_for() -> None:
-    made = jobs(["erm", "vanilla-2"], [0])
-    summary = summarize([done_with(job, result(0.5, 0.4)) for job in made], ["erm", "vanilla-2"])
+def test_algorithms_are_summarized_in_the_order_given() -> None:
+    made = tasks(["erm", "vanilla-2"], [0])
+    summary = summarize([done_with(task, result(0.5, 0.4)) for task in made], ["erm", "vanilla-2"])
     assert [row.algorithm for row in summary.algorithms] == ["erm", "vanilla-2"]
     assert summary.algorithms[0].robust_gap.std is None
 
 
-def test_a_run_at_chance_is_told_so() -> None:
-    (job,) = jobs(["fast"], [0])
-    assert not summarize([done_with(job, result(0.14, 0.1))], ["fast"]).algorithms[0].above_chance
+def test_run_at_chance_is_marked() -> None:
+    (task,) = tasks(["fast"], [0])
+    assert not summarize([done_with(task, result(0.14, 0.1))], ["fast"]).algorithms[0].above_chance
 
 
 @pytest.mark.parametrize(("classes", "learnt"), [({}, False), ({"classes": 200}, True)])
-def test_chance_is_that_of_all_classes_also_of_those_a_few_images_lack(
-    classes: dict[str, int], learnt: bool
-) -> None:
-    (job,) = jobs(["fast"], [0])
+def test_chance_counts_classes_that_few_images_lack(classes: dict[str, int], learnt: bool) -> None:
+    (task,) = tasks(["fast"], [0])
     few = result(0.14, 0.1)
     few = replace(few, train=replace(few.train, **classes), test=replace(few.test, **classes))
-    (row,) = summarize([done_with(job, few)], ["fast"]).algorithms
+    (row,) = summarize([done_with(task, few)], ["fast"]).algorithms
     assert row.above_chance is learnt
 
 
@@ -127,20 +125,20 @@ def test_bad_seeds_are_refused(text: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_presets_are_specs(name: str) -> None:
-    words = dict(PRESETS[name])
-    algorithms, seeds = words.pop("algorithms").split(","), parse_seeds(words.pop("seeds"))
-    training, evaluation = split_settings(words)
+    settings = dict(PRESETS[name])
+    algorithms, seeds = settings.pop("algorithms").split(","), parse_seeds(settings.pop("seeds"))
+    training, evaluation = split_settings(settings)
     made = comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=Path("out")))
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
 
 
-def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
+def test_bad_tasks_are_refused_before_any_begins(tmp_path: Path) -> None:
     def small(**changes: Any) -> list[Any]:
         training, evaluation = split_settings({**WORDS, **changes})
-        place = RunOptions(folder=tmp_path, device="cpu")
-        return comparison_tasks(training, evaluation, ["fast", "free-4"], [0], place)
+        options = RunOptions(folder=tmp_path, device="cpu")
+        return comparison_tasks(training, evaluation, ["fast", "free-4"], [0], options)
 
     check_tasks(small())
     for changes, message in (
@@ -152,14 +150,16 @@ def test_bad_jobs_are_refused_before_any_begins(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=message):
             check_tasks(small(**changes))
     with pytest.raises(InputError, match="unknown device"):
-        check_tasks([replace(job, options=replace(job.options, device="abacus")) for job in small()])
+        check_tasks([replace(task, options=replace(task.options, device="abacus")) for task in small()])
     assert not list(tmp_path.iterdir())
 
 
-def test_rows_of_other_data_do_not_join_a_comparison(tmp_path: Path) -> None:
+def test_runs_on_changed_data_are_refused(tmp_path: Path) -> None:
     noise_file(tmp_path / "mine.npz", 3, seed=0)
-    words = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
-    training, evaluation = split_settings({name: value for name, value in words.items() if value is not None})
+    settings = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
+    training, evaluation = split_settings(
+        {name: value for name, value in settings.items() if value is not None}
+    )
     made = comparison_tasks(
         training, evaluation, ["erm", "fast"], [0], RunOptions(folder=tmp_path / "out", device="cpu")
     )
@@ -182,7 +182,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
         check_folder(tmp_path / "run.json", {"lr": 0.1})
 
 
-def test_a_comparison_keeps_its_settings(tmp_path: Path) -> None:
+def test_comparison_in_other_settings_is_refused(tmp_path: Path) -> None:
     write_comparison(tmp_path, Comparison(algorithms=(), settings={"lr": 0.1, "eps": 0.3}))
     check_folder(tmp_path, {"lr": 0.1, "eps": 0.3})
     with pytest.raises(InputError, match=r"other settings \(lr\)"):

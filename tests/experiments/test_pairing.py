@@ -54,7 +54,7 @@ def test_differing_settings_are_named_with_both_values(store: Path) -> None:
     ]
 
 
-def test_the_difference_is_that_of_the_accuracies_and_its_sign_turns(store: Path) -> None:
+def test_difference_of_accuracies_changes_sign_with_the_order(store: Path) -> None:
     there, back = pair(store, "fast", "erm", n=200), pair(store, "erm", "fast", n=200)
     assert (there.n, there.attack, there.norm, there.eps) == (200, "pgd-2", "l2", 0.5)
     for found, turned in ((there.robust, back.robust), (there.clean, back.clean)):
@@ -74,7 +74,7 @@ def test_clean_outcomes_are_those_of_the_model(store: Path) -> None:
     assert found.only_second == sum(b and not a for a, b in zip(*right, strict=True))
 
 
-def test_both_are_judged_at_one_radius(store: Path) -> None:
+def test_both_runs_are_evaluated_at_one_radius(store: Path) -> None:
     assert pair(store, "fast", "friendly", n=20).eps == 0.5
     with pytest.raises(NotComparable, match=r"l2 0\.5 and l2 1: choose with --norm and --eps"):
         pair(store, "fast", "wide", n=20)
@@ -83,7 +83,7 @@ def test_both_are_judged_at_one_radius(store: Path) -> None:
     assert pair(store, "fast", "erm", {"eval_eps": 0.1}, norm="linf", n=20).norm == "linf"
 
 
-def test_what_was_measured_is_found_again(store: Path) -> None:
+def test_stored_evaluations_are_reused(store: Path) -> None:
     first = pair(store, "fast", "erm", n=30)
     titles: list[str] = []
 
@@ -95,7 +95,7 @@ def test_what_was_measured_is_found_again(store: Path) -> None:
     assert titles == []
 
 
-def test_what_has_nothing_in_common_is_refused(store: Path, tmp_path: Path) -> None:
+def test_runs_that_cannot_be_paired_are_refused(store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="are the same run"):
         pair(store, "fast", "fast")
     steps = iter(range(1000))
@@ -105,7 +105,7 @@ def test_what_has_nothing_in_common_is_refused(store: Path, tmp_path: Path) -> N
         pair(store, "fast", "stopped")
 
 
-def test_failed_checks_of_either_model_are_told() -> None:
+def test_failed_sanity_checks_are_shown_as_warnings() -> None:
     same = PairedDifference(
         first=1.0, second=1.0, difference=0.0, low=-0.1, high=0.1, only_first=0, only_second=0
     )

@@ -1,4 +1,4 @@
-"""Sweeps and transfer matrices: evaluated once, resumed where they stopped, told apart by what they depend on."""
+"""Sweeps and transfer matrices: evaluated once, resumed where they stopped, distinguished by what they depend on."""
 
 import copy
 import json
@@ -71,15 +71,15 @@ def test_a_sweep_stores_a_result_for_every_condition(
     robust_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     report = evaluate_models([opened(robust_net, "net")], sweep, folder=tmp_path)
-    cells = report.results
-    assert len(cells) == 2 * 2 * 2
-    assert {(cell.split, cell.attack, cell.eps) for cell in cells} == {
+    results = report.results
+    assert len(results) == 2 * 2 * 2
+    assert {(result.split, result.attack, result.eps) for result in results} == {
         (split, attack, ball.eps)
         for split in ("train", "test")
         for attack in ("pgd-3", "square-10")
         for ball in BALLS
     }
-    first = cells[0]
+    first = results[0]
     direct = evaluate(
         robust_net, sweep.images("train", opened(robust_net, "net"))[0], Pgd(steps=3), BALLS[0], classes=10
     )
@@ -92,7 +92,7 @@ def test_a_sweep_stores_a_result_for_every_condition(
     assert [gap.value for gap in report.gaps] == [0] * 4, "both splits hold the same images"
     assert all(check.passed for check in report.checks)
     assert report.checks[0].sentence == "net (Linf): The model is in evaluation mode."
-    assert len(list(tmp_path.glob("*.json"))) == len(cells) + 1  # and the sanity checks
+    assert len(list(tmp_path.glob("*.json"))) == len(results) + 1  # and the sanity checks
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -133,17 +133,17 @@ def test_other_weights_images_attacks_and_seeds_are_other_results(
     assert again.calls == len(changed) + 1, "a name is no part of the identity"
 
 
-def test_examples_of_models_whose_names_differ_only_in_a_slash_are_kept_apart(
+def test_examples_of_names_that_differ_in_a_slash_have_different_files(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=10)
     models = [opened(robust_net, "free-4/seed-0"), opened(other_net, "free-4-seed-0")]
     report = evaluate_models(models, small, folder=tmp_path, examples=True)
-    one, other = (load_examples(Path(str(cell.examples))).delta for cell in report.results)
+    one, other = (load_examples(Path(str(result.examples))).delta for result in report.results)
     assert not np.array_equal(one, other)
 
 
-def test_examples_are_those_of_their_result(
+def test_each_result_has_its_own_examples(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     """Another seed, number of images or training of the same run must not find the arrays of the first."""
@@ -154,11 +154,11 @@ def test_examples_are_those_of_their_result(
     asked = [(robust_net, one) for one in kinds_of_sweep] + [(other_net, kinds_of_sweep[0])]
     paths = []
     for net, one in asked * 2:
-        (cell,) = evaluate_models([opened(net, "net")], one, folder=tmp_path, examples=True).results
-        stored = load_examples(Path(str(cell.examples)))
-        assert len(stored.y) == cell.n
-        assert stored.index[stored.predicted != stored.y].tolist() == list(cell.fooled)
-        paths.append(cell.examples)
+        (result,) = evaluate_models([opened(net, "net")], one, folder=tmp_path, examples=True).results
+        stored = load_examples(Path(str(result.examples)))
+        assert len(stored.y) == result.n
+        assert stored.index[stored.predicted != stored.y].tolist() == list(result.fooled)
+        paths.append(result.examples)
     assert len({*paths}) == len(asked)
     assert paths[: len(asked)] == paths[len(asked) :]
 
@@ -185,14 +185,14 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
 
         return count
 
-    def ask(watch: Any) -> Any:
+    def run(watch: Any) -> Any:
         return evaluate_models([model], long, folder=tmp_path / "cut", examples=examples, watch=watch)
 
     with pytest.raises(Cut):
-        ask(cut)
+        run(cut)
     assert len(list((tmp_path / "cut").rglob("block-*"))) == 1
     done: list[int] = []
-    (resumed,) = ask(lambda title, images: done.append).results
+    (resumed,) = run(lambda title, images: done.append).results
     assert calls.calls == 6 + 3, "one block of four was found"
     assert done[0] == 16
     timeless = [replace(one, seconds=0, examples=None) for one in (whole, resumed)]
@@ -233,7 +233,7 @@ def test_a_damaged_block_is_evaluated_again(
     assert not (tmp_path / "blocks").exists()
 
 
-def test_a_batch_that_does_not_fit_into_memory_has_a_remedy(robust_net: nn.Module, sweep: Sweep) -> None:
+def test_out_of_memory_names_a_smaller_batch_size(robust_net: nn.Module, sweep: Sweep) -> None:
     class Hungry(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -261,21 +261,21 @@ def test_a_whole_split_is_not_copied(robust_net: nn.Module, sweep: Sweep) -> Non
     assert replace(sweep, n=999).images("test", model)[0] is sweep.data.test
 
 
-def test_a_result_says_how_and_where_it_was_made(robust_net: nn.Module, sweep: Sweep) -> None:
+def test_result_holds_settings_and_provenance(robust_net: nn.Module, sweep: Sweep) -> None:
     rough = Sweep(
         data=sweep.data, attacks=(Pgd(steps=1, alpha=0.03, precision="bf16"),), balls=BALLS[:1], n=5
     )
-    (cell,) = evaluate_models([opened(robust_net, "net")], rough).results
-    assert cell.settings == {
+    (result,) = evaluate_models([opened(robust_net, "net")], rough).results
+    assert result.settings == {
         "steps": 1, "restarts": 1, "alpha": 0.03, "start": "uniform", "iterate": "worst", "loss": "ce",
         "precision": "bf16",
     }  # fmt: skip
-    assert (cell.batch_size, cell.device) == (256, "cpu")
-    assert cell.versions.keys() >= {"freeat", "torch"}
-    assert cell.command.startswith("freeat")
+    assert (result.batch_size, result.device) == (256, "cpu")
+    assert result.versions.keys() >= {"freeat", "torch"}
+    assert result.command.startswith("freeat")
 
 
-def test_examples_bear_out_the_outcomes(robust_net: nn.Module, sweep: Sweep, tmp_path: Path) -> None:
+def test_stored_examples_reproduce_the_outcomes(robust_net: nn.Module, sweep: Sweep, tmp_path: Path) -> None:
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=3),), balls=BALLS[1:], n=40)
     report = evaluate_models([opened(robust_net, "net")], small, folder=tmp_path, examples=True)
     stored = load_examples(Path(str(report.results[0].examples)))
@@ -288,7 +288,7 @@ def test_examples_bear_out_the_outcomes(robust_net: nn.Module, sweep: Sweep, tmp
         evaluate_models([opened(robust_net, "net")], small, examples=True)
 
 
-def test_a_matrix_makes_each_perturbation_once(
+def test_transfer_matrix_makes_each_perturbation_once(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
@@ -296,22 +296,22 @@ def test_a_matrix_makes_each_perturbation_once(
     made = Counter(monkeypatch, evaluations, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
-    cells = {(cell.source, cell.model, cell.eps): cell for cell in report.results}
-    assert len(cells) == 2 * 2 * len(BALLS)
+    results = {(result.source, result.model, result.eps): result for result in report.results}
+    assert len(results) == 2 * 2 * len(BALLS)
     assert transfer_models(models, models, small, folder=tmp_path) == report
     assert made.calls == 2 * len(BALLS), "stored results need no perturbation"
-    for cell in cells.values():
-        assert cell.own == (cell.source == cell.model)
-        assert cell.black_box != cell.own
+    for result in results.values():
+        assert result.own == (result.source == result.model)
+        assert result.black_box != result.own
     images = small.images("test", models[0])[0]
     own = evaluate(robust_net, images, small.attacks[0], BALLS[1], classes=10, keep_delta=True)
-    assert list(cells["a", "a", BALLS[1].eps].fooled) == own.index[~own.robust_correct].tolist()
+    assert list(results["a", "a", BALLS[1].eps].fooled) == own.index[~own.robust_correct].tolist()
     x, y = images.batch(torch.arange(80))
     crossed = other_net(BALLS[1].apply(x, own.delta)).argmax(-1) == y
-    assert cells["a", "b", BALLS[1].eps].robust_accuracy == float(crossed.double().mean())
+    assert results["a", "b", BALLS[1].eps].robust_accuracy == float(crossed.double().mean())
 
 
-def test_a_transfer_says_what_it_cost_and_what_weakens_it(
+def test_transfer_holds_its_cost_and_notes_on_weak_attacks(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep
 ) -> None:
     a, b = opened(robust_net, "a"), opened(other_net, "b")
@@ -344,12 +344,12 @@ def test_a_transfer_carries_the_notes_of_its_attack(
     data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
     nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
     small = Sweep(data=data, attacks=(Pgd(steps=1, loss="dlr", iterate="last"),), balls=BALLS[:1], n=10)
-    (cell,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small).results
-    assert cell.notes[0] == "made up"
-    assert "undefined with 3 classes" in cell.notes[1]
+    (result,) = transfer_models([opened(nets[0], "a")], [opened(nets[1], "b")], small).results
+    assert result.notes[0] == "made up"
+    assert "undefined with 3 classes" in result.notes[1]
 
 
-def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
+def test_transfers_are_compared_with_stored_white_box_results(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path
 ) -> None:
     a, b = opened(robust_net, "a"), opened(other_net, "b")
@@ -357,7 +357,7 @@ def test_sources_and_targets_are_checked_and_compared_with_what_is_known(
     checks = transfer_models([a], [b], small, folder=tmp_path).checks
     for name in "ab":
         assert any(check.sentence.startswith(f"{name} (Linf): The model gives") for check in checks)
-    assert not any("black-box attack" in check.sentence for check in checks), "no white-box figure is known"
+    assert not any("black-box attack" in check.sentence for check in checks), "no white-box result is known"
     evaluate_models([b], small, folder=tmp_path)
     stored = next(path for path in tmp_path.glob("*.json") if '"kind": "evaluation"' in path.read_text())
     checks = transfer_models([a], [b], small, folder=tmp_path).checks
@@ -382,7 +382,7 @@ def test_checks_are_made_at_radius_0_too(robust_net: nn.Module, sweep: Sweep) ->
     assert report.stored == ()
 
 
-def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, sweep: Sweep) -> None:
+def test_identity_of_autoattack_holds_version_and_batch_size(robust_net: nn.Module, sweep: Sweep) -> None:
     pytest.importorskip("pyautoattack")
     model = opened(robust_net, "net")
 
@@ -393,7 +393,7 @@ def test_autoattack_is_known_by_its_version_and_batches(robust_net: nn.Module, s
     other = replace(sweep, batch_size=7)
     assert "pyautoattack 0." in key(sweep, AutoAttack())["package"]
     assert key(sweep, AutoAttack()) != key(other, AutoAttack())
-    assert key(sweep, Pgd()) == key(other, Pgd()), "our own attacks draw for each image"
+    assert key(sweep, Pgd()) == key(other, Pgd()), "built-in attacks draw for each image"
 
 
 def test_progress_counts_every_image(robust_net: nn.Module, sweep: Sweep) -> None:
@@ -425,7 +425,7 @@ def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, ju
     assert sum(counts) == len(judged)
 
 
-def test_refusals(robust_net: nn.Module, sweep: Sweep) -> None:
+def test_bad_sweeps_are_refused(robust_net: nn.Module, sweep: Sweep) -> None:
     with pytest.raises(InputError, match="NAME=REFERENCE"):
         evaluate_models([opened(robust_net, "net")] * 2, sweep)
     for wrong in ({"splits": ("tset",)}, {"n": 0}, {"batch_size": 0}):
@@ -444,7 +444,7 @@ def test_an_unfooled_image_transfers_its_last_iterate(
     assert (BALLS[0].size(attacked.delta[~attacked.fooled]) > 0.9 * BALLS[0].eps).all()
 
 
-def test_a_models_own_black_box_attack_stays_one(
+def test_own_black_box_attack_stays_black_box(
     robust_net: nn.Module, other_net: nn.Module, sweep: Sweep
 ) -> None:
     both = [opened(robust_net, "net"), opened(other_net, "other")]
@@ -455,8 +455,8 @@ def test_a_models_own_black_box_attack_stays_one(
         n=20,
         attacks=(Pgd(steps=2, iterate="last"), Square(queries=5)),
     )
-    cells = transfer_models(both[:1], both, small, checks=False).results
-    found = {(cell.model, cell.attack.split()[0]): (cell.own, cell.black_box) for cell in cells}
+    results = transfer_models(both[:1], both, small, checks=False).results
+    found = {(result.model, result.attack.split()[0]): (result.own, result.black_box) for result in results}
     assert found == {
         ("net", "pgd-2"): (True, False),
         ("net", "square-5"): (True, True),
@@ -470,5 +470,5 @@ def test_the_same_weights_in_other_layers_are_another_model(robust_net: nn.Modul
     wrapped = nn.Sequential(*layers.children(), nn.Identity())
     small = replace(sweep, splits=("test",), balls=BALLS[:1], n=20, attacks=(Pgd(steps=2, iterate="last"),))
     other = Opened(name="other", model=wrapped, digest=weights_digest(robust_net))
-    (cell,) = transfer_models([opened(robust_net, "net")], [other], small, checks=False).results
-    assert not cell.own
+    (result,) = transfer_models([opened(robust_net, "net")], [other], small, checks=False).results
+    assert not result.own

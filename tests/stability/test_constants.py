@@ -21,7 +21,7 @@ def points(n: int = 6, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch
 @pytest.mark.parametrize(
     "objective", [CrossEntropy(), BoundedLoss(), Trades()], ids=["ce", "bounded", "trades"]
 )
-def test_they_are_those_of_the_full_gradient_and_hessian(objective) -> None:  # type: ignore[no-untyped-def]
+def test_constants_match_the_full_gradient_and_hessian(objective) -> None:  # type: ignore[no-untyped-def]
     model = some_model("mlp-w4-silu")
     x, y, delta = points(4)
     found = estimate_constants(model, objective, x, y, delta, iterations=60)
@@ -61,7 +61,7 @@ def test_they_are_those_of_the_full_gradient_and_hessian(objective) -> None:  # 
     assert found.points == 4
 
 
-def test_relu_has_no_beta_and_the_report_says_so() -> None:
+def test_relu_model_has_no_beta_and_gives_the_reason() -> None:
     x, y, delta = points()
     found = estimate_constants(some_model("mlp-w8"), CrossEntropy(), x, y, delta)
     assert found.beta is None
@@ -79,7 +79,7 @@ class _Functional(nn.Module):
         return F.leaky_relu(self.linear(x.flatten(1))) + F.max_pool1d(x.flatten(1)[:, None], 16)[:, 0]
 
 
-def test_kinks_are_found_where_they_are_executed_also_without_a_layer() -> None:
+def test_kinks_are_found_in_layers_and_in_functional_calls() -> None:
     x = torch.rand(2, *SHAPE)
     assert {name.split("_")[0] for name in kinks(_Functional(), x)} == {"leaky", "max"}
     for name in ("mlp-softplus", "mlp-silu", "cnn-w4-gn-softplus", "linear"):
@@ -88,7 +88,7 @@ def test_kinks_are_found_where_they_are_executed_also_without_a_layer() -> None:
     assert "-silu" in str(why_no_beta(some_model("cnn-w4-gn", dtype=torch.float32), x))
 
 
-def test_what_two_places_showed_is_merged() -> None:
+def test_constants_of_two_point_sets_are_merged() -> None:
     one = Constants(L=3.0, L_w=1.0, beta=2.0, smallest_gradient=0.5, points=4, gradients=4)
     two = Constants(L=2.0, L_w=1.5, beta=None, smallest_gradient=0.1, points=3, gradients=3, no_beta="kink")
     both = one.merged(two)
@@ -101,7 +101,7 @@ def test_what_two_places_showed_is_merged() -> None:
     assert "lower estimate" in both.caveat
 
 
-def test_points_are_split_without_changing_the_answer() -> None:
+def test_batches_of_points_do_not_change_the_constants() -> None:
     x, y, delta = points(70)
     model = some_model("mlp-w4-softplus")
     whole = estimate_constants(model, CrossEntropy(), x, y, delta, iterations=3)
@@ -111,7 +111,7 @@ def test_points_are_split_without_changing_the_answer() -> None:
     assert whole.points == 70
 
 
-def test_cross_entropy_gradient_of_a_linear_model_is_known() -> None:
+def test_gradient_of_a_linear_model_matches_the_closed_form() -> None:
     model = some_model("linear")
     x, y, delta = points(5)
     found = estimate_constants(model, CrossEntropy(), x, y, delta, iterations=0)

@@ -75,7 +75,7 @@ def test_fast_and_free_run_on_the_same_instance_with_the_same_draws(name: str) -
     ("name", "early", "late", "distance"),
     [("vanilla", 0.48, 1.00, 2.28), ("fast", 1.42, 1.01, 7.71), ("free", 0.90, 1.01, 2.55)],
 )
-def test_what_the_docs_show(name: str, early: float, late: float, distance: float) -> None:
+def test_growth_exponents_match_the_docs(name: str, early: float, late: float, distance: float) -> None:
     """docs/stability.md: the exponents before and after n², over 16 seeds."""
     found = []
     for n, T, first in ((60, 720, 300), (2, 300, 80)):
@@ -87,7 +87,7 @@ def test_what_the_docs_show(name: str, early: float, late: float, distance: floa
     assert found[0][1] == pytest.approx(distance, abs=0.006)
 
 
-def test_the_exponent_of_a_power_is_found() -> None:
+def test_growth_exponent_of_a_power_is_exact() -> None:
     T = torch.arange(1, 50)
     assert growth_exponent(T, 3 * T.double() ** 0.7) == pytest.approx(0.7)
     assert math.isfinite(LowerBoundInstance(n=2, T=3, d=12).gamma)

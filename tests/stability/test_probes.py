@@ -23,7 +23,7 @@ from samples import (
 )
 
 
-def test_on_a_linear_model_of_two_classes_it_finds_the_maximum() -> None:
+def test_probe_attack_finds_the_maximum_on_a_linear_model() -> None:
     model = build("linear", classes=2, shape=SHAPE).double()
     images = some_images(20)
     images = Images.of(images.x, images.y % 2)
@@ -44,7 +44,7 @@ def test_on_a_linear_model_of_two_classes_it_finds_the_maximum() -> None:
 
 
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-def test_stacked_and_separate_runs_are_probed_alike(norm: str) -> None:
+def test_stacked_and_separate_runs_have_the_same_probe_losses(norm: str) -> None:
     twins = some_twins()
     ball = make_ball(norm, EPS[norm])
     found = {}
@@ -59,7 +59,7 @@ def test_stacked_and_separate_runs_are_probed_alike(norm: str) -> None:
     assert found["stacked"].robust_accuracy == found["separate"].robust_accuracy
 
 
-def test_more_steps_and_restarts_never_find_less() -> None:
+def test_more_steps_and_restarts_never_find_smaller_losses() -> None:
     runs = make_runs("separate", some_model(), 1, learner_of(1))
     images = some_images(10)
     few, more, again = (

@@ -1,4 +1,4 @@
-"""Studies: twin results that are stored and resumed, and what they say together."""
+"""Studies: twin results that are stored and resumed, and their summary."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -107,7 +107,7 @@ def some_study(folder: Path, corners: str, **changes: object) -> StabilityStudy:
     return StabilityStudy(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def carried_out(study: StabilityStudy, data: DataSet) -> list[TwinResult]:
+def run_study(study: StabilityStudy, data: DataSet) -> list[TwinResult]:
     _, tasks = study.prepare(data)
     for task in tasks:
         task.run(Callbacks(), lambda: False)
@@ -120,7 +120,7 @@ def twins_of(
     return run_twins(TwinSetup(settings, data, name, n=20, seed=seed, device=CPU), engine)
 
 
-def test_a_result_holds_all_that_was_asked_for(corners: str, data: DataSet) -> None:
+def test_result_holds_distances_probes_and_constants(corners: str, data: DataSet) -> None:
     settings = some_settings(corners, mode="theorem", lr=0.5, constant_points=4)
     result = twins_of(settings, data, "free-3")
     assert [row.update for row in result.distances] == [3, 6, 9, 12]
@@ -161,7 +161,7 @@ def test_every_algorithm_and_norm_can_be_studied(mode: str, corners: str, data: 
             assert twins_of(settings, data, name).distances
 
 
-def test_a_study_is_resumed_task_by_task(corners: str, data: DataSet, tmp_path: Path) -> None:
+def test_study_resumes_task_by_task(corners: str, data: DataSet, tmp_path: Path) -> None:
     study = some_study(tmp_path / "study", corners)
     _, tasks = study.prepare(data)
     for task in tasks[:2]:
@@ -172,31 +172,31 @@ def test_a_study_is_resumed_task_by_task(corners: str, data: DataSet, tmp_path: 
     assert [task.finished() for task in tasks] == [True, True, False, False, False, False]
     path = tasks[0].folder / "result.json"
     before = path.read_bytes()
-    results = carried_out(study, data)
+    results = run_study(study, data)
     assert len(results) == 6
     assert path.read_bytes() == before
-    fresh = carried_out(some_study(tmp_path / "again", corners), data)
+    fresh = run_study(some_study(tmp_path / "again", corners), data)
     for one, two in zip(results, fresh, strict=True):
         assert replace(one, seconds=0.0) == replace(two, seconds=0.0)
 
 
-def test_what_a_task_tells_of_its_result(corners: str, data: DataSet, tmp_path: Path) -> None:
+def test_task_summary_describes_its_result(corners: str, data: DataSet, tmp_path: Path) -> None:
     study = some_study(tmp_path, corners, algorithms=("fast",), seeds=1)
     (task,) = study.prepare(data)[1]
     assert (task.name, task.summary()) == ("fast n=20 seed 0", "not finished")
     task.run(Callbacks(), lambda: False)
     assert task.summary().startswith("distance ")
-    lost = replace(task.result(), diverged=4)
-    write_document(task.folder / "result.json", "twins", lost)
+    with_diverged = replace(task.result(), diverged=4)
+    write_document(task.folder / "result.json", "twins", with_diverged)
     assert task.summary() == "diverged by update 4 (separate)"
     (task.folder / "result.json").write_text("{")
     with pytest.raises(InputError, match="damaged"):
         task.finished()
 
 
-def test_seeds_that_diverged_are_left_out_and_told(corners: str, data: DataSet, tmp_path: Path) -> None:
+def test_diverged_seeds_are_left_out_with_the_reason(corners: str, data: DataSet, tmp_path: Path) -> None:
     study = some_study(tmp_path, corners, sizes=(15, 20))
-    results = carried_out(study, data)
+    results = run_study(study, data)
 
     def diverged(result: TwinResult) -> TwinResult:
         keep = {
@@ -205,11 +205,11 @@ def test_seeds_that_diverged_are_left_out_and_told(corners: str, data: DataSet, 
         }
         return TwinResult(**keep, diverged=7)
 
-    lost = [
+    with_diverged = [
         diverged(r) if r.algorithm == "fast" or (r.algorithm == "free-3" and r.seed == 1) else r
         for r in results
     ]
-    rows = {(row.algorithm, row.n): row for row in summarize(study.settings, lost, 3)}
+    rows = {(row.algorithm, row.n): row for row in summarize(study.settings, with_diverged, 3)}
     whole = {(row.algorithm, row.n): row for row in summarize(study.settings, results, 3)}
     equal = rows["vanilla-2", 20].at_equal_accuracy
     assert rows["vanilla-2", 20] == replace(whole["vanilla-2", 20], at_equal_accuracy=equal)
@@ -218,10 +218,10 @@ def test_seeds_that_diverged_are_left_out_and_told(corners: str, data: DataSet, 
     assert "2 of 2 seeds diverged, first seen at update 7: nothing could be measured" in reason
     assert (rows["free-3", 20].seeds, rows["free-3", 20].diverged) == (1, 1)
     assert "they are left out" in rows["free-3", 20].reason
-    assert [fit.algorithm for fit in exponents(lost, list(rows.values()))] == ["vanilla-2", "free-3"]
+    assert [fit.algorithm for fit in exponents(with_diverged, list(rows.values()))] == ["vanilla-2", "free-3"]
 
 
-def test_a_folder_of_another_study_is_left_alone(corners: str, data: DataSet, tmp_path: Path) -> None:
+def test_folder_of_another_study_is_refused(corners: str, data: DataSet, tmp_path: Path) -> None:
     some_study(tmp_path / "one", corners).prepare(data)
     with pytest.raises(InputError, match=r"another setting \(updates\)"):
         some_study(tmp_path / "one", corners, settings=some_settings(corners, updates=13)).prepare(data)
@@ -236,14 +236,14 @@ def test_a_folder_of_another_study_is_left_alone(corners: str, data: DataSet, tm
 
 def test_the_engine_is_measured_once_and_stored(corners: str, data: DataSet, tmp_path: Path) -> None:
     study = some_study(tmp_path, corners, algorithms=("fast",), engine=None)
-    results = carried_out(study, data)
+    results = run_study(study, data)
     stored = read_document(tmp_path / "study.json", "study", StudyDocument)
     assert stored.engines["fast"].engine == results[0].engine == results[1].engine
     other = {"stacked": "separate", "separate": "stacked"}[results[0].engine]
     changed = replace(stored, engines={"fast": replace(stored.engines["fast"], engine=other)})
     write_document(tmp_path / "study.json", "study", changed)
     (tmp_path / "results" / "fast-n20-seed1" / "result.json").unlink()
-    assert [result.engine for result in carried_out(study, data)] == [results[0].engine, other]
+    assert [result.engine for result in run_study(study, data)] == [results[0].engine, other]
 
 
 def test_two_processes_that_begin_a_study_use_one_choice_of_engines(
@@ -270,7 +270,7 @@ def test_the_summary_holds_both_estimates_the_gap_and_the_bound(
     corners: str, data: DataSet, tmp_path: Path
 ) -> None:
     settings = some_settings(corners, mode="theorem", lr=0.5, constant_points=4)
-    results = carried_out(some_study(tmp_path, corners, settings=settings), data)
+    results = run_study(some_study(tmp_path, corners, settings=settings), data)
     rows = summarize(settings, results, 3)
     assert [row.algorithm for row in rows] == ["vanilla-2", "fast", "free-3"]
     for row in rows:
@@ -296,7 +296,7 @@ def test_settings_without_a_theorem_have_no_bound(corners: str, data: DataSet, t
         assert all(row.bound is None for row in summarize(settings, [result], 3))
 
 
-def test_an_algorithm_at_chance_is_not_compared(corners: str) -> None:
+def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str) -> None:
     results = [
         TwinResult(
             algorithm=name,
@@ -347,14 +347,14 @@ def test_exponents_in_n_are_fitted_with_intervals() -> None:
     assert (found.low, found.high) == (None, None), "some resampled means have no logarithm"
 
 
-def test_a_sweep_fits_every_algorithm_beside_its_prediction(
+def test_exponents_are_fitted_for_every_algorithm_with_its_prediction(
     corners: str, data: DataSet, tmp_path: Path
 ) -> None:
     settings = some_settings(corners, mode="theorem", lr=0.5, updates=6, constant_points=2)
     study = some_study(
         tmp_path, corners, settings=settings, sizes=(10, 20), algorithms=("vanilla-2", "fast", "erm")
     )
-    results = carried_out(study, data)
+    results = run_study(study, data)
     rows = summarize(settings, results, 3)
     fits = exponents(results, rows)
     assert [fit.algorithm for fit in fits] == ["vanilla-2", "fast", "erm"]
@@ -400,7 +400,7 @@ def test_an_algorithm_by_its_import_path_can_be_studied(
     settings = some_settings(corners, algorithm_args={"scale": 2}, constant_points=2)
     values = {"algorithms": ("twin_algorithms:Mine", "fast"), "options": options, "settings": settings}
     study = some_study(tmp_path / "study", corners, **values)
-    results = carried_out(study, data)
+    results = run_study(study, data)
     assert [result.algorithm for result in results[:2]] == ["twin_algorithms:Mine", "fast"]
     assert all(row.bound is None for row in summarize(settings, results, 3))
     code.write_text(MINE + "\n# changed\n")
@@ -416,7 +416,7 @@ def test_an_algorithm_by_its_import_path_can_be_studied(
     theorem = some_settings(corners, mode="theorem")
     with pytest.raises(InputError, match="has a loss of its own"):
         some_study(tmp_path, corners, **own_loss, settings=theorem).prepare(data)
-    (result, *_) = carried_out(some_study(tmp_path, corners, **own_loss), data)
+    (result, *_) = run_study(some_study(tmp_path, corners, **own_loss), data)
     assert result.constants is None
 
 
@@ -426,6 +426,6 @@ def test_options_reach_the_algorithms_that_declare_them(corners: str) -> None:
     assert settings.spec("fast", n=20, seed=0).algorithm_args is None
 
 
-def test_times_are_spread_and_end_at_the_end() -> None:
+def test_recording_times_are_evenly_spread_and_include_the_last() -> None:
     assert spread(4, 12) == {3, 6, 9, 12}
     assert spread(40, 3) == {1, 2, 3}

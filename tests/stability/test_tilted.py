@@ -29,7 +29,7 @@ from tilted_cases import NAMES, D, both, instance
 SLACK = 1 + 1e-9
 
 
-def test_the_closed_constants_hold_wherever_one_looks_and_are_not_far_off() -> None:
+def test_closed_form_constants_bound_the_estimates_closely() -> None:
     case = instance()
     p = case.problem()
     g = torch.Generator().manual_seed(1)
@@ -101,12 +101,12 @@ def pathwise_violations(case: TiltedInstance, name: str, p: Problem) -> int:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_update_of_every_path_obeys_its_lemma(name: str) -> None:
+def test_every_update_of_every_trajectory_obeys_its_lemma(name: str) -> None:
     case = instance()
     assert pathwise_violations(case, name, case.problem()) == 0
 
 
-def test_a_quarter_of_beta_fails() -> None:
+def test_updates_break_their_lemma_with_a_quarter_of_beta() -> None:
     """A check that cannot fail proves nothing."""
     case = instance()
     broken = [name for name in NAMES if pathwise_violations(case, name, case.problem(beta_factor=0.25))]
@@ -149,7 +149,7 @@ def test_the_expected_distance_obeys_its_lemma_exactly(name: str) -> None:
     assert expectation_violations(case, name, case.problem()) == 0
 
 
-def test_a_quarter_of_beta_fails_in_expectation_too() -> None:
+def test_expected_distance_breaks_its_lemma_with_a_quarter_of_beta() -> None:
     case = instance(n=800, b=1)  # the 1/n part of the lemmas would hide a small β of a small sample
     p = case.problem(beta_factor=0.25)
     assert any(expectation_violations(case, name, p) for name in ("fast", "free"))
@@ -164,7 +164,7 @@ def test_the_weights_stay_in_the_ball_the_constants_are_for(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lemma_1_along_the_paths(name: str) -> None:
+def test_lemma_1_holds_along_trajectories(name: str) -> None:
     case = instance()
     p = case.problem()
     probes = torch.tensor([0, 1, 0, 1, 0, 1])
@@ -174,7 +174,7 @@ def test_lemma_1_along_the_paths(name: str) -> None:
         assert float((h[0] - h[1]).abs().max()) <= loss_difference_bound(p, apart) * SLACK
 
 
-def test_the_constants_are_small_enough_to_mean_something() -> None:
+def test_growth_factors_of_the_recursion_are_at_most_two() -> None:
     case = instance()
     for name in NAMES:
         assert recursion_of(name, case.problem(), alpha=case.alpha, m=case.m).nu <= 2

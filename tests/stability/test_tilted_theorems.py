@@ -88,5 +88,5 @@ def test_the_solved_recursion_holds_at_every_batch_of_a_long_run(name: str) -> N
     limit = solved_recursion(name, p, T=case.T, alpha=case.alpha, m=case.m)
     ratios = [float(d) / at for d, at in zip(measured[1:], limit[1:], strict=True)]
     assert max(ratios) <= 1
-    told = (float(measured[-1]), limit[-1], min(ratios), max(ratios))
-    assert told == pytest.approx(IN_THE_DOCS[name], abs=0.006), "docs/stability.md shows these"
+    found = (float(measured[-1]), limit[-1], min(ratios), max(ratios))
+    assert found == pytest.approx(IN_THE_DOCS[name], abs=0.006), "docs/stability.md shows these"

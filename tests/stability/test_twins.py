@@ -76,8 +76,8 @@ def test_each_member_is_an_ordinary_run_on_its_own_sample(name: str) -> None:
         learner = learner_of(12)(some_model())
         for _ in train(learner, _Wide(algorithm_of(name)), neighbour, batches):
             pass
-        alone = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
-        assert torch.equal(alone, runs.weights()[k + 1])
+        flat = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
+        assert torch.equal(flat, runs.weights()[k + 1])
 
 
 class _Wide:
@@ -92,7 +92,7 @@ class _Wide:
 
 
 @pytest.mark.parametrize("engine", ["stacked", "separate"])
-def test_twins_part_at_the_first_meeting(engine: str) -> None:
+def test_twins_differ_from_the_first_batch_with_the_replaced_example(engine: str) -> None:
     twins = some_twins(n=30, replaced=(0, 5, 9, 17))
     batches = some_batches(twins, size=2)
     meetings = twins.first_batches(batches, 40)
@@ -103,7 +103,7 @@ def test_twins_part_at_the_first_meeting(engine: str) -> None:
     assert len({first for first in meetings if first is not None}) > 1
 
 
-def test_rows_point_to_the_replacement_only_where_it_stands() -> None:
+def test_rows_replace_only_the_replaced_example() -> None:
     twins = some_twins(n=6, replaced=(1, 4))
     rows = twins.rows(torch.tensor([4, 0, 1]))
     assert rows.tolist() == [[4, 0, 1], [4, 0, 6], [7, 0, 1]]
@@ -115,7 +115,7 @@ def test_rows_point_to_the_replacement_only_where_it_stands() -> None:
         assert torch.equal(y, expected[1])
 
 
-def test_a_member_copied_out_is_the_member() -> None:
+def test_copied_member_has_the_weights_of_the_member() -> None:
     twins = some_twins()
     for engine in ("stacked", "separate"):
         runs = some_runs(engine, twins, updates=10)
@@ -160,7 +160,7 @@ def test_drawn_twins_follow_the_seed_and_come_from_outside() -> None:
         outside(sample, sample)
 
 
-def test_wrong_twins_are_refused() -> None:
+def test_inconsistent_twins_are_refused() -> None:
     with pytest.raises(InputError, match="one replacement for each"):
         Twins(sample=some_images(5), replaced=(1, 2), replacements=some_images(1))
     with pytest.raises(InputError, match="0 to 4"):
@@ -249,7 +249,7 @@ class _SlowWhen:
         return Erm().step(learner, x, y)
 
 
-def test_the_faster_engine_is_taken() -> None:
+def test_faster_engine_is_chosen() -> None:
     x, y = some_images(8).batch(torch.arange(8))
     for stacked, expected in ((True, "separate"), (False, "stacked")):
         choice = choose_engine(some_model(), 6, learner_of(9), _SlowWhen(stacked=stacked), x.double(), y)
@@ -258,14 +258,14 @@ def test_the_faster_engine_is_taken() -> None:
         assert set(choice.seconds_per_batch) == {"stacked", "separate"}
 
 
-def test_a_budget_of_one_update_suffices() -> None:
+def test_engine_is_chosen_with_a_budget_of_one_update() -> None:
     x, y = some_images(8).batch(torch.arange(8))
     assert (
         choose_engine(some_model(), 3, learner_of(1), Erm(), x.double(), y).seconds_per_batch["stacked"] > 0
     )
 
 
-def test_batch_norm_leaves_no_choice_and_says_why() -> None:
+def test_batch_norm_model_trains_separately_with_the_reason() -> None:
     x, y = some_images(8).batch(torch.arange(8))
     choice = choose_engine(some_model("cnn-w4"), 3, learner_of(2), Erm(), x.double(), y)
     assert choice.engine == "separate"

@@ -1,1 +1,1 @@
-"""Experiments: lists of specs, carried out side by side."""
+"""Experiments: comparisons, sweeps over attacks and radii, transfer matrices, and the paper's experiments."""

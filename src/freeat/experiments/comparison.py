@@ -55,7 +55,7 @@ class MeanStd:
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmSummary:
-    """An algorithm of a comparison: its accuracies as shares, what an average run cost, and where its runs lie."""
+    """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders."""
 
     algorithm: str
     seeds: tuple[int, ...]
@@ -121,21 +121,25 @@ def comparison_tasks(
             f"algorithms {', '.join(takes)}: two have the same name in tables and figures; rename a class"
         )
     tasks = []
-    for algorithm, settings in takes.items():
-        words = {s: v for s, v in spec.settings().items() if s not in OF_ALGORITHMS or s in settings}
-        words["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in settings}
-        unused = ", ".join(
-            f"{setting} = {value}" for setting, value in given.items() if setting not in settings
-        )
+    for algorithm, taken in takes.items():
+        own = {s: v for s, v in spec.settings().items() if s not in OF_ALGORITHMS or s in taken}
+        own["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in taken}
+        unused = ", ".join(f"{setting} = {value}" for setting, value in given.items() if setting not in taken)
         notes = (f"{short_name(algorithm)} does not take {unused}: its runs are without.",) if unused else ()
         folder = options.folder / "runs" / algorithm.replace(":", ".")
         for seed in dict.fromkeys(seeds):
             # Friendly's step follows the radius it is evaluated at
-            one, _ = split_settings({**words, **evaluation.settings(), "algorithm": algorithm, "seed": seed})
-            own = replace(options, folder=folder / f"seed-{seed}")
+            one, _ = split_settings({**own, **evaluation.settings(), "algorithm": algorithm, "seed": seed})
             name = f"{one.label}/seed-{seed}"
             tasks.append(
-                TrainTask(name=name, key=name, spec=one, evaluation=evaluation, options=own, notes=notes)
+                TrainTask(
+                    name=name,
+                    key=name,
+                    spec=one,
+                    evaluation=evaluation,
+                    options=replace(options, folder=folder / f"seed-{seed}"),
+                    notes=notes,
+                )
             )
     return sorted(tasks, key=lambda task: -_algorithm(task).cost.gradient_evaluations)
 
@@ -164,7 +168,7 @@ def _algorithm(task: TrainTask) -> Algorithm:
 def summarize(
     done: Sequence[Done[TrainTask]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
 ) -> Comparison:
-    """Mean and standard deviation over the seeds, per algorithm in the order asked for, and every run beside it."""
+    """Mean and standard deviation over the seeds, per algorithm in the order given."""
     rows = []
     for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
         runs = sorted(

@@ -31,20 +31,20 @@ class AdversarialExamples:
 
     @property
     def turned_wrong(self) -> np.ndarray:
-        """Which images the attack alone made wrong."""
+        """Which images are classified correctly without the attack only."""
         return np.asarray(self.clean_correct & (self.predicted != self.y))
 
 
 def examples_path(folder: Path, result: StoredEvaluation) -> Path:
-    """Where the adversarial examples of a stored evaluation lie; another evaluation has another place."""
-    words = (
+    """The file of the adversarial examples of a stored evaluation; no two evaluations share one."""
+    parts = (
         in_file_name(result.model),
         in_file_name(result.attack),
         result.norm,
         f"{result.eps:.5f}",
         result.split,
     )
-    return folder / "examples" / f"{'-'.join(words)}-{identity_of(result.identity)[:8]}.npz"
+    return folder / "examples" / f"{'-'.join(parts)}-{identity_of(result.identity)[:8]}.npz"
 
 
 def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: tuple[str, ...]) -> None:

@@ -147,7 +147,7 @@ def check_comparable(first: StoredRun, second: StoredRun) -> None:
 
 
 def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: str | None) -> Ball:
-    """Where both are evaluated: as asked, or where both were."""
+    """The ball in which both are evaluated: the one asked for, or that of both runs."""
     eps = EvalSpec.of(asked).eval_eps
     balls = {
         (norm or run.folder.spec.norm, _evaluated_at(run.folder) if eps is None else eps)

@@ -1,6 +1,6 @@
 """The tasks of experiments: train a run, attack it, transfer perturbations between runs, each stored once.
 
-Whoever asks for the same task finds it done, or waits for the process that is running it.
+A process that needs a finished task finds its result, and one that needs a running task waits for it.
 """
 
 from abc import ABC, abstractmethod
@@ -63,7 +63,7 @@ class StoredTask(ABC, Generic[R]):
         return self.result() is not None
 
     def found(self) -> R | None:
-        """What came out; None also where its files are damaged, which ``damage`` tells."""
+        """What came out; None also where its files are damaged (see ``damage``)."""
         try:
             return self.result()
         except InputError:

@@ -1,4 +1,4 @@
-"""Algorithmic stability measured: twin runs on S and S′, and the constants the theorems speak of."""
+"""Measured algorithmic stability: twin runs on S and S′, and the constants of the theorems."""
 
 from freeat.objectives import BoundedLoss, error_probability
 from freeat.stability.constants import Constants, estimate_constants

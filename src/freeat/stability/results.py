@@ -152,7 +152,7 @@ class TwinSetup:
 
     @property
     def objective(self) -> Objective | None:
-        """The loss h whose constants the theorems speak of; None for an algorithm with a loss of its own."""
+        """The loss h of the theorems; None for an algorithm with a loss of its own."""
         return getattr(self.algorithm, "objective", None)
 
     def model(self) -> nn.Module:
