@@ -18,7 +18,7 @@ from freeat.cli.main import COMMANDS, run
 from freeat.compute.machine import usable_cores
 from freeat.runs.folder import RunFolder
 from freeat.training.trainer import CheckpointFacts
-from small_runs import WORDS, arguments, carry_out
+from small_runs import SMALL_RUN, arguments, carry_out
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "algorithm": ({"algorithm": "fre-4"}, "did you mean 'free-4'"),
@@ -200,7 +200,7 @@ def test_bad_spec_files_are_refused(
 
 
 def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = [f"{name.replace('_', '-')}: {value}" for name, value in WORDS.items()]
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in SMALL_RUN.items()]
     file = tmp_path / "spec.yaml"
     file.write_text("\n".join([*lines, "algorithm: free-2", "algorithm-args: {carry: true}", "box: false"]))
     assert run(["train", str(file), "--out", str(tmp_path / "run"), "--updates", "3", "--box"]) == 0
@@ -237,7 +237,7 @@ def test_every_command_finds_a_model_in_the_current_folder(
     Path("net_of_mine.py").write_text("import troubled_models\nmake = troubled_models.fine\n")
     elsewhere = [folder for folder in sys.path if folder and Path(folder) != tmp_path]
     small = ["-n", "20", "--trust-code"]
-    judged = ["--data", "digits", "--norm", "l2", "--eps", "0.5", *small[:2]]
+    evaluated = ["--data", "digits", "--norm", "l2", "--eps", "0.5", *small[:2]]
     for name in ("one", "other"):
         monkeypatch.setattr(sys, "path", [*elsewhere])
         assert run(["train", *arguments(model="net_of_mine:make", out=name)]) == 0
@@ -246,7 +246,7 @@ def test_every_command_finds_a_model_in_the_current_folder(
         ["export", "one", "--trust-code"],
         ["evaluate", "one", "--trust-code"],
         ["transfer", "one", "--to", "other", "--attack", "fgsm", *small],
-        ["evaluate", "net_of_mine:make@one/model.safetensors", "--attack", "fgsm", *judged],
+        ["evaluate", "net_of_mine:make@one/model.safetensors", "--attack", "fgsm", *evaluated],
         ["runs", "diff", "one", "other", "--store", ".", "--attack", "fgsm", *small],
         ["bound", "--from", "one", "--points", "4", "--beta", "1", "--trust-code"],
     ):
@@ -510,7 +510,7 @@ def test_a_radius_asked_for_later_has_its_own_step(
 def test_algorithms_in_a_file_are_a_text_or_a_list(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], written: str, exit_code: int
 ) -> None:
-    lines = [f"{name.replace('_', '-')}: {value}" for name, value in WORDS.items() if name != "algorithm"]
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in SMALL_RUN.items() if name != "algorithm"]
     (tmp_path / "spec.yaml").write_text("\n".join([*lines, f"algorithms: {written}"]))
     words = [
         "compare",
@@ -545,9 +545,9 @@ def test_runs_are_compared_at_radius_0_too(tmp_path: Path, capsys: pytest.Captur
         run(["runs", "diff", "one", "other", "--store", str(tmp_path), "--eps", "0", "-n", "20", "--json"])
         == 0
     )
-    judged = json.loads(capsys.readouterr().out)["evaluated"]
-    assert judged["eps"] == 0
-    assert judged["robust"]["first"] == judged["clean"]["first"]
+    evaluated = json.loads(capsys.readouterr().out)["evaluated"]
+    assert evaluated["eps"] == 0
+    assert evaluated["robust"]["first"] == evaluated["clean"]["first"]
 
 
 def test_a_run_that_is_refused_is_not_called_finished(

@@ -215,8 +215,8 @@ def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
     shutil.copytree(runs["free-4"], free)
     shutil.copytree(runs["erm"], erm)
     words = ("--attack", "fgsm", "-n", "5", "--json")
-    judged = json.loads(ask(evaluate, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
-    assert [cell["model"] for cell in judged["results"]] == ["free-4/seed-0", "erm/seed-0"]
+    evaluated = json.loads(ask(evaluate, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
+    assert [cell["model"] for cell in evaluated["results"]] == ["free-4/seed-0", "erm/seed-0"]
     stored = sorted(path.name for path in (tmp_path / "out" / "examples").glob("*.npz"))
     assert [name.partition("-fgsm")[0] for name in stored] == ["erm%2Fseed-0", "free-4%2Fseed-0"]
     moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["results"]
@@ -268,9 +268,9 @@ def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
     sizes: tuple[dict[str, object], ...] = ({"train_size": 50}, {"train_size": 30, "validation": 0.5})
     runs = [small_run(tmp_path / f"run-{k}", data="digits", **size) for k, size in enumerate(sizes)]
     words = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
-    judged = json.loads(ask(evaluate, *runs, *words).stdout)
+    evaluated = json.loads(ask(evaluate, *runs, *words).stdout)
     moved = json.loads(ask(transfer, runs[0], "--to", *runs, *words).stdout)
-    for document in (judged, moved):
+    for document in (evaluated, moved):
         trained = [cell for cell in document["results"] if cell["split"] == "train"]
         assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
         for run, cell in zip(runs, trained, strict=True):

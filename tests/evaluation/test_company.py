@@ -32,9 +32,9 @@ def double_net(robust_net: nn.Module) -> nn.Module:
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
 @pytest.mark.parametrize(("name", "iterate"), JUDGED)
 def test_same_outcome_in_any_batch_in_float64(
-    name: str, ball: Ball, iterate: str, double_net: nn.Module, judged: Images
+    name: str, ball: Ball, iterate: str, double_net: nn.Module, eval_images: Images
 ) -> None:
-    images = judged.take(torch.arange(64))
+    images = eval_images.take(torch.arange(64))
     attack = parse_attack(name, iterate=iterate)  # type: ignore[arg-type]
     whole = evaluate(double_net, images, attack, ball, classes=10, batch_size=64, keep_delta=True)
     assert 0 < whole.robust_correct.sum() < 64
@@ -50,10 +50,12 @@ def test_same_outcome_in_any_batch_in_float64(
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
 @pytest.mark.parametrize("name", NAMES)
 def test_in_fp32_an_outcome_differs_only_near_the_boundary(
-    name: str, ball: Ball, robust_net: nn.Module, judged: Images, batch: tuple[Tensor, Tensor]
+    name: str, ball: Ball, robust_net: nn.Module, eval_images: Images, batch: tuple[Tensor, Tensor]
 ) -> None:
     results = [
-        evaluate(robust_net, judged, parse_attack(name), ball, classes=10, batch_size=size, keep_delta=True)
+        evaluate(
+            robust_net, eval_images, parse_attack(name), ball, classes=10, batch_size=size, keep_delta=True
+        )
         for size in (200, 7)
     ]
     differs = results[0].robust_correct != results[1].robust_correct
@@ -96,16 +98,16 @@ class Coarse(nn.Module):
         return logits
 
 
-def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, judged: Images) -> None:
+def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, eval_images: Images) -> None:
     coarse, ball = Coarse(robust_net).eval(), Linf(0.4)
     attack = parse_attack("square-30", precision="bf16")
-    measured = evaluate(coarse, judged, attack, ball, classes=10, keep_delta=True)
-    x, y = judged.batch(torch.arange(len(judged)))
+    measured = evaluate(coarse, eval_images, attack, ball, classes=10, keep_delta=True)
+    x, y = eval_images.batch(torch.arange(len(eval_images)))
     assert measured.delta is not None
     with torch.no_grad():
         shown = coarse(ball.apply(x, measured.delta)).argmax(-1)
     assert torch.equal(measured.predicted, shown)
-    attacked = attack(coarse, x, y, ball, ImageRng(0, judged.index.tolist()))
+    attacked = attack(coarse, x, y, ball, ImageRng(0, eval_images.index.tolist()))
     missed = (shown != y) & ~attacked.fooled
     assert missed.any(), "nothing was passed by: the test shows nothing"
     assert not measured.robust_correct[missed].any()

@@ -86,7 +86,7 @@ def test_the_numbers_are_those_of_a_plain_loop(net: nn.Module, digits: Images) -
 def test_draws_follow_the_image_not_the_batch(
     net: nn.Module, digits: Images, augment: CropFlip | None
 ) -> None:
-    def judged(images: Images, batch_size: int) -> list[torch.Tensor]:
+    def evaluated(images: Images, batch_size: int) -> list[torch.Tensor]:
         return columns(
             evaluate(
                 net,
@@ -100,9 +100,9 @@ def test_draws_follow_the_image_not_the_batch(
             )
         )
 
-    whole, parts = judged(digits, 256), judged(digits, 16)
+    whole, parts = evaluated(digits, 256), evaluated(digits, 16)
     order = torch.arange(len(digits)).flip(0)
-    reversed_ = judged(digits.take(order), 256)
+    reversed_ = evaluated(digits.take(order), 256)
     for one, two, three in zip(whole, parts, reversed_, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(one, three[order], rtol=1e-4, atol=1e-4)
@@ -201,37 +201,38 @@ class Modest(Pgd):
         return replace(attacked, fooled=torch.zeros_like(attacked.fooled))
 
 
-def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, judged: Images) -> None:
-    modest, plain = (evaluate(robust_net, judged, a, Linf(0.12), classes=10) for a in (Modest(), Pgd()))
+def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, eval_images: Images) -> None:
+    modest, plain = (evaluate(robust_net, eval_images, a, Linf(0.12), classes=10) for a in (Modest(), Pgd()))
     assert torch.equal(modest.robust_correct, plain.robust_correct)
     assert not plain.robust_correct.all()
 
 
 @pytest.mark.parametrize("attack", [Pgd(steps=50, restarts=3), Square()], ids=["pgd", "square"])
 def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
-    attack: Attack, robust_net: nn.Module, judged: Images
+    attack: Attack, robust_net: nn.Module, eval_images: Images
 ) -> None:
     zero, usual = (
-        evaluate(robust_net, judged, attack, Linf(eps), classes=10, keep_delta=True) for eps in (0.0, 0.5)
+        evaluate(robust_net, eval_images, attack, Linf(eps), classes=10, keep_delta=True)
+        for eps in (0.0, 0.5)
     )
     assert torch.equal(zero.robust_correct, zero.clean_correct)
     assert torch.equal(zero.clean_correct, usual.clean_correct)
     assert torch.equal(zero.predicted == zero.y, zero.clean_correct)
     assert zero.delta is not None
     assert not zero.delta.any()
-    assert zero.cost == Cost(gradient_evaluations=0, forward_passes=len(judged))
+    assert zero.cost == Cost(gradient_evaluations=0, forward_passes=len(eval_images))
     assert (zero.queries is None) == (usual.queries is None)
 
 
-def test_a_false_claim_is_not_believed(robust_net: nn.Module, judged: Images) -> None:
-    measured = evaluate(robust_net, judged, Boaster(), Linf(0.1), classes=10, batch_size=64)
+def test_a_false_claim_is_not_believed(robust_net: nn.Module, eval_images: Images) -> None:
+    measured = evaluate(robust_net, eval_images, Boaster(), Linf(0.1), classes=10, batch_size=64)
     assert torch.equal(measured.robust_correct, measured.clean_correct)
     assert measured.clean_correct.any()
     assert measured.notes == ("trust me",), "said once, whatever the number of batches"
 
 
-def test_summary(robust_net: nn.Module, judged: Images) -> None:
-    measured = evaluate(robust_net, judged, Square(queries=30), Linf(0.12), classes=10, population=597)
+def test_summary(robust_net: nn.Module, eval_images: Images) -> None:
+    measured = evaluate(robust_net, eval_images, Square(queries=30), Linf(0.12), classes=10, population=597)
     summary = measured.outcomes()
     hits = int(measured.robust_correct.sum())
     ci = binomtest(hits, 200).proportion_ci(0.95, method="wilson")
@@ -246,24 +247,24 @@ def test_summary(robust_net: nn.Module, judged: Images) -> None:
     assert summary.cost.gradient_evaluations == 0
     asked = summary.queries.total + 3 * 200
     assert summary.cost.forward_passes == asked, "queries, twice the clean images, and every image at the end"
-    assert set(summary.fooled) == set(judged.index[~measured.robust_correct].tolist())
+    assert set(summary.fooled) == set(eval_images.index[~measured.robust_correct].tolist())
 
 
 def test_perturbations_are_kept_only_on_request(
-    robust_net: nn.Module, judged: Images, tmp_path: object
+    robust_net: nn.Module, eval_images: Images, tmp_path: object
 ) -> None:
-    few = judged.take(torch.arange(5))
+    few = eval_images.take(torch.arange(5))
     measured = evaluate(robust_net, few, Pgd(steps=1), Linf(0.1), classes=10)
     assert measured.delta is None
     with pytest.raises(InputError, match="keep_delta"):
         save_examples(tmp_path / "e.npz", few, measured, tuple("0123456789"))  # type: ignore[operator]
 
 
-def test_mode_gradients_and_buffers_are_given_back(judged: Images) -> None:
+def test_mode_gradients_and_buffers_are_given_back(eval_images: Images) -> None:
     net = nn.Sequential(
         nn.Conv2d(1, 2, 5, stride=4), nn.BatchNorm2d(2), nn.Flatten(), nn.Dropout(0.5), nn.LazyLinear(10)
     )
-    few = judged.take(torch.arange(9))
+    few = eval_images.take(torch.arange(9))
     net.eval()(few.batch(torch.arange(9))[0])
     net.train()
     net[1].eval()
@@ -277,13 +278,13 @@ def test_mode_gradients_and_buffers_are_given_back(judged: Images) -> None:
     assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
 
 
-def test_a_model_without_weights_is_measured_too(judged: Images) -> None:
+def test_a_model_without_weights_is_measured_too(eval_images: Images) -> None:
     class Brightness(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             bright = x.mean((1, 2, 3))
             return torch.stack([bright, 0.3 - bright], -1)
 
-    few = judged.take(torch.arange(20))
+    few = eval_images.take(torch.arange(20))
     two = Images(x=few.x, y=few.y % 2, index=few.index)
     measured = evaluate(Brightness(), two, Pgd(steps=20), Linf(0.5), classes=2)
     assert not measured.robust_correct.any()

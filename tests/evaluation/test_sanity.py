@@ -88,8 +88,8 @@ def failed(checks: list[SanityCheck]) -> set[str]:
 
 
 @pytest.mark.parametrize("ball", [L2(2.0), Linf(0.1)], ids=["l2", "linf"])
-def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: Images) -> None:
-    checks = sanity_checks(robust_net, judged, ball, classes=10)
+def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, eval_images: Images) -> None:
+    checks = sanity_checks(robust_net, eval_images, ball, classes=10)
     assert failed(checks) == set()
     assert [check.name for check in checks] == [
         "evaluation mode",
@@ -102,8 +102,10 @@ def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, judged: I
     ]
 
 
-def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: Images) -> None:
-    said = {check.name: check.sentence for check in sanity_checks(robust_net, judged, Linf(0.1), classes=10)}
+def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, eval_images: Images) -> None:
+    said = {
+        check.name: check.sentence for check in sanity_checks(robust_net, eval_images, Linf(0.1), classes=10)
+    }
     ends = r", (as it should be|no more than noise apart)\."
     for name, start in {
         "more steps": r"20 steps fool \d+ of 64 images and 5 steps fool \d+",
@@ -113,28 +115,28 @@ def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, judged: I
         assert re.fullmatch(start + ends, said[name]), said[name]
 
 
-def test_masked_gradients_are_found_out(robust_net: nn.Module, judged: Images) -> None:
-    checks = sanity_checks(Masked(robust_net), judged, Linf(0.2), classes=10)
+def test_masked_gradients_are_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+    checks = sanity_checks(Masked(robust_net), eval_images, Linf(0.2), classes=10)
     assert {"gradients", "black box"} <= failed(checks)
     assert all("may be masked" in check.sentence for check in checks if not check.passed)
 
 
-def test_a_random_model_is_found_out(robust_net: nn.Module, judged: Images) -> None:
-    assert "deterministic" in failed(sanity_checks(Noisy(robust_net), judged, Linf(0.1), classes=10))
+def test_a_random_model_is_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+    assert "deterministic" in failed(sanity_checks(Noisy(robust_net), eval_images, Linf(0.1), classes=10))
 
 
-def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, judged: Images) -> None:
+def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, eval_images: Images) -> None:
     checks = {
-        check.name: check for check in sanity_checks(Infinite(robust_net), judged, Linf(0.1), classes=10)
+        check.name: check for check in sanity_checks(Infinite(robust_net), eval_images, Linf(0.1), classes=10)
     }
     assert not checks["gradients"].passed
     assert "not finite" in checks["gradients"].sentence
 
 
-def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(judged: Images) -> None:
+def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(eval_images: Images) -> None:
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1024), nn.Dropout(0.5), nn.Linear(1024, 10)).train()
     before = [value.clone() for value in net.state_dict().values()]
-    checks = {check.name: check for check in sanity_checks(net, judged, Linf(0.1), classes=10)}
+    checks = {check.name: check for check in sanity_checks(net, eval_images, Linf(0.1), classes=10)}
     assert "was in training mode" in checks["evaluation mode"].sentence
     assert checks["deterministic"].passed
     assert all(module.training for module in net.modules())
@@ -143,9 +145,9 @@ def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(ju
 
 
 def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
-    robust_net: nn.Module, judged: Images
+    robust_net: nn.Module, eval_images: Images
 ) -> None:
-    few = judged.take(torch.arange(8))
+    few = eval_images.take(torch.arange(8))
     for net, said in (
         (Wakeful(robust_net), "goes back to training mode while it classifies ('noise' first)"),
         (Counting(robust_net), "changes while it classifies ('asked' first)"),
@@ -157,9 +159,9 @@ def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
 
 
 def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
-    robust_net: nn.Module, judged: Images
+    robust_net: nn.Module, eval_images: Images
 ) -> None:
-    few = judged.take(torch.arange(8))
+    few = eval_images.take(torch.arange(8))
     names = {
         eps: [c.name for c in sanity_checks(robust_net, few, Linf(eps), classes=10)] for eps in (0.5, 0.51)
     }
@@ -248,14 +250,14 @@ class Hidden(nn.Module):
         return logits
 
 
-def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, judged: Images) -> None:
+def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, eval_images: Images) -> None:
     hidden, ball = Hidden(robust_net), Linf(0.12)
-    checks = sanity_checks(hidden, judged, ball, classes=10)
+    checks = sanity_checks(hidden, eval_images, ball, classes=10)
     assert "gradients" in failed(checks)
     (found,) = [check.sentence for check in checks if check.name == "gradients"]
     assert "64 have a zero gradient" in found
-    measured = evaluate(hidden, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    measured = evaluate(hidden, eval_images.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
     assert measured.notes == (NO_GRADIENT,)
-    honest = evaluate(robust_net, judged.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
+    honest = evaluate(robust_net, eval_images.take(torch.arange(40)), Pgd(steps=5), ball, classes=10)
     assert honest.notes == ()
     assert measured.robust_correct.sum() > honest.robust_correct.sum()

@@ -25,7 +25,7 @@ from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 from freeat.tasks import Done
 from freeat.training.records import Callbacks
 from made_records import make_record, make_result, make_summary
-from small_runs import WORDS, noise_file
+from small_runs import SMALL_RUN, noise_file
 
 
 def tasks(algorithms: list[str], seeds: list[int], **settings: Any) -> list[Any]:
@@ -136,7 +136,7 @@ def test_presets_are_specs(name: str) -> None:
 
 def test_bad_tasks_are_refused_before_any_begins(tmp_path: Path) -> None:
     def small(**changes: Any) -> list[Any]:
-        training, evaluation = split_settings({**WORDS, **changes})
+        training, evaluation = split_settings({**SMALL_RUN, **changes})
         options = RunOptions(folder=tmp_path, device="cpu")
         return comparison_tasks(training, evaluation, ["fast", "free-4"], [0], options)
 
@@ -156,7 +156,7 @@ def test_bad_tasks_are_refused_before_any_begins(tmp_path: Path) -> None:
 
 def test_runs_on_changed_data_are_refused(tmp_path: Path) -> None:
     noise_file(tmp_path / "mine.npz", 3, seed=0)
-    settings = {**WORDS, "data": str(tmp_path / "mine.npz"), "train_size": None}
+    settings = {**SMALL_RUN, "data": str(tmp_path / "mine.npz"), "train_size": None}
     training, evaluation = split_settings(
         {name: value for name, value in settings.items() if value is not None}
     )

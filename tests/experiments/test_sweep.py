@@ -46,8 +46,8 @@ def other_net(robust_net: nn.Module) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def sweep(judged: Images) -> Sweep:
-    data = DataSet(name="digits", train=judged, test=judged, classes=tuple("0123456789"))
+def sweep(eval_images: Images) -> Sweep:
+    data = DataSet(name="digits", train=eval_images, test=eval_images, classes=tuple("0123456789"))
     return Sweep(
         data=data, attacks=(Pgd(steps=3), Square(queries=10)), balls=BALLS, splits=("train", "test"), n=80
     )
@@ -338,9 +338,9 @@ def test_transfer_holds_its_cost_and_notes_on_weak_attacks(
 
 
 def test_a_transfer_carries_the_notes_of_its_attack(
-    robust_net: nn.Module, other_net: nn.Module, judged: Images
+    robust_net: nn.Module, other_net: nn.Module, eval_images: Images
 ) -> None:
-    three = Images(x=judged.x, y=judged.y % 3, index=judged.index)
+    three = Images(x=eval_images.x, y=eval_images.y % 3, index=eval_images.index)
     data = DataSet(name="three", train=three, test=three, classes=tuple("abc"), notes=("made up",))
     nets = [nn.Sequential(net, nn.Linear(10, 3)).eval() for net in (robust_net, other_net)]
     small = Sweep(data=data, attacks=(Pgd(steps=1, loss="dlr", iterate="last"),), balls=BALLS[:1], n=10)
@@ -417,12 +417,12 @@ def test_progress_counts_every_image(robust_net: nn.Module, sweep: Sweep) -> Non
     }
 
 
-def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, judged: Images) -> None:
+def test_progress_moves_within_a_batch_of_many_queries(robust_net: nn.Module, eval_images: Images) -> None:
     counts: list[int] = []
-    evaluate(robust_net, judged, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
+    evaluate(robust_net, eval_images, Square(queries=10), BALLS[0], classes=10, progress=counts.append)
     assert len(counts) >= 10
-    assert max(counts) <= len(judged) // 10
-    assert sum(counts) == len(judged)
+    assert max(counts) <= len(eval_images) // 10
+    assert sum(counts) == len(eval_images)
 
 
 def test_bad_sweeps_are_refused(robust_net: nn.Module, sweep: Sweep) -> None:

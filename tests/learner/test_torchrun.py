@@ -15,7 +15,7 @@ from freeat.files.documents import plain
 from freeat.runs.folder import RunFolder
 from small_runs import arguments, carry_out, outcome
 
-WORDS: dict[str, Any] = {
+SMALL_RUN: dict[str, Any] = {
     "algorithm": "free-4",
     "model": "mlp-w12-softplus",
     "lr": 0.02,
@@ -30,7 +30,7 @@ WORDS: dict[str, Any] = {
 
 def launch(folder: Path) -> subprocess.Popen[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = arguments(**WORDS, out=folder, device="cpu", checkpoint_every=0)
+    words = arguments(**SMALL_RUN, out=folder, device="cpu", checkpoint_every=0)
     return subprocess.Popen(
         [*launcher, "-m", "freeat", "train", *words, "--json"],
         stdout=subprocess.PIPE,
@@ -74,7 +74,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_processes_end_where_one_does(tmp_path: Path, two: Path) -> None:
-    carry_out(tmp_path, **WORDS)
+    carry_out(tmp_path, **SMALL_RUN)
     alone, together = RunFolder(tmp_path), RunFolder(two)
     assert together.description.chosen.processes == 2
     histories = [plain(list(run.history())) for run in (alone, together)]

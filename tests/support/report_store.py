@@ -22,7 +22,7 @@ STUDY = (
 
 
 def make_store(folder: Path) -> Path:
-    """Runs of two algorithms, seeds and sizes, one judged again; attacks, transfers, examples; a study."""
+    """Runs of two algorithms, seeds and sizes, one evaluated again; attacks, transfers, examples; a study."""
     for algorithm in ("vanilla-2", "free-4"):
         for seed in (0, 1):
             for size in (40, 60):

@@ -44,10 +44,10 @@ def robust_net() -> nn.Module:
 
 
 @pytest.fixture(scope="session")
-def judged() -> Images:
+def eval_images() -> Images:
     return enlarged(load_data("digits").test).take(torch.arange(IMAGES))
 
 
 @pytest.fixture(scope="session")
-def batch(judged: Images) -> tuple[Tensor, Tensor]:
-    return judged.batch(torch.arange(IMAGES))
+def batch(eval_images: Images) -> tuple[Tensor, Tensor]:
+    return eval_images.batch(torch.arange(IMAGES))

@@ -7,9 +7,9 @@ from typing import Any
 from freeat.experiments.tasks import AttackTask, PaperTask, Store, TrainTask, TransferTask
 from freeat.runs.spec import split_settings
 from freeat.tasks import make_backend, run_tasks
-from small_runs import WORDS, outcome
+from small_runs import SMALL_RUN, outcome
 
-LONG: dict[str, Any] = {**WORDS, "model": "cnn-w4", "updates": 300, "eval_every": 60}
+LONG: dict[str, Any] = {**SMALL_RUN, "model": "cnn-w4", "updates": 300, "eval_every": 60}
 
 
 def grid(store: Path) -> list[PaperTask]:

@@ -12,7 +12,7 @@ from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_settings
 from freeat.training.records import Callback, Record
 
-WORDS: dict[str, Any] = {
+SMALL_RUN: dict[str, Any] = {
     "data": "digits",
     "train_size": 60,
     "model": "mlp-w12",
@@ -30,7 +30,7 @@ WORDS: dict[str, Any] = {
 
 def arguments(**changes: Any) -> list[str]:
     """The small run as options of the command line; None leaves a setting out, True is a flag."""
-    given = {**WORDS, **changes}
+    given = {**SMALL_RUN, **changes}
     given = {n: json.dumps(value) if isinstance(value, dict) else value for n, value in given.items()}
     pairs = ((f"--{name.replace('_', '-')}", value) for name, value in given.items() if value is not None)
     return [word for name, value in pairs for word in ([name] if value is True else [name, str(value)])]
@@ -55,7 +55,7 @@ def carry_out(
     **changes: Any,
 ) -> RunResult:
     """Run the small run, with some settings changed, in a folder."""
-    words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
+    words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
     place = RunOptions(
         folder=folder,
         device="cpu",

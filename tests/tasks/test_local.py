@@ -24,14 +24,14 @@ from freeat.tasks.local import LocalBackend, visible_gpus
 from freeat.training.records import Callback
 from freeat.training.trainer import CheckpointFacts
 from seen import Seen
-from small_runs import WORDS, arguments, outcome
+from small_runs import SMALL_RUN, arguments, outcome
 from small_runs import carry_out as run_here
 
 posix = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
 
 
 def make_tasks(folder: Path, algorithms: list[str], seeds: list[int], **changes: Any) -> list[TrainTask]:
-    training, evaluation = split_settings({**WORDS, **changes})
+    training, evaluation = split_settings({**SMALL_RUN, **changes})
     return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
 
 

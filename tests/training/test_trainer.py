@@ -15,12 +15,12 @@ from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_settings
 from freeat.training.loop import Diverged, check_weights
 from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
-from small_runs import WORDS, carry_out, outcome
+from small_runs import SMALL_RUN, carry_out, outcome
 from troubled_models import FailingNet
 
 
 def make_fit(folder: Path, **changes: Any) -> Trainer:
-    words = {name: value for name, value in {**WORDS, **changes}.items() if value is not None}
+    words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
     training, evaluation = split_settings(words)
     place = RunOptions(folder=folder, trust_code=True)
     fit, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
