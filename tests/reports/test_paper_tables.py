@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
-from freeat.experiments.paper.documents import Table
+from freeat.experiments.paper.documents import PaperTable
 from freeat.experiments.paper.published import published_tables
-from freeat.reports.paper_tables import comma_separated, grids, latex, markdown, notes, print_tables
+from freeat.reports.paper_tables import comma_separated, latex, layouts, markdown, notes, print_tables
 from invented_reproduction import document, table
 
 TABLES = tuple(published_tables())
 
 
-def lines_of(made: Table, start: str) -> list[list[str]]:
+def lines_of(made: PaperTable, start: str) -> list[list[str]]:
     """The cells of the Markdown lines that begin with this word, and of the two below."""
     lines = [line.strip("| ").split(" | ") for line in markdown(made).splitlines() if line.startswith("|")]
     at = next(k for k, line in enumerate(lines) if line[0].strip() == start)
     return [[word.strip() for word in line] for line in lines[at : at + 3]]
 
 
-def with_second_row(made: Table, **changes: Any) -> Table:
+def with_second_row(made: PaperTable, **changes: Any) -> PaperTable:
     first, second, *others = made.rows
     return replace(made, rows=(first, replace(second, **changes), *others))
 
@@ -41,25 +41,25 @@ def test_published_measured_and_plain_below_each_other() -> None:
     assert paper[:5] == ["CIFAR-10", "L2", "Robust Train Acc.", "paper", "100.0"]
     assert ours[-9:-1] == ["measured", *["81.0 ± 1.0"] * 7]
     assert plain[-9:-1] == ["measured, plain images", *["86.0 ± 1.0"] * 7]
-    assert ours[-1] == plain[-1] == "–", "what was not measured is not invented"
+    assert ours[-1] == plain[-1] == "–", "what was not measured has no number"
     assert paper[-1] == "71.1"
 
 
-def test_test_accuracy_knows_no_views() -> None:
-    (grid,) = grids(table("table-4"))
-    sources = [line.words[-1] for line in grid.lines[:8]]
+def test_test_accuracy_has_one_view() -> None:
+    (layout,) = layouts(table("table-4"))
+    sources = [line.leading[-1] for line in layout.lines[:8]]
     both, three = ["paper", "measured"], ["paper", "measured", "measured, plain images"]
     assert sources == [*three, *both, *three]
-    assert [line.opens_block for line in grid.lines].count(True) == 4
+    assert [line.opens_block for line in layout.lines].count(True) == 4
 
 
-def test_norms_stand_side_by_side_where_the_paper_has_them_so() -> None:
-    first, second = grids(table("table-3"))
-    assert first.groups() == [("CIFAR-10, L2 attack", 2), ("CIFAR-10, Linf attack", 2)]
-    assert second.groups()[0] == ("CIFAR-100, L2 attack", 2)
-    assert [column.name for column in first.columns] == ["TRADES", "Free-TRADES"] * 2
-    (early,) = grids(table("table-6"))
-    assert [column.name for column in early.columns] == ["Vanilla-10", "Fast (10/255)", "Free-4"]
+def test_norms_are_side_by_side_as_in_the_paper() -> None:
+    first, second = layouts(table("table-3"))
+    assert first.spans() == [("CIFAR-10, L2 attack", 2), ("CIFAR-10, Linf attack", 2)]
+    assert second.spans()[0] == ("CIFAR-100, L2 attack", 2)
+    assert list(first.algorithms) == ["TRADES", "Free-TRADES"] * 2
+    (early,) = layouts(table("table-6"))
+    assert list(early.algorithms) == ["Vanilla-10", "Fast (10/255)", "Free-4"]
 
 
 def test_the_misprint_is_marked_and_explained() -> None:
@@ -83,13 +83,13 @@ def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
 def test_rows_with_fewer_seeds_than_asked_for_are_named() -> None:
     made = with_second_row(table("table-6", missing=("free-4",)), seeds=2)
     assert "fewer seeds" not in "\n".join(notes(table("table-6")))
-    said = "Finished with fewer seeds than asked for: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
-    assert said + "CIFAR-10, Linf, Free-4 (0 of 3)." in notes(made)
+    note = "Finished with fewer seeds than asked for: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
+    assert note + "CIFAR-10, Linf, Free-4 (0 of 3)." in notes(made)
 
 
-def test_the_notes_of_the_runs_stand_under_the_table() -> None:
-    told = ("cifar10 is represented by cifar_10.npz.", "the step α = 1 is long.")
-    made = replace(table("table-1"), notes=told)
+def test_notes_of_the_runs_are_printed_under_the_table() -> None:
+    run_notes = ("cifar10 is represented by cifar_10.npz.", "the step α = 1 is long.")
+    made = replace(table("table-1"), notes=run_notes)
     assert markdown(made).endswith("- cifar10 is represented by cifar_10.npz.\n- the step α = 1 is long.\n")
     assert r"cifar10 is represented by cifar\_10.npz." in latex(made)
     assert latex(made).isascii()
@@ -99,7 +99,7 @@ def test_the_notes_of_the_runs_stand_under_the_table() -> None:
 def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
     text = latex(table(name, missing=("free-10",)))
     assert text.isascii()
-    assert text.count(r"\toprule") == text.count(r"\bottomrule") == len(grids(table(name)))
+    assert text.count(r"\toprule") == text.count(r"\bottomrule") == len(layouts(table(name)))
     assert text.count("{") == text.count("}")
     assert text.count("$") % 2 == 0
     for tabular in re.findall(r"\\begin\{tabular\}\{(\w+)\}(.*?)\\end\{tabular\}", text, re.DOTALL):
@@ -110,7 +110,7 @@ def test_latex_is_ascii_with_equal_numbers_of_cells(name: str) -> None:
         assert not re.search(r"(?<!\\)%", body), "a bare percent sign would hide the rest of its line"
 
 
-def read_csv(made: Table) -> list[dict[str, str]]:
+def read_csv(made: PaperTable) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(comma_separated(made)), strict=True))
 
 
@@ -123,8 +123,8 @@ def test_csv_has_a_line_for_every_cell_that_a_program_reads(name: str) -> None:
     assert {x["table"] for x in lines} == {name}
     for row in published_tables()[name].rows:
         for column, printed in row.cells.items():
-            place = (row.data, row.norm, row.label, column)
-            cell = cells[*place, "" if column.endswith("_test") else "augmented"]
+            key = (row.data, row.norm, row.label, column)
+            cell = cells[*key, "" if column.endswith("_test") else "augmented"]
             assert float(cell["published"]) == printed.value
             assert cell["published_std"] == ("" if printed.std is None else str(printed.std))
             assert cell["recomputed"] == ("" if printed.recomputed is None else str(printed.recomputed))
@@ -134,7 +134,7 @@ def test_csv_has_a_line_for_every_cell_that_a_program_reads(name: str) -> None:
                 assert float(cell["low"]) < float(cell["mean"]) < float(cell["high"])
                 assert (float(cell["std"]), cell["seeds"]) == (1.0, "3")
             if not column.endswith("_test"):
-                assert cells[*place, "plain"]["published"] == ""
+                assert cells[*key, "plain"]["published"] == ""
     assert sum(bool(x["published"]) for x in lines) == sum(
         len(row.cells) for row in published_tables()[name].rows
     )
@@ -151,7 +151,7 @@ def test_csv_is_in_percent_in_both_views() -> None:
     ]
 
 
-def test_the_terminal_gets_every_table_uncut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_printed_to_the_terminal_in_full(capsys: pytest.CaptureFixture[str]) -> None:
     print_tables(document().tables)
     out = capsys.readouterr().out
     for k in range(1, 7):

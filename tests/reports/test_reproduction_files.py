@@ -13,10 +13,10 @@ from freeat.experiments.paper.documents import (
     AtChance,
     ClaimReport,
     Decision,
-    Failure,
     Fit,
     LeftOut,
     Sufficiency,
+    TaskFailure,
     read_reproduction,
 )
 from freeat.reports.paper_figures import draw_figure
@@ -34,9 +34,9 @@ def test_a_figure_is_drawn_as_png_and_pdf(name: str, tmp_path: Path) -> None:
         assert paths == []
         return
     assert [path.name for path in paths] == [f"{name}.png", f"{name}.pdf"]
-    with Image.open(paths[0]) as picture:
-        assert min(picture.size) > 300
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    with Image.open(paths[0]) as image:
+        assert min(image.size) > 300
+        assert len(np.unique(np.asarray(image.convert("L")))) > 20
     assert paths[1].read_bytes().startswith(b"%PDF")
     assert dict(mpl.rcParams) == before
     assert plt.get_fignums() == []
@@ -82,23 +82,23 @@ def claim(**more: Any) -> ClaimReport:
 
 
 def ledger(**parts: Any) -> str:
-    """The claims as Markdown, of a document with one claim and whatever else is told."""
+    """The claims as Markdown, of a document with one claim and these parts."""
     whole: dict[str, Any] = {"claims": (claim(),), "sufficiency": ()}
     return claims_markdown(document(**whole | parts))
 
 
 def test_the_ledger_counts_and_quotes() -> None:
-    text = ledger(notes=("a stand-in",))
+    text = ledger(notes=("a substitute",))
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
-    assert "\n- a stand-in\n" in text
+    assert "\n- a substitute\n" in text
     assert "> “It is so”" in text
     assert "Shown in table-1." in text
     assert "| measured | cifar10 l2 | confirmed | 12.3 [10.0, 15.0] | 3 | gaps |" in text
     assert "| published | – | not published | – | 3 | gaps |" in text
 
 
-def test_other_units_and_our_own_observation() -> None:
+def test_units_and_observations_that_the_paper_does_not_make() -> None:
     text = ledger(claims=(claim(unit="decades", ours=True, measured=()),))
     assert "Our observation, not the paper's." in text
     assert "“" not in text
@@ -106,7 +106,7 @@ def test_other_units_and_our_own_observation() -> None:
     assert "| not measured |" in text
 
 
-def test_the_ledger_says_first_what_counts() -> None:
+def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
     fits = (
         Fit(norm="l2", robust_train=0.948, least=0.8, fits=True),
         Fit(norm="linf", robust_train=None, least=0.5, fits=None),
@@ -117,18 +117,18 @@ def test_the_ledger_says_first_what_counts() -> None:
         Sufficiency(data="cifar10", counts=None, vanilla=fits, at_chance=()),
     )
     head = ledger(sufficiency=some).split("Each claim")[0]
-    said = (
+    fit_text = (
         "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are asked for); "
         "not measured in Linf (at least 50 % are asked for); "
     )
-    assert f"- SVHN does not count. {said}not above chance: L2 Free-8." in head
-    assert f"- CIFAR-10 cannot be judged yet. {said}every measured algorithm is above chance." in head
+    assert f"- SVHN does not count. {fit_text}not above chance: L2 Free-8." in head
+    assert f"- CIFAR-10 cannot be decided yet. {fit_text}every measured algorithm is above chance." in head
     assert "counts only if" not in ledger()
 
 
-def test_what_is_missing_is_told_at_the_end() -> None:
+def test_what_is_missing_ends_the_ledger() -> None:
     text = ledger(
-        left_out=(LeftOut(what="svhn", reason="is not here"),), failures=(Failure(task="a", reason="b"),)
+        left_out=(LeftOut(what="svhn", reason="is not here"),), failures=(TaskFailure(task="a", reason="b"),)
     )
     assert text.endswith("## What is missing\n\n- left out: svhn (is not here)\n- FAILED: a: b\n")
     assert "What is missing" not in ledger()

@@ -1,14 +1,11 @@
-"""Documents with just as many invented numbers as a claim needs, and the verdicts on them."""
+"""Documents with the invented numbers that a claim needs, and the verdicts on them."""
 
 from typing import Any
 
 from freeat.experiments.paper.claims import decide_claims
-from freeat.experiments.paper.documents import ClaimReport, Figure, Table
+from freeat.experiments.paper.documents import ClaimReport, Figure, PaperTable
 from freeat.experiments.paper.estimate import seed_mean
 from freeat.files.documents import decoded, plain
-
-SERIES: dict[str, Any] = {"std": [0.01], "image_error": [0.01], "low": [0], "high": [1], "seeds_at": [3]}
-
 
 KINDS = {
     **dict.fromkeys(("figure-1", "figure-5", "figure-11"), "curves"),
@@ -20,19 +17,18 @@ KINDS = {
 TABLE: dict[str, Any] = {"title": "", "columns": [], "notes": []}
 ROW: dict[str, Any] = {"at": 1.0, "measured": None, "plain": None, "published": None}
 ROW |= {"above_chance": None, "collapsed": 0, "seeds": 3, "runs": []}
-POINTS = ("low", "high", "std", "image_error", "seeds_at")
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "curves": (*POINTS, "epochs", "updates", "train", "test", "gap", "images", "collapse"),
-    "radius": (*POINTS, "eps", "accuracy"),
-    "size": (*POINTS, "n", "gap"),
+    "curves": ("points", "epochs", "updates", "train", "test", "images", "collapse"),
+    "radius": ("points", "eps"),
+    "size": ("points", "n"),
     "norms": ("updates", "bins", "counts", "smallest", "smallest_of_seeds"),
 }
 OTHERS: dict[str, dict[str, Any]] = {"radius": {"n": 500, "attack": "square-300"}, "size": {"exponent": None}}
 
 
-def typed_tables(made: list[dict[str, Any]]) -> tuple[Table, ...]:
-    """Tables of which only what a test needs is told."""
-    return decoded([whole_table(table) for table in made], tuple[Table, ...], "the test")
+def typed_tables(made: list[dict[str, Any]]) -> tuple[PaperTable, ...]:
+    """Tables from the fields that a test needs."""
+    return decoded([whole_table(table) for table in made], tuple[PaperTable, ...], "the test")
 
 
 def whole_table(made: dict[str, Any]) -> dict[str, Any]:
@@ -40,19 +36,19 @@ def whole_table(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def typed_figures(made: list[dict[str, Any]]) -> tuple[Figure, ...]:
-    """Figures of which only what a test needs is told."""
+    """Figures from the fields that a test needs."""
     return decoded([whole_figure(figure) for figure in made], tuple[Figure, ...], "the test")
 
 
 def whole_figure(made: dict[str, Any]) -> dict[str, Any]:
     kind = made.get("kind") or KINDS.get(made["name"], "radius")
-    panels = [one | {"series": [_series(kind, told) for told in one["series"]]} for one in made["panels"]]
+    panels = [one | {"series": [_series(kind, given) for given in one["series"]]} for one in made["panels"]]
     return {"kind": kind, "title": "", **made, "panels": panels}
 
 
-def _series(kind: str, told: dict[str, Any]) -> dict[str, Any]:
+def _series(kind: str, given: dict[str, Any]) -> dict[str, Any]:
     empty = {name: [] for name in COLUMNS[kind]}
-    series = {"above_chance": True, "seeds": 3, **empty, **OTHERS.get(kind, {}), **told}
+    series = {"above_chance": True, **empty, **OTHERS.get(kind, {}), **given}
     if "collapse" in series:
         series["collapse"] = [{"learnt": True, **run} for run in series["collapse"]]
     return series
@@ -107,27 +103,22 @@ def panel(*series: dict[str, Any], name: str = "", norm: str = "l2") -> dict[str
     return {"data": "cifar10", "norm": norm, "panel": name, "series": list(series)}
 
 
+def points(means: list[float], std: float, image_error: float) -> list[dict[str, Any]]:
+    """Points of three seeds; their intervals decide nothing."""
+    errors = {"std": std, "low": 0, "high": 1, "seeds": 3, "image_error": image_error}
+    return [{"mean": mean, **errors} for mean in means]
+
+
 def radius_series(
     label: str, accuracies: list[float], eps: tuple[float, ...] = (0.25, 128 / 255)
 ) -> dict[str, Any]:
-    errors = {key: values * len(accuracies) for key, values in SERIES.items()}
-    shown = {"label": label, "eps": list(eps), "accuracy": accuracies, "n": 500, "attack": "square-300"}
-    return shown | errors
+    shown = {"label": label, "eps": list(eps), "n": 500, "attack": "square-300"}
+    return shown | {"points": points(accuracies, 0.01, 0.01)}
 
 
 def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
-    n = len(gaps)
-    return {
-        "label": label,
-        "gap": gaps,
-        "updates": updates,
-        "std": [0.001] * n,
-        "image_error": [0.001] * n,
-        "seeds_at": [3] * n,
-    }
+    return {"label": label, "updates": updates, "points": points(gaps, 0.001, 0.001)}
 
 
 def size_series(label: str, gaps: list[float], sizes: tuple[int, ...] = (256, 1024)) -> dict[str, Any]:
-    n = len(gaps)
-    errors = {"std": [0.01] * n, "image_error": [0.005] * n, "seeds_at": [3] * n}
-    return {"label": label, "n": list(sizes), "gap": gaps} | errors
+    return {"label": label, "n": list(sizes), "points": points(gaps, 0.01, 0.005)}

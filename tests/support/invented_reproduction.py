@@ -3,7 +3,7 @@
 from typing import Any
 
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
-from freeat.experiments.paper.documents import Figure, ReproductionDocument, Row, SeedMean, Table
+from freeat.experiments.paper.documents import Figure, PaperTable, ReproductionDocument, SeedMean, TableRow
 from freeat.experiments.paper.estimate import seed_mean
 from freeat.experiments.paper.published import published_tables
 from freeat.files.documents import decoded
@@ -20,12 +20,12 @@ def cells(columns: tuple[str, ...], seeds: int, shift: float = 0.0) -> dict[str,
     }
 
 
-def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> Table:
+def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> PaperTable:
     """A table of the paper whose measured numbers are all alike; ``missing`` labels have none."""
     published = published_tables()[name]
     columns = published.columns
     rows = [
-        Row(
+        TableRow(
             data=row.data,
             norm=row.norm,
             label=row.label,
@@ -40,18 +40,12 @@ def table(name: str, *, missing: tuple[str, ...] = (), seeds: int = 3) -> Table:
         )
         for row in published.rows
     ]
-    return Table(name=name, title=published.title, columns=columns, rows=tuple(rows), notes=())
+    return PaperTable(name=name, title=published.title, columns=columns, rows=tuple(rows), notes=())
 
 
-def errors(n: int) -> dict[str, Any]:
-    return {
-        "low": [0.1] * n,
-        "high": [0.6] * n,
-        "std": [0.01] * n,
-        "image_error": [0.01] * n,
-        "seeds_at": [3] * n,
-        "seeds": 3,
-    }
+def points(*means: float) -> list[dict[str, Any]]:
+    errors = {"std": 0.01, "low": 0.1, "high": 0.6, "seeds": 3, "image_error": 0.01}
+    return [{"mean": mean, **errors} for mean in means]
 
 
 def series(label: str) -> dict[str, Any]:
@@ -60,34 +54,33 @@ def series(label: str) -> dict[str, Any]:
 
 def curve(label: str) -> dict[str, Any]:
     ends = {"updates": [100, 200, 400], "epochs": [50.0, 100.0, 200.0], "images": [128, 128, 1024]}
-    values = {"train": [0.6, 0.4, 0.2], "test": [0.7, 0.7, 0.75], "gap": [0.1, 0.3, 0.55]}
+    values = {"train": [0.6, 0.4, 0.2], "test": [0.7, 0.7, 0.75], "points": points(0.1, 0.3, 0.55)}
     return {
         **series(label),
         **ends,
         **values,
-        **errors(3),
         "collapse": [{"left": 1.0, "seen": False, "learnt": True}] * 3,
     }
 
 
 def against_radius(label: str) -> dict[str, Any]:
-    shown = {"eps": [64 / 255, 128 / 255], "accuracy": [0.5, 0.4], "n": 200, "attack": "square-300"}
-    return {**series(label), **shown, **errors(2)}
+    shown = {"eps": [64 / 255, 128 / 255], "n": 200, "attack": "square-300"}
+    return {**series(label), **shown, "points": points(0.5, 0.4)}
 
 
 def against_size(label: str, *, fitted: bool = True) -> dict[str, Any]:
     exponent = {"value": 0.4, "low": 0.3, "high": 0.5} if fitted else None
-    return {**series(label), "n": [256, 512], "gap": [0.5, 0.4], **errors(2), "exponent": exponent}
+    return {**series(label), "n": [256, 512], "points": points(0.5, 0.4), "exponent": exponent}
 
 
 def norms(label: str) -> dict[str, Any]:
     seen = {"updates": [100, 200], "bins": [-0.2, -0.1, 0.0, 0.1], "counts": [[0, 5, 7], [1, 2, 9]]}
-    return {**series(label), **seen, "smallest": [0.7, 0.0], "smallest_of_seeds": [0.0], "seeds": 1}
+    return {**series(label), **seen, "smallest": [0.7, 0.0], "smallest_of_seeds": [0.0]}
 
 
 def figure(name: str, kind: str, *panels: tuple[str, str, str], series: list[dict[str, Any]]) -> Figure:
-    places = [{"data": d, "norm": n, "panel": p, "series": series} for d, n, p in panels]
-    whole = {"name": name, "title": f"a figure of {kind}", "kind": kind, "panels": places}
+    drawn = [{"data": d, "norm": n, "panel": p, "series": series} for d, n, p in panels]
+    whole = {"name": name, "title": f"a figure of {kind}", "kind": kind, "panels": drawn}
     return decoded(whole, Figure, "the test")  # type: ignore[arg-type]
 
 

@@ -70,6 +70,12 @@ def _poisoned(value: Any) -> Any:
     return poisoned
 
 
+def points(*values: tuple[float, float, float]) -> list[dict[str, Any]]:
+    """The points of a series from their means and the ends of their intervals."""
+    errors = {"std": 0.01, "seeds": 3, "image_error": 0.01}
+    return [{"mean": mean, "low": low, "high": high, **errors} for mean, low, high in values]
+
+
 def reproduction() -> dict[str, Any]:
     """A reproduction with a table, a figure of every kind and a ledger."""
     measured = {"mean": 0.31, "std": 0.01, "low": 0.3, "high": 0.32, "seeds": 3, "image_error": 0.01}
@@ -88,15 +94,13 @@ def reproduction() -> dict[str, Any]:
         "test": [0.5, 0.45],
     }
     series = {
-        "curves": curve | {"gap": [0.1, 0.15], "low": [0.0, 0.1], "high": [0.2, 0.2], "seeds": 3},
+        "curves": curve | {"points": points((0.1, 0.0, 0.2), (0.15, 0.1, 0.2))},
         "radius": {
             "label": "free-4",
             "eps": [0.1, 0.2],
-            "accuracy": [0.5, 0.4],
-            "low": [0.4, 0.3],
-            "high": [0.6, 0.5],
+            "points": points((0.5, 0.4, 0.6), (0.4, 0.3, 0.5)),
         },
-        "size": {"label": "free-4", "n": [10, 100], "gap": [0.3, 0.1], "low": [0.2, 0.05], "high": [0.4, 0.2]}
+        "size": {"label": "free-4", "n": [10, 100], "points": points((0.3, 0.2, 0.4), (0.1, 0.05, 0.2))}
         | {"exponent": {"value": 0.5, "low": 0.4, "high": 0.6}},
         "norms": norms,
     }

@@ -10,16 +10,16 @@ from freeat.experiments.paper.documents import (
     CurveFigure,
     CurveSeries,
     Figure,
+    FigurePanel,
     NormFigure,
-    Panel,
     PointSeries,
     RadiusFigure,
     SizeFigure,
 )
-from freeat.reports.paper_tables import label_name, panel_name
+from freeat.reports.paper_tables import heading, label_name, panel_name
 from freeat.reports.plots import HOLLOW, look, save_figure, styled
 
-PLACES = {
+STYLES = {
     "vanilla-10": 0,
     "fast": 1,
     "fast-7/255": 1,
@@ -42,7 +42,7 @@ def draw_figure(figure: Figure, folder: Path) -> list[Path]:
         return []
     with styled():
         drawn = _drawn(figure)
-        drawn.suptitle(f"{figure.name.replace('-', ' ').capitalize()}: {figure.title}", fontsize=10.5)
+        drawn.suptitle(f"{heading(figure.name)}: {figure.title}", fontsize=10.5)
         return [save_figure(drawn, folder / f"{figure.name}.{ending}") for ending in ENDINGS]
 
 
@@ -59,10 +59,10 @@ def _drawn(figure: Figure) -> Any:
 
 
 def _look(label: str) -> dict[str, Any]:
-    return look(PLACES.get(label, len(PLACES)))
+    return look(STYLES.get(label, len(STYLES)))
 
 
-def _title(panel: Panel[Any]) -> str:
+def _title(panel: FigurePanel[Any]) -> str:
     return panel_name(panel.data, panel.norm, panel.panel)
 
 
@@ -80,11 +80,12 @@ def _legend(figure: Any, axes: Sequence[Any]) -> None:
     figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(8, len(entries)))
 
 
-def _band(axis: Any, x: Any, y: Sequence[float], series: PointSeries) -> None:
-    """A line with its 95 % interval, as long as ``x``."""
+def _band(axis: Any, x: Any, series: PointSeries) -> None:
+    """The points of a series with their 95 % intervals, as far as ``x`` goes."""
     label, n = series.label, len(x)
-    axis.plot(x, _percent(y[:n]), label=label_name(label), markevery=max(1, n // 8), **_look(label))
-    low, high = _percent(series.low[:n]), _percent(series.high[:n])
+    points = series.points[:n]
+    y, low, high = (_percent([getattr(point, name) for point in points]) for name in ("mean", "low", "high"))
+    axis.plot(x, y, label=label_name(label), markevery=max(1, n // 8), **_look(label))
     axis.fill_between(x, low, high, color=_look(label)["color"], alpha=0.15, linewidth=0)
 
 
@@ -108,16 +109,17 @@ def _curves(figure: CurveFigure) -> Any:
 
 
 def _learning_curve(row: Sequence[Any], series: CurveSeries) -> None:
-    """The curve on equal samples; a last evaluation on more images stands apart as a hollow mark."""
-    x, whole = np.asarray(series.epochs, float), series.evaluated_alike
+    """The curve on equal samples; a last evaluation on more images is drawn apart as a hollow mark."""
+    x, whole = np.asarray(series.epochs, float), series.equal_samples
+    gap = tuple(point.mean for point in series.points)
     for axis, values in zip(row[:2], (series.train, series.test), strict=True):
         axis.plot(x[:whole], _percent(values)[:whole], label=label_name(series.label), **_look(series.label))
-    _band(row[2], series.epochs[:whole], series.gap, series)
-    for axis, values in zip(row, (series.train, series.test, series.gap), strict=True):
+    _band(row[2], series.epochs[:whole], series)
+    for axis, values in zip(row, (series.train, series.test, gap), strict=True):
         axis.plot(x[whole:], _percent(values)[whole:], **(_look(series.label) | HOLLOW))
 
 
-def _grid(panels: Sequence[Panel[Any]]) -> tuple[Any, dict[int, Any]]:
+def _grid(panels: Sequence[FigurePanel[Any]]) -> tuple[Any, list[Any]]:
     """Axes for the panels: L2 on the left, Linf on the right, a row per data set and target or source."""
     import matplotlib.pyplot as plt
 
@@ -132,42 +134,42 @@ def _grid(panels: Sequence[Panel[Any]]) -> tuple[Any, dict[int, Any]]:
     )
     for axis in axes.flat:
         axis.set_visible(False)
-    taken = {}
-    for place, panel in enumerate(panels):
+    taken = []
+    for panel in panels:
         axis = axes[rows.index((panel.data, panel.panel))][norms.index(panel.norm)]
         axis.set_visible(True)
         axis.set_title(_title(panel))
-        taken[place] = axis
+        taken.append(axis)
     return drawn, taken
 
 
 def _radius(figure: RadiusFigure) -> Any:
     """Figures 2, 3, 6 to 9: accuracy against the radius."""
     drawn, axes = _grid(figure.panels)
-    for place, panel in enumerate(figure.panels):
+    for axis, panel in zip(axes, figure.panels, strict=True):
         for series in panel.series:
-            _band(axes[place], _percent(series.eps) * 2.55, series.accuracy, series)
-        axes[place].set(xlabel="radius ε, in 255ths", ylabel="accuracy (%)", ylim=(0, None))
-    _legend(drawn, list(axes.values()))
+            _band(axis, _percent(series.eps) * 2.55, series)
+        axis.set(xlabel="radius ε, in 255ths", ylabel="accuracy (%)", ylim=(0, None))
+    _legend(drawn, axes)
     return drawn
 
 
 def _size(figure: SizeFigure) -> Any:
     """Figures 4, 10: the gap against n, with the exponent of each series in its panel."""
     drawn, axes = _grid(figure.panels)
-    for place, panel in enumerate(figure.panels):
+    for axis, panel in zip(axes, figure.panels, strict=True):
         for series in panel.series:
-            _band(axes[place], series.n, series.gap, series)
+            _band(axis, series.n, series)
         fitted = [
             f"{label_name(series.label)}: n^{-series.exponent.value:.2f}"
             for series in panel.series
             if series.exponent
         ]
-        axes[place].set(xlabel="training images n (equal updates)", ylabel="robust gap (points)")
-        axes[place].annotate(
+        axis.set(xlabel="training images n (equal updates)", ylabel="robust gap (points)")
+        axis.annotate(
             "\n".join(fitted), (0.97, 0.96), xycoords="axes fraction", ha="right", va="top", fontsize=7.5
         )
-    _legend(drawn, list(axes.values()))
+    _legend(drawn, axes)
     return drawn
 
 
@@ -184,7 +186,7 @@ def _norms(figure: NormFigure) -> Any:
     for axis, (panel, series) in zip(axes.flat, shown, strict=False):
         updates, counts = np.array([0, *series.updates]), np.array(series.counts, float)
         axis.pcolormesh(updates, 10 ** np.asarray(series.bins), np.log1p(counts.T), cmap="viridis")
-        smallest = np.maximum(series.smallest, 10 ** series.bins[0])  # a zero has no place on this axis
+        smallest = np.maximum(series.smallest, 10 ** series.bins[0])  # a logarithmic axis has no zero
         axis.plot(updates[1:], smallest, color="white", linewidth=1.2)
         axis.set(yscale="log", xlabel="weight updates", title=f"{_title(panel)}, {label_name(series.label)}")
         axis.set_ylabel("‖∇_δ h‖; white: smallest so far")

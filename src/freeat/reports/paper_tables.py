@@ -4,9 +4,10 @@ import csv
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING
 
-from freeat.experiments.paper.documents import Printed, Row, SeedMean, Table
+from freeat.experiments.paper.documents import PaperTable, Printed, SeedMean, TableRow
 from freeat.reports.tables import NOTHING, percent_spread
 
 if TYPE_CHECKING:
@@ -57,103 +58,100 @@ def panel_name(data: str, norm: str, panel: str) -> str:
     return ", ".join(word for word in (data_name(data), norm_name(norm), panel) if word)
 
 
+def heading(name: str) -> str:
+    """The name of a table or figure as the paper writes it: ``table-1`` is Table 1."""
+    return name.replace("-", " ").capitalize()
+
+
 MISPRINT = "†"
 SIDE_BY_SIDE = ("table-2", "table-3", "table-6")
 """The tables that put the norms beside each other; the others put the blocks below each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """An algorithm, under the heading of its block where blocks stand side by side."""
+class LayoutLine:
+    """A line of a table: its leading texts, then a cell per algorithm."""
 
-    name: str
-    group: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Line:
-    """A line of the grid: its leading words, then a text per column."""
-
-    words: tuple[str, ...]
+    leading: tuple[str, ...]
     cells: tuple[str, ...]
     opens_block: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Headings and lines; ``words`` are the headings of the leading columns."""
+class TableLayout:
+    """A table as text: headings of the leading columns and of the algorithms, and lines.
 
-    words: tuple[str, ...]
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
+    ``groups`` has the heading of its block above each algorithm, where blocks stand side by side.
+    """
 
-    @property
-    def grouped(self) -> bool:
-        return any(column.group for column in self.columns)
+    leading: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    groups: tuple[str, ...] = ()
+    lines: tuple[LayoutLine, ...]
 
-    def groups(self) -> list[tuple[str, int]]:
-        """Headings above the columns, with how many columns they span."""
-        spans: list[tuple[str, int]] = []
-        for column in self.columns:
-            if spans and spans[-1][0] == column.group:
-                spans[-1] = (column.group, spans[-1][1] + 1)
-            else:
-                spans.append((column.group, 1))
-        return spans
+    def spans(self) -> list[tuple[str, int]]:
+        """The groups, each with the number of columns below it."""
+        return [(name, len(list(same))) for name, same in groupby(self.groups)]
+
+    def headings(self, between: str) -> list[str]:
+        """The algorithms, each with its group before it."""
+        if not self.groups:
+            return list(self.algorithms)
+        return [f"{group}{between}{name}" for group, name in zip(self.groups, self.algorithms, strict=True)]
 
 
-def grids(table: Table) -> list[Grid]:
-    """The table as one grid, or as one for each data set where the paper stacks them."""
+def layouts(table: PaperTable) -> list[TableLayout]:
+    """The table as one layout, or as one for each data set where the paper stacks them."""
     if table.name not in SIDE_BY_SIDE:
         return [_below(table)]
     datas = dict.fromkeys(row.data for row in table.rows)
     return [_beside(table, data) for data in datas]
 
 
-def _below(table: Table) -> Grid:
+def _below(table: PaperTable) -> TableLayout:
     """Tables 1, 4, 5: the blocks below each other, a column per algorithm."""
     labels = list(dict.fromkeys(row.label for row in table.rows))
-    blocks = list(dict.fromkeys((row.data, row.norm) for row in table.rows))
-    lines = []
-    for data, norm in blocks:
-        own = {row.label: row for row in table.rows if (row.data, row.norm) == (data, norm)}
+    rows = {(row.data, row.norm, row.label): row for row in table.rows}
+    lines: list[LayoutLine] = []
+    for data, norm in dict.fromkeys((row.data, row.norm) for row in table.rows):
         block = (data_name(data), norm_name(norm))
-        lines += list(_lines(table.columns, [own.get(label) for label in labels], block))
-    return Grid(
-        words=("Dataset", "Attack", "Results (%)", ""),
-        columns=tuple(Column(name=label_name(label)) for label in labels),
+        lines += _lines(table.columns, [rows.get((data, norm, label)) for label in labels], block)
+    return TableLayout(
+        leading=("Dataset", "Attack", "Results (%)", ""),
+        algorithms=tuple(map(label_name, labels)),
         lines=tuple(lines),
     )
 
 
-def _beside(table: Table, data: str) -> Grid:
+def _beside(table: PaperTable, data: str) -> TableLayout:
     """Tables 2, 3, 6: one data set, its norms side by side."""
     rows = [row for row in table.rows if row.data == data]
-    return Grid(
-        words=("Results (%)", ""),
-        columns=tuple(
-            Column(name=label_name(row.label), group=f"{data_name(data)}, {norm_name(row.norm)} attack")
-            for row in rows
-        ),
+    return TableLayout(
+        leading=("Results (%)", ""),
+        algorithms=tuple(label_name(row.label) for row in rows),
+        groups=tuple(f"{data_name(data)}, {norm_name(row.norm)} attack" for row in rows),
         lines=tuple(_lines(table.columns, rows, ())),
     )
 
 
-def _lines(columns: Sequence[str], rows: Sequence[Row | None], block: tuple[str, ...]) -> Iterator[Line]:
-    """For each result: the paper's numbers, ours, and ours on the plain training images where that differs."""
+def _lines(
+    columns: Sequence[str], rows: Sequence[TableRow | None], block: tuple[str, ...]
+) -> Iterator[LayoutLine]:
+    """For each column: the paper's numbers, ours, and ours on the plain training images where that differs."""
     opens = True
     for column in columns:
-        for source in ("published", *views(column)):
-            words = (
+        for source in ("published", *sources(column)):
+            leading = (
                 *(block if opens else [""] * len(block)),
                 COLUMNS[column] if source == "published" else "",
+                SOURCES[source],
             )
             cells = tuple(_cell(row, source, column) for row in rows)
-            yield Line(words=(*words, SOURCES[source]), cells=cells, opens_block=opens)
+            yield LayoutLine(leading=leading, cells=cells, opens_block=opens)
             opens = False
 
 
-def views(column: str) -> tuple[str, ...]:
+def sources(column: str) -> tuple[str, ...]:
     """How a column was measured: on the augmented images as in the paper, and plain; test images are always plain."""
     return ("measured",) if column.endswith("_test") else ("measured", "plain")
 
@@ -161,23 +159,21 @@ def views(column: str) -> tuple[str, ...]:
 SOURCES = {"published": "paper", "measured": "measured", "plain": "measured, plain images"}
 
 
-def _cell(row: Row | None, source: str, column: str) -> str:
-    if row is None:
-        return NOTHING
-    if source == "published":
-        return _printed((row.published or {}).get(column))
-    mean = ((row.measured if source == "measured" else row.plain) or {}).get(column)
-    return NOTHING if mean is None else percent_spread(mean.mean, mean.std)
-
-
-def _printed(number: Printed | None) -> str:
+def _cell(row: TableRow | None, source: str, column: str) -> str:
+    number = (getattr(row, source) or {}).get(column) if row is not None else None
     if number is None:
         return NOTHING
-    std = "" if number.std is None else f" ± {number.std:.1f}"
-    return f"{number.value:.1f}{std}" + (MISPRINT if number.recomputed is not None else "")
+    if isinstance(number, Printed):
+        return printed(number) + (MISPRINT if number.recomputed is not None else "")
+    return percent_spread(number.mean, number.std)
 
 
-def notes(table: Table) -> list[str]:
+def printed(number: Printed) -> str:
+    """A number as the paper prints it."""
+    return f"{number.value:.1f}" if number.std is None else f"{number.value:.1f} ± {number.std:.1f}"
+
+
+def notes(table: PaperTable) -> list[str]:
     """What a reader of the table must know."""
     lines = [
         "Measured: mean ± standard deviation over the seeds; without ± there was one seed. Training accuracy is on "
@@ -229,59 +225,46 @@ CSV_FIELDS = (
 VIEWS = {"measured": "augmented", "plain": "plain"}
 
 
-def number(table: Table) -> str:
-    """``table-1`` is Table 1."""
-    return table.name.replace("-", " ").capitalize()
-
-
-def markdown(table: Table) -> str:
+def markdown(table: PaperTable) -> str:
     """The table in Markdown."""
-    parts = [f"# {number(table)}: {table.title}"]
-    for grid in grids(table):
-        names = _joined(grid)
-        lines = ["| " + " | ".join([*grid.words, *names]) + " |"]
-        lines.append("|" + "---|" * len(grid.words) + "---:|" * len(names))
-        lines += ["| " + " | ".join([*line.words, *line.cells]) + " |" for line in grid.lines]
-        parts.append("\n".join(lines))
+    parts = [f"# {heading(table.name)}: {table.title}"]
+    for layout in layouts(table):
+        names = layout.headings(": ")
+        rule = "|" + "---|" * len(layout.leading) + "---:|" * len(names)
+        first, *others = (
+            f"| {' | '.join(line)} |"
+            for line in ([*layout.leading, *names], *([*line.leading, *line.cells] for line in layout.lines))
+        )
+        parts.append("\n".join([first, rule, *others]))
     parts.append("\n".join(f"- {note}" for note in notes(table)))
     return "\n\n".join(parts) + "\n"
 
 
-def latex(table: Table) -> str:
+def latex(table: PaperTable) -> str:
     """The table in LaTeX; needs the package booktabs."""
     lines = [r"\begin{table}", r"  \centering", rf"  \caption{{{_tex(table.title)}}}"]
     lines.append(rf"  \label{{tab:{table.name}}}")
-    for grid in grids(table):
-        lines += [f"  {line}" for line in _tabular(grid)]
+    for layout in layouts(table):
+        lines += [f"  {line}" for line in _tabular(layout)]
     lines += [rf"  \par\footnotesize {_tex(note)}" for note in notes(table)]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 
 
-def _tabular(grid: Grid) -> list[str]:
-    lines = [rf"\begin{{tabular}}{{{'l' * len(grid.words)}{'r' * len(grid.columns)}}}", r"  \toprule"]
-    if grid.grouped:
-        spans = [rf"\multicolumn{{{width}}}{{c}}{{{_tex(name)}}}" for name, width in grid.groups()]
-        lines.append("  " + " & ".join([""] * len(grid.words) + spans) + r" \\")
-        lines.append("  " + " ".join(_rules(grid)))
-    lines.append("  " + " & ".join(_tex(word) for word in (*grid.words, *_names(grid))) + r" \\")
-    for line in grid.lines:
+def _tabular(layout: TableLayout) -> list[str]:
+    width = len(layout.leading)
+    lines = [rf"\begin{{tabular}}{{{'l' * width}{'r' * len(layout.algorithms)}}}", r"  \toprule"]
+    if layout.groups:
+        spans = [rf"\multicolumn{{{count}}}{{c}}{{{_tex(name)}}}" for name, count in layout.spans()]
+        ends = list(accumulate((count for _, count in layout.spans()), initial=width))
+        rules = [rf"\cmidrule(lr){{{start + 1}-{end}}}" for start, end in pairwise(ends)]
+        lines.append("  " + " & ".join([""] * width + spans) + r" \\")
+        lines.append("  " + " ".join(rules))
+    lines.append("  " + " & ".join(map(_tex, (*layout.leading, *layout.algorithms))) + r" \\")
+    for line in layout.lines:
         if line.opens_block:
             lines.append(r"  \midrule")
-        lines.append("  " + " & ".join(map(_tex, (*line.words, *line.cells))) + r" \\")
+        lines.append("  " + " & ".join(map(_tex, (*line.leading, *line.cells))) + r" \\")
     return [*lines, r"  \bottomrule", r"\end{tabular}"]
-
-
-def _rules(grid: Grid) -> list[str]:
-    first = len(grid.words) + 1
-    rules = []
-    for _, width in grid.groups():
-        rules.append(rf"\cmidrule(lr){{{first}-{first + width - 1}}}")
-        first += width
-    return rules
-
-
-def _names(grid: Grid) -> list[str]:
-    return [column.name for column in grid.columns]
 
 
 def _tex(text: str) -> str:
@@ -290,36 +273,31 @@ def _tex(text: str) -> str:
     return text
 
 
-def comma_separated(table: Table) -> str:
+def comma_separated(table: PaperTable) -> str:
     """The table as CSV in long form, for programs: a line for each cell of each row, numbers in percent.
 
-    ``view`` says how the training images were seen and is empty for test images; what was published stands in the
-    line that is compared with it.
+    ``view`` is that of the training images and is empty for test images; what was published is in the line that is
+    compared with it.
     """
     file = io.StringIO()
     writer = csv.DictWriter(file, CSV_FIELDS, lineterminator="\n")
     writer.writeheader()
     for row in table.rows:
-        place = {"table": table.name, "algorithm": row.label, "data": row.data, "norm": row.norm}
+        about = {"table": table.name, "algorithm": row.label, "data": row.data, "norm": row.norm}
         for column in table.columns:
-            writer.writerows(place | {"column": column} | cell for cell in _long_cells(row, column))
+            for source in sources(column):
+                view = "" if column.endswith("_test") else VIEWS[source]
+                known: dict[str, str | float | None] = {**about, "column": column, "view": view}
+                number = (row.published or {}).get(column)
+                if source == "measured" and number is not None:
+                    known |= {"published": number.value, "published_std": number.std}
+                    known |= {"recomputed": number.recomputed}
+                mean = (getattr(row, source) or {}).get(column)
+                writer.writerow(known | _in_percent(mean))
     return file.getvalue()
 
 
-def _long_cells(row: Row, column: str) -> Iterator[dict[str, str | float | None]]:
-    """What is known of a cell, one view of the training images after the other."""
-    printed = (row.published or {}).get(column)
-    known: dict[str, str | float | None] = {}
-    if printed is not None:
-        known = {"published": printed.value, "published_std": printed.std, "recomputed": printed.recomputed}
-    for source in (sources := views(column)):
-        view = VIEWS[source] if len(sources) > 1 else ""
-        means = (row.measured if source == "measured" else row.plain) or {}
-        yield known | {"view": view} | _in_percent(means.get(column))
-        known = {}
-
-
-def _in_percent(mean: SeedMean | None) -> dict[str, str | float | None]:
+def _in_percent(mean: SeedMean | None) -> dict[str, float | None]:
     if mean is None:
         return {}
     numbers = {"mean": mean.mean, "std": mean.std, "low": mean.low, "high": mean.high}
@@ -327,20 +305,16 @@ def _in_percent(mean: SeedMean | None) -> dict[str, str | float | None]:
     return {**shown, "seeds": mean.seeds}
 
 
-def _joined(grid: Grid) -> list[str]:
-    return [f"{column.group}: {column.name}" if column.group else column.name for column in grid.columns]
-
-
-def print_tables(tables: Sequence[Table]) -> None:
-    """Tables to the terminal."""
+def print_tables(tables: Sequence[PaperTable]) -> None:
+    """Print tables to the terminal."""
     from rich.console import Console
 
     console = Console(soft_wrap=True)
     narrow = console.width
     for table in tables:
-        console.print(f"{number(table)}: {table.title}", markup=False, highlight=False)
-        for grid in grids(table):
-            drawn = _rich(grid)
+        console.print(f"{heading(table.name)}: {table.title}", markup=False, highlight=False)
+        for layout in layouts(table):
+            drawn = _rich(layout)
             console.width = max(
                 narrow, console.measure(drawn, options=console.options.update(width=1000)).maximum
             )
@@ -350,21 +324,16 @@ def print_tables(tables: Sequence[Table]) -> None:
         console.print()
 
 
-def _rich(grid: Grid) -> "RichTable":
+def _rich(layout: TableLayout) -> "RichTable":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    for word in grid.words:
-        table.add_column(word, no_wrap=True)
-    for column in grid.columns:
-        name = f"{column.group}\n{column.name}" if column.group else column.name
+    for name in layout.leading:
+        table.add_column(name, no_wrap=True)
+    for name in layout.headings("\n"):
         table.add_column(name, justify="right", no_wrap=True)
-    for line in grid.lines:
-        _add(table, line)
+    for line in layout.lines:
+        if line.opens_block and table.row_count:
+            table.add_row()
+        table.add_row(*line.leading, *line.cells)
     return table
-
-
-def _add(table: "RichTable", line: Line) -> None:
-    if line.opens_block and table.row_count:
-        table.add_row()
-    table.add_row(*line.words, *line.cells)

@@ -32,7 +32,7 @@ Each claim is turned into a statistic that the claim says is positive. *Measured
 interval lies wholly on one side of zero with at least three seeds behind it, otherwise undecided, with the reason. The
 interval holds the spread over the seeds and the choice of the test images, not that of the training images: where a
 scale trains on a part of a data set, all seeds train on the same part. *Published*: the same statistic of the
-printed numbers; most tables print one trial, so its interval holds the choice of the test images only. Training
+printed numbers; most tables print a single run, so its interval holds the choice of the test images only. Training
 accuracy is on augmented images, as in the paper. "Comparable" and "similar" mean within 2 points: the paper names no
 margin."""
 
@@ -60,7 +60,7 @@ def _counts(found: Sequence[Sufficiency]) -> str:
 
 def _sufficient(one: Sufficiency) -> str:
     """Whether what was measured on a data set counts, and why."""
-    verdict = {True: "counts", False: "does not count", None: "cannot be judged yet"}[one.counts]
+    verdict = {True: "counts", False: "does not count", None: "cannot be decided yet"}[one.counts]
     fits = "; ".join(map(_fits, one.vanilla))
     at_chance = "; ".join(f"{norm_name(row.norm)} {label_name(row.label)}" for row in one.at_chance)
     chance = f"not above chance: {at_chance}" if at_chance else "every measured algorithm is above chance"

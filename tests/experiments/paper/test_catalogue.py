@@ -10,7 +10,13 @@ from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms.step import Algorithm
 from freeat.data.catalogue import SOURCES
 from freeat.errors import InputError
-from freeat.experiments.paper.catalogue import EXPERIMENTS, Entry, Experiment, experiments, names_of
+from freeat.experiments.paper.catalogue import (
+    EXPERIMENTS,
+    Experiment,
+    make_experiment,
+    make_experiments,
+    names_of,
+)
 from freeat.experiments.paper.published import PublishedTable, published_tables
 from freeat.experiments.paper.settings import PAPER, SCALES, Scale, updates
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
@@ -41,11 +47,11 @@ SERIES: dict[str, tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], tuple
 
 
 def at(scale: Scale, name: str) -> Experiment:
-    return EXPERIMENTS[name](scale, STORE)
+    return make_experiment(name, scale, STORE)
 
 
 def series(experiment: Experiment) -> set[tuple[str, str, str, str]]:
-    return {(e.data, e.norm, e.panel, e.label) for e in experiment.entries}
+    return {(e.data, e.norm, e.panel, e.label) for e in experiment.groups}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +67,8 @@ class Adversary:
     tau: int | None = None
 
 
-def papers(data: str, norm: str, label: str) -> Adversary | None:
-    """What the paper trains against under that label (section 5, appendix B); None where it is nothing."""
+def paper_adversary(data: str, norm: str, label: str) -> Adversary | None:
+    """The adversary of the paper under that label (section 5, appendix B); None for ERM."""
     eps = 128.0 if norm == "l2" else 4.0 if data == "tiny-imagenet" else 8.0
     start = "radius" if norm == "l2" else "uniform"  # as the code behind the paper, as "gaussian" below
     found = re.fullmatch(r"([a-z-]+?)(?:-(\d+))?(?:/255|-2eps)?", label)
@@ -113,34 +119,34 @@ def adversary(run: TrainTask) -> Adversary | None:
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_run_is_trained_and_evaluated_as_its_label_says(name: str) -> None:
-    for entry in at(PAPER, name).entries:
-        n = None if entry.n == SOURCES[entry.data].n_train else entry.n
-        judged_at = 128 if entry.norm == "l2" else 4 if entry.data == "tiny-imagenet" else 8
-        for run in entry.runs:
+    for group in at(PAPER, name).groups:
+        n = None if group.n == SOURCES[group.data].n_train else group.n
+        evaluated_at = 128 if group.norm == "l2" else 4 if group.data == "tiny-imagenet" else 8
+        for run in group.runs:
             spec, evaluation = run.spec, run.evaluation
-            assert (spec.data, spec.norm, spec.train_size) == (entry.data, entry.norm, n)
-            assert spec.model == NETWORKS[entry.data]
-            assert adversary(run) == papers(entry.data, entry.norm, entry.label), (name, entry.label)
+            assert (spec.data, spec.norm, spec.train_size) == (group.data, group.norm, n)
+            assert spec.model == NETWORKS[group.data]
+            assert adversary(run) == paper_adversary(group.data, group.norm, group.label), (name, group.label)
             assert (spec.box, spec.algorithm_args, spec.warmup) == (True, None, 0.0)
             assert (spec.optimizer, spec.lr, spec.momentum, spec.weight_decay) == ("sgd", 0.1, 0.9, 2e-4)
             assert (spec.schedule, spec.batch_size, spec.sampling) == ("piecewise", 128, "epochs")
-            assert spec.updates == updates(PAPER, entry.data)
+            assert spec.updates == updates(PAPER, group.data)
             assert (spec.validation, spec.augment, spec.normalize) == (0.0, "auto", None)
             assert (spec.precision, spec.ema, spec.init_from) == ("fp32", None, None)
             assert (evaluation.attack, evaluation.iterate) == ("pgd-10", "last")
-            assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(judged_at)
+            assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(evaluated_at)
             assert evaluation.eval_alpha is None
             assert evaluation.final_size is None
 
 
 @pytest.mark.parametrize("table", published_tables().values(), ids=lambda table: table.name)
-def test_every_published_cell_has_the_papers_runs(table: PublishedTable) -> None:
-    entries = {(e.data, e.norm, e.label): e for e in at(PAPER, table.name).entries}
+def test_every_published_row_has_the_papers_runs(table: PublishedTable) -> None:
+    groups = {(e.data, e.norm, e.label): e for e in at(PAPER, table.name).groups}
     for row in table.rows:
-        entry = entries[row.data, row.norm, row.label]
-        assert entry.at == table.at
-        assert len(entry.runs) >= max(3, table.trials)
-        assert [run.spec.seed for run in entry.runs] == list(range(len(entry.runs)))
+        group = groups[row.data, row.norm, row.label]
+        assert group.at == table.at
+        assert len(group.runs) >= max(3, table.runs)
+        assert [run.spec.seed for run in group.runs] == list(range(len(group.runs)))
 
 
 @pytest.mark.parametrize("name", SERIES)
@@ -148,7 +154,7 @@ def test_every_series_of_a_figure_has_its_runs(name: str) -> None:
     datas, norms, panels, labels = SERIES[name]
     found = at(PAPER, name)
     assert series(found) == {(d, n, p, x) for d in datas for n in norms for p in panels for x in labels}
-    assert all(entry.runs for entry in found.entries)
+    assert all(group.runs for group in found.groups)
 
 
 def test_figure_8_transfers_to_the_networks_of_its_data_sets() -> None:
@@ -174,10 +180,10 @@ def test_updates_are_two_hundred_epochs_of_the_published_data() -> None:
 
 @pytest.mark.parametrize("name", ["figure-4", "figure-10"])
 def test_the_n_study_keeps_the_updates_and_shares_the_whole_set(name: str) -> None:
-    entries = at(PAPER, name).entries
-    assert {entry.n for entry in entries} == {10_000, 20_000, 30_000, 40_000, 50_000}
-    assert {run.spec.updates for entry in entries for run in entry.runs} == {78_200}
-    whole = {run.key for entry in entries if entry.n == 50_000 for run in entry.runs}
+    groups = at(PAPER, name).groups
+    assert {group.n for group in groups} == {10_000, 20_000, 30_000, 40_000, 50_000}
+    assert {run.spec.updates for group in groups for run in group.runs} == {78_200}
+    whole = {run.key for group in groups if group.n == 50_000 for run in group.runs}
     assert whole <= {task.key for task in at(PAPER, "table-1").tasks()}
 
 
@@ -189,26 +195,26 @@ def test_the_n_study_keeps_the_updates_and_shares_the_whole_set(name: str) -> No
 def test_radii_reach_as_far_as_in_the_paper(
     scale: Scale, name: str, l2: tuple[int, int], linf: tuple[int, int]
 ) -> None:
-    for entry in at(scale, name).entries:
-        ends = {"l2": l2, "linf": linf}[entry.norm]
-        for measurement in entry.measurements:
-            assert measurement.norm == entry.norm
+    for group in at(scale, name).groups:
+        ends = {"l2": l2, "linf": linf}[group.norm]
+        for measurement in group.measurements:
+            assert measurement.norm == group.norm
             assert (round(255 * min(measurement.radii)), round(255 * max(measurement.radii))) == ends
 
 
 def test_square_has_the_papers_queries_and_every_seed() -> None:
-    for entry in at(PAPER, "figure-6").entries:
-        attacked = [m for m in entry.measurements if isinstance(m, AttackTask)]
-        assert [m.target for m in attacked] == list(entry.runs)
+    for group in at(PAPER, "figure-6").groups:
+        attacked = [m for m in group.measurements if isinstance(m, AttackTask)]
+        assert [m.target for m in attacked] == list(group.runs)
         assert {m.attack for m in attacked} == {"square-5000"}
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 def test_transferred_attacks_come_from_independent_models(scale: Scale) -> None:
     for name in ("figure-3", "figure-7", "figure-8", "figure-9"):
-        for entry in at(scale, name).entries:
-            assert entry.measurements
-            for measurement in entry.measurements:
+        for group in at(scale, name).groups:
+            assert group.measurements
+            for measurement in group.measurements:
                 assert isinstance(measurement, TransferTask)
                 source = measurement.source.spec
                 for target in measurement.targets:
@@ -217,11 +223,11 @@ def test_transferred_attacks_come_from_independent_models(scale: Scale) -> None:
 
 
 def test_figures_3_and_7_have_both_sources_for_every_run() -> None:
-    for entry in at(PAPER, "figure-7").entries:
-        for run in entry.runs:
+    for group in at(PAPER, "figure-7").groups:
+        for run in group.runs:
             sources = {
                 m.source.spec.algorithm
-                for m in entry.measurements
+                for m in group.measurements
                 if isinstance(m, TransferTask) and run in m.targets
             }
             assert sources == {"vanilla-10", "free-4"}
@@ -230,16 +236,16 @@ def test_figures_3_and_7_have_both_sources_for_every_run() -> None:
 def test_standard_models_are_those_of_their_panel() -> None:
     networks = {"resnet18": "resnet18", "resnet50": "resnet50", "wrn34": "wrn34-10"}
     for name in ("figure-8", "figure-9"):
-        for entry in at(PAPER, name).entries:
-            assert {run.spec.model for run in entry.targets} == {networks[entry.panel]}
-            assert {run.spec.algorithm for run in entry.targets} == {"erm"}
-            assert entry.evaluated == {run.key for run in entry.targets}
+        for group in at(PAPER, name).groups:
+            assert {run.spec.model for run in group.targets} == {networks[group.panel]}
+            assert {run.spec.algorithm for run in group.targets} == {"erm"}
+            assert group.evaluated == {run.key for run in group.targets}
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_the_quarter_of_table_6_is_a_point_of_the_curve(scale: Scale) -> None:
-    for entry in at(scale, "table-6").entries:
-        for run in entry.runs:
+def test_table_6_is_read_at_a_point_of_the_curve(scale: Scale) -> None:
+    for group in at(scale, "table-6").groups:
+        for run in group.runs:
             assert run.spec.updates is not None
             assert run.evaluation.eval_every is not None
             assert run.spec.updates % 4 == 0
@@ -247,7 +253,7 @@ def test_the_quarter_of_table_6_is_a_point_of_the_curve(scale: Scale) -> None:
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_a_task_has_one_name_and_a_name_one_task(scale: Scale) -> None:
+def test_task_names_are_unique(scale: Scale) -> None:
     pairs = {(task.key, task.name) for name in EXPERIMENTS for task in at(scale, name).tasks()}
     assert len(pairs) == len({key for key, _ in pairs}) == len({name for _, name in pairs})
 
@@ -261,7 +267,7 @@ def test_what_a_measurement_opens_is_trained() -> None:
 
 def test_tables_and_figures_share_their_runs() -> None:
     def runs(name: str) -> set[str]:
-        return {run.key for entry in at(PAPER, name).entries for run in entry.runs}
+        return {run.key for group in at(PAPER, name).groups for run in group.runs}
 
     assert runs("figure-1") | runs("figure-2") | runs("figure-12") <= runs("table-1")
     assert runs("figure-5") == runs("table-1")
@@ -275,10 +281,6 @@ def test_names_are_found_in_the_papers_order() -> None:
 
 
 def test_other_data_sets_are_left_out_of_an_experiment() -> None:
-    made = experiments(["table-1", "table-4"], PAPER, STORE, ["cifar10"])
+    made = make_experiments(["table-1", "table-4"], PAPER, STORE, ["cifar10"])
     assert [experiment.name for experiment in made] == ["table-1"]
-
-    def data(entry: Entry) -> str:
-        return entry.data
-
-    assert set(map(data, made[0].entries)) == {"cifar10"}
+    assert {group.data for group in made[0].groups} == {"cifar10"}

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from freeat.experiments.paper.claims import CLAIMS, Claim
+from freeat.experiments.paper.claims import CLAIMS, PaperClaim
 from invented_claims import (
     by_id,
     curve,
@@ -23,7 +23,7 @@ def gaps_of(name: str, **gaps: float) -> dict[str, Any]:
     return tables(*(row(label.replace("_", "-"), [gap] * 3) for label, gap in gaps.items()), name=name)
 
 
-def held_of(name: str, **accuracies: float) -> dict[str, Any]:
+def accuracies_of(name: str, **accuracies: float) -> dict[str, Any]:
     """A table of robust test accuracies by label, all with the same gap."""
     rows = (row(label.replace("_", "-"), [0.3] * 3, test=p, error=0.001) for label, p in accuracies.items())
     return tables(*rows, name=name)
@@ -36,18 +36,18 @@ def early(*gaps: float) -> dict[str, Any]:
 
 
 def friendly(name: str, gap: float, than: str, where: str) -> dict[str, Any]:
-    """Friendly in Table 2, and what it is compared with, whose gap is 50 points, in that or another table."""
+    """Friendly in Table 2, and the algorithm it is compared with, whose gap is 50 points, in that or another table."""
     own, other = (row(label, [g] * 3, error=0.001) for label, g in ((name, gap), (than, 0.5)))
     rows = {"table-2": [own]}
     rows.setdefault(where, []).append(other)
     return {"tables": [{"name": table, "rows": found} for table, found in rows.items()], "figures": []}
 
 
-def accuracies(name: str, place: str = "", **series: list[float]) -> dict[str, Any]:
+def accuracies(name: str, panel_name: str = "", **series: list[float]) -> dict[str, Any]:
     """A figure of accuracies against the radius, by label; Free-4 has 30 % under PGD."""
     drawn = [radius_series(label.replace("_", "-"), values) for label, values in series.items()]
     made = tables(row("free-4", [0.2] * 3))
-    return made | {"figures": [{"name": name, "panels": [panel(*drawn, name=place)]}]}
+    return made | {"figures": [{"name": name, "panels": [panel(*drawn, name=panel_name)]}]}
 
 
 def transferred(**series: list[float]) -> dict[str, Any]:
@@ -91,16 +91,16 @@ SIGNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "free-gap-smaller-throughout": (curves([0.2, 0.6], [0.1, 0.2]), curves([0.2, 0.2], [0.1, 0.3])),
     "free-test-comparable": (
-        held_of("table-1", vanilla_10=0.4, free_4=0.39),
-        held_of("table-1", vanilla_10=0.4, free_4=0.37),
+        accuracies_of("table-1", vanilla_10=0.4, free_4=0.39),
+        accuracies_of("table-1", vanilla_10=0.4, free_4=0.37),
     ),
     "free-trades-gap-below-trades": (
         gaps_of("table-3", trades_10=0.7, free_trades_4=0.2),
         gaps_of("table-3", trades_10=0.2, free_trades_4=0.7),
     ),
     "free-trades-test-comparable": (
-        held_of("table-3", trades_10=0.4, free_trades_4=0.39),
-        held_of("table-3", trades_10=0.4, free_trades_4=0.37),
+        accuracies_of("table-3", trades_10=0.4, free_trades_4=0.39),
+        accuracies_of("table-3", trades_10=0.4, free_trades_4=0.37),
     ),
     "clean-gaps-below": (
         gaps_of("table-5", vanilla_10=0.7, free_4=0.2, trades_10=0.7, free_trades_4=0.2),
@@ -143,6 +143,6 @@ SIGNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.id)
-def test_a_claim_is_confirmed_where_it_is_true_and_refuted_where_it_is_false(claim: Claim) -> None:
+def test_a_claim_is_confirmed_where_it_is_true_and_refuted_where_it_is_false(claim: PaperClaim) -> None:
     seen = [set(verdicts(by_id(document)[claim.id]).values()) for document in SIGNS[claim.id]]
     assert seen == [{"confirmed"}, {"refuted"}]

@@ -43,9 +43,9 @@ class TestPublished:
         found = self.claims["free-gap-below-vanilla"]["cifar10 l2 free-4"]
         assert found["statistic"] == pytest.approx(0.14)
         assert found["low"] < 0.14 < found["high"]
-        assert "one trial" in found["detail"]
+        assert "one run" in found["detail"]
 
-    def test_free_trades_is_confirmed_with_five_trials(self) -> None:
+    def test_free_trades_is_confirmed_with_five_runs(self) -> None:
         rows = self.claims["free-trades-gap-below-trades"]
         assert set(verdicts(rows).values()) == {"confirmed"}
         assert {row["seeds"] for row in rows.values()} == {5}
@@ -56,7 +56,7 @@ class TestPublished:
         assert seen["cifar10 linf"] == "refuted"
         assert seen["svhn l2"] == "refuted"
 
-    def test_friendly_is_held_against_fast_of_table_1(self) -> None:
+    def test_friendly_is_compared_with_fast_of_table_1(self) -> None:
         rows = self.claims["friendly-twice-like-fast"]
         assert rows["cifar10 linf friendly-10-2eps"]["statistic"] == pytest.approx(0.02 - 0.001)
         assert verdicts(rows)["cifar10 linf friendly-10-2eps"] == "confirmed"
@@ -122,7 +122,7 @@ def test_comparable_means_within_two_points() -> None:
     ]
 
 
-def test_erm_is_held_against_vanillas_robust_gap() -> None:
+def test_erm_is_compared_with_vanillas_robust_gap() -> None:
     document = tables(row("vanilla-10", [0.7] * 3), row("erm", [0.6] * 3), name="table-5")
     assert by_id(document)["vanilla-gap-above-erm"]["cifar10 l2 erm"]["statistic"] == pytest.approx(0.4)
 
@@ -290,12 +290,7 @@ def test_models_at_chance_decide_nothing_in_figures_either() -> None:
         *(radius_series(label, [0.5, 0.4]) for label in ("vanilla-10", "fast")),
         radius_series("free-4", [0.2, 0.1]) | AT_CHANCE,
     )
-    sizes = panel(
-        *(
-            {"label": label, "n": [256, 1024], "gap": [0.4, 0.2]} | AT_CHANCE
-            for label in ("vanilla-10", "free-4")
-        )
-    )
+    sizes = panel(*(size_series(label, [0.4, 0.2]) | AT_CHANCE for label in ("vanilla-10", "free-4")))
     norms = panel({"label": "free-4", "smallest_of_seeds": [1.0] * 3} | AT_CHANCE)
     for name, shown, claim in (
         ("figure-1", curves, "free-gap-smaller-throughout"),
@@ -313,7 +308,7 @@ def test_models_at_chance_decide_nothing_in_figures_either() -> None:
             assert "did not get above chance: its numbers say nothing" in found["detail"], claim
 
 
-def test_masking_is_not_judged_by_a_row_at_chance() -> None:
+def test_masking_is_undecided_for_a_row_at_chance() -> None:
     made = figure(
         "figure-2", panel(radius_series("free-4", [0.6, 0.5]), radius_series("vanilla-10", [0.5, 0.3]))
     )
@@ -332,7 +327,7 @@ def test_a_collapsed_run_is_at_chance_and_one_that_never_learnt_has_not_collapse
     assert (verdict(True), verdict(False)) == ("confirmed", "undecided")
 
 
-def test_a_panel_that_two_figures_share_is_judged_once() -> None:
+def test_a_panel_that_two_figures_share_is_decided_once() -> None:
     one = panel(curve("vanilla-10", [0.5], [100]), curve("free-4", [0.2], [100]))
     document = {
         "tables": [],
@@ -352,7 +347,7 @@ def test_a_panel_that_two_figures_share_has_the_series_of_both(order: tuple[str,
     assert set(rows) == {"cifar10 l2 free-4", "cifar10 l2 free-8"}
 
 
-def test_every_claim_says_who_where_and_what() -> None:
+def test_every_claim_has_a_sentence_a_location_and_a_statistic() -> None:
     assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 19
     assert [claim.id for claim in CLAIMS if claim.ours] == ["gap-falls-with-m"]
     for claim in CLAIMS:
@@ -399,7 +394,7 @@ def test_every_algorithm_must_have_learnt() -> None:
     assert found.counts is False
     assert found.at_chance == (AtChance(norm="linf", label="free-8"),)
     assert sufficient(*fitting, fitted("free-10", "l2", None)).counts, (
-        "what was not measured is named elsewhere"
+        "what was not measured is listed elsewhere"
     )
 
 

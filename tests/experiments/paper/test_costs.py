@@ -1,4 +1,4 @@
-"""What is counted before a run begins is what the run then counts; each network is timed once."""
+"""Counted passes equal those of the run; each network is timed once."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pytest
 
 from freeat.data.synthetic import write_synthetic
 from freeat.experiments.paper import costs
-from freeat.experiments.paper.catalogue import EXPERIMENTS
+from freeat.experiments.paper.catalogue import make_experiment
 from freeat.experiments.paper.costs import (
     DatasetInfo,
     Estimator,
@@ -31,7 +31,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 @pytest.mark.parametrize("algorithm", ["erm", "vanilla-7", "fast", "free-2", "trades-10", "free-trades-4"])
-def test_passes_are_those_of_the_run(algorithm: str, store: Store) -> None:
+def test_training_passes_equal_those_of_the_run(algorithm: str, store: Store) -> None:
     run = run_of(SMOKE, store, "cifar10", "l2", algorithm)
     run.run(Callbacks(), lambda: False)
     result = run.result()
@@ -41,7 +41,7 @@ def test_passes_are_those_of_the_run(algorithm: str, store: Store) -> None:
     assert expected.forward == result.forward_passes
 
 
-def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
+def test_evaluation_passes_equal_those_of_the_run(store: Store) -> None:
     run = run_of(SMOKE, store, "cifar10", "linf", "fast")
     run.run(Callbacks(), lambda: False)
     expected = evaluation_passes(run, dataset_info(run.spec.data, store.data_dir))
@@ -55,7 +55,7 @@ def test_evaluations_are_counted_as_they_are_made(store: Store) -> None:
     assert expected.forward >= sum(each.forward_passes for each in costs)
 
 
-def test_a_known_data_set_needs_no_files(tmp_path: Path) -> None:
+def test_info_of_a_published_data_set_needs_no_files(tmp_path: Path) -> None:
     assert dataset_info("cifar10", tmp_path) == CIFAR10
 
 
@@ -64,19 +64,19 @@ def test_passes_of_the_papers_vanilla_run() -> None:
     assert training_passes(run, CIFAR10).total == pytest.approx(200 * 50_000 * 11)
 
 
-def test_measurements_are_priced_on_the_networks_they_ask() -> None:
+def test_measurements_cost_passes_of_the_networks_they_use() -> None:
     store = Store(path=Path("store"))
-    square = EXPERIMENTS["figure-2"](PAPER, store).entries[0].measurements[0]
+    square = make_experiment("figure-2", PAPER, store).groups[0].measurements[0]
     assert isinstance(square, AttackTask)
     queries, sanity = passes_of(square, CIFAR10)
     assert queries.run == sanity.run == square.target
     assert queries.forward > 9 * 10_000 * 1000
-    transfer = EXPERIMENTS["figure-9"](PAPER, store).entries[0].measurements[0]
+    transfer = make_experiment("figure-9", PAPER, store).groups[0].measurements[0]
     networks = [part.run.spec.model for part in passes_of(transfer, CIFAR10)]
     assert networks == ["resnet18", "resnet18", "resnet50", "wrn34-10"]
 
 
-def test_a_pass_takes_time() -> None:
+def test_seconds_per_pass_are_positive() -> None:
     spec = run_of(SMOKE, Store(path=Path("store")), "cifar10", "l2", "free-4").spec
     assert 0 < seconds_per_pass(spec, CIFAR10, "cpu") < 1
 

@@ -1,4 +1,4 @@
-"""Estimates over seeds and images: intervals that keep what they promise."""
+"""Estimates over seeds and images: their intervals cover the true value."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from freeat.experiments.paper.estimate import (
-    Estimate,
+    SeedEstimate,
     average,
     beyond_proportion,
     exponent,
@@ -21,7 +21,7 @@ from freeat.experiments.paper.estimate import (
 finite = st.floats(-1, 1)
 errors = st.floats(1e-4, 0.2)
 estimates = st.builds(
-    Estimate.of, mean=finite, std=st.none() | errors, seeds=st.integers(2, 9), image_error=errors
+    SeedEstimate.of, mean=finite, std=st.none() | errors, seeds=st.integers(2, 9), image_error=errors
 )
 
 
@@ -37,25 +37,27 @@ def test_one_seed_has_the_error_of_its_images_only() -> None:
     mean = seed_mean([0.4], [0.01])
     assert mean.std is None
     assert mean.high - mean.low == pytest.approx(2 * 1.959964 * 0.01)
-    assert Estimate.of_mean(mean).interval() == (mean.low, mean.high)
+    assert SeedEstimate.of_mean(mean).interval() == (mean.low, mean.high)
 
 
-def test_the_interval_of_a_proportion_is_one_of_proportions() -> None:
+def test_the_interval_of_a_proportion_lies_between_0_and_1() -> None:
     mean = seed_mean([0.0, 0.02], [0.01, 0.01], (0, 1))
     assert mean.low == 0 < mean.high
-    assert Estimate.of_mean(mean).interval()[0] < 0, "differences are judged with the whole error"
+    assert SeedEstimate.of_mean(mean).interval()[0] < 0, "differences keep the whole error"
 
 
 def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
     one, other = [0.3, 0.34, 0.32], [0.5, 0.61, 0.55, 0.56]
-    difference = Estimate.of_mean(seed_mean(other, [0.0] * 4)) - Estimate.of_mean(seed_mean(one, [0.0] * 3))
+    difference = SeedEstimate.of_mean(seed_mean(other, [0.0] * 4)) - SeedEstimate.of_mean(
+        seed_mean(one, [0.0] * 3)
+    )
     expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
     assert difference.interval() == pytest.approx((expected.low, expected.high))
     assert difference.seeds == 3
 
 
 @given(estimates, estimates, finite)
-def test_differences_are_antisymmetric_and_shift(a: Estimate, b: Estimate, constant: float) -> None:
+def test_differences_are_antisymmetric_and_shift(a: SeedEstimate, b: SeedEstimate, constant: float) -> None:
     low, high = (a - b).interval()
     assert (b - a).interval() == pytest.approx((-high, -low))
     assert (a - b).plus(constant).interval() == pytest.approx((low + constant, high + constant))
@@ -63,13 +65,13 @@ def test_differences_are_antisymmetric_and_shift(a: Estimate, b: Estimate, const
 
 
 @given(estimates, st.floats(0.5, 0.9))
-def test_intervals_nest(a: Estimate, level: float) -> None:
+def test_intervals_nest(a: SeedEstimate, level: float) -> None:
     (low, high), (inner_low, inner_high) = a.interval(), a.interval(level)
     assert low <= inner_low <= a.value <= inner_high <= high
 
 
 @given(st.lists(estimates, min_size=1, max_size=6))
-def test_an_average_is_no_surer_than_its_members(members: list[Estimate]) -> None:
+def test_an_average_has_no_smaller_error_than_its_members(members: list[SeedEstimate]) -> None:
     mean = average(members)
     assert mean.value == pytest.approx(np.mean([e.value for e in members]))
     assert min(e.variance for e in members) <= mean.variance * (1 + 1e-9)
@@ -79,37 +81,39 @@ def test_an_average_is_no_surer_than_its_members(members: list[Estimate]) -> Non
 def test_the_interval_covers_seeds_and_shared_test_images() -> None:
     """An accuracy that varies by seed, seen on images that all seeds share: 95 % of intervals hold the truth."""
     rng = np.random.default_rng(0)
-    truth, spread, images, seeds, trials = 0.3, 0.02, 400, 3, 1500
+    truth, spread, images, seeds, repeats = 0.3, 0.02, 400, 3, 1500
     held = 0
-    for _ in range(trials):
+    for _ in range(repeats):
         accuracies = rng.normal(truth, spread, seeds)
         draws = rng.random(images)  # how hard each image is: common to the seeds
         values = [float((draws < p).mean()) for p in accuracies]
         mean = seed_mean(values, [proportion_error(p, images) for p in values])
         held += mean.low <= truth <= mean.high
-    assert 0.94 <= held / trials <= 0.995
+    assert 0.94 <= held / repeats <= 0.995
 
 
 def test_the_smallest_of_several_is_covered() -> None:
     rng = np.random.default_rng(1)
-    truths, error, trials = np.array([0.05, 0.06, 0.05, 0.2]), 0.02, 1500
+    truths, error, repeats = np.array([0.05, 0.06, 0.05, 0.2]), 0.02, 1500
     held = 0
-    for _ in range(trials):
+    for _ in range(repeats):
         seen = rng.normal(truths, error)
-        value, low, high = smallest([Estimate.of(mean=v, std=None, seeds=1, image_error=error) for v in seen])
+        value, low, high = smallest(
+            [SeedEstimate.of(mean=v, std=None, seeds=1, image_error=error) for v in seen]
+        )
         assert low <= value <= high
         held += low <= truths.min() <= high
-    assert held / trials >= 0.945
+    assert held / repeats >= 0.945
 
 
 @given(estimates)
-def test_the_smallest_of_one_is_that_one(a: Estimate) -> None:
+def test_the_smallest_of_one_is_that_one(a: SeedEstimate) -> None:
     assert smallest([a]) == pytest.approx((a.value, *a.interval()))
 
 
-def test_an_exponent_is_found_again_with_its_error() -> None:
+def test_exponent_and_its_error_are_recovered() -> None:
     sizes = [256, 512, 1024, 4096]
-    gaps = [Estimate.of(mean=3 * n**-0.4, std=None, seeds=3, image_error=0.001) for n in sizes]
+    gaps = [SeedEstimate.of(mean=3 * n**-0.4, std=None, seeds=3, image_error=0.001) for n in sizes]
     fitted = exponent(sizes, gaps)
     assert fitted is not None
     assert fitted.value == pytest.approx(0.4)
@@ -125,28 +129,31 @@ def test_an_exponent_is_found_again_with_its_error() -> None:
 
 
 def test_there_is_no_exponent_without_two_sizes_or_a_gap() -> None:
-    gap = Estimate.of(mean=0.1, std=None, seeds=1, image_error=0.01)
+    gap = SeedEstimate.of(mean=0.1, std=None, seeds=1, image_error=0.01)
     assert exponent([256], [gap]) is None
     assert exponent([256, 256], [gap, gap]) is None
     assert exponent([256, 512], [gap, gap.times(-1)]) is None
 
 
 @pytest.mark.parametrize("ends", [(0.4, 0.2), (0.4, 0.35), (0.1, 0.0), (0.02, -0.01)])
-def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_nothing(ends: tuple[float, float]) -> None:
+def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_zero(ends: tuple[float, float]) -> None:
     rng = np.random.default_rng(3)
-    truth, spread, seeds, trials = np.array([*ends, 0.8, 0.7]), 0.02, 3, 1500
+    truth, spread, seeds, repeats = np.array([*ends, 0.8, 0.7]), 0.02, 3, 1500
     held = 0
-    for _ in range(trials):
+    for _ in range(repeats):
         first, last, start, end = (
-            Estimate.of_mean(seed_mean(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds)) for t in truth
+            SeedEstimate.of_mean(seed_mean(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds))
+            for t in truth
         )
         low, high = beyond_proportion((first, last), (start, end)).interval()
         held += low <= truth[0] * truth[3] / truth[2] - truth[1] <= high
-    assert 0.93 <= held / trials <= 0.995
+    assert 0.93 <= held / repeats <= 0.995
 
 
-def test_a_fall_in_proportion_is_none_beyond_it() -> None:
-    one, half = (Estimate.of(mean=m, std=0.01, seeds=s, image_error=0.01) for m, s in ((0.4, 5), (0.2, 3)))
+def test_a_proportional_fall_gives_zero() -> None:
+    one, half = (
+        SeedEstimate.of(mean=m, std=0.01, seeds=s, image_error=0.01) for m, s in ((0.4, 5), (0.2, 3))
+    )
     level = beyond_proportion((one, half), (one.times(2), half.times(2)))
     assert level.value == pytest.approx(0)
     assert level.seeds == 3

@@ -1,4 +1,4 @@
-"""Gathering from a store: the right runs in the right cells, and nothing invented."""
+"""Gathering from a store: the right runs in the right rows and series, and nothing invented."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from freeat.evaluation.gradient_norms import NormCounts
-from freeat.experiments.paper.catalogue import Entry, Experiment
+from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.files.documents import plain, to_json
@@ -21,17 +21,19 @@ def store_of(run: TrainTask) -> Store:
     return Store(path=run.options.folder.parents[1])
 
 
-def entry(label: str, runs: list[TrainTask], **more: Any) -> Entry:
-    return Entry(data="cifar10", norm="l2", label=label, runs=tuple(runs), **more)
+def group(label: str, runs: list[TrainTask], **more: Any) -> RunGroup:
+    return RunGroup(data="cifar10", norm="l2", label=label, runs=tuple(runs), **more)
 
 
-def document(kind: Any, name: str, *entries: Entry) -> dict[str, Any]:
-    return gathered([Experiment(name=name, title="a title", kind=kind, entries=entries)])
+def document(kind: Any, name: str, *groups: RunGroup) -> dict[str, Any]:
+    return gathered([Experiment(name=name, title="a title", kind=kind, groups=groups)])
 
 
 def gathered(experiments: list[Experiment]) -> dict[str, Any]:
     """The document as it is stored."""
-    stored: dict[str, Any] = json.loads(to_json(plain(gather(experiments))))
+    stored: dict[str, Any] = json.loads(
+        to_json(plain(gather(experiments, scale="hour", provenance=make_provenance())))
+    )
     return stored
 
 
@@ -41,11 +43,15 @@ def only_series(made: dict[str, Any]) -> dict[str, Any]:
     return dict(one)
 
 
+def means(series: dict[str, Any]) -> list[float]:
+    return [point["mean"] for point in series["points"]]
+
+
 def test_a_row_is_the_mean_over_the_seeds_that_are_finished(tmp_path: Path) -> None:
     runs = [training(tmp_path, "vanilla-10", seed) for seed in range(3)]
     finish(runs[0], record(0.9, 0.3, plain=0.95))
     finish(runs[2], record(0.8, 0.2, plain=0.85))
-    made = document("table", "table-1", entry("vanilla-10", runs))
+    made = document("table", "table-1", group("vanilla-10", runs))
     (row,) = made["tables"][0]["rows"]
     assert row["measured"]["robust_train"]["mean"] == pytest.approx(0.85)
     assert row["measured"]["robust_test"] == pytest.approx(
@@ -64,7 +70,7 @@ def test_a_row_is_the_mean_over_the_seeds_that_are_finished(tmp_path: Path) -> N
 
 
 def test_a_row_without_a_finished_run_is_null(tmp_path: Path) -> None:
-    made = document("table", "table-2", entry("friendly-10", [training(tmp_path, "friendly-10")]))
+    made = document("table", "table-2", group("friendly-10", [training(tmp_path, "friendly-10")]))
     (row,) = made["tables"][0]["rows"]
     assert row["measured"] is None
     assert row["plain"] is None
@@ -75,18 +81,18 @@ def test_a_row_without_a_finished_run_is_null(tmp_path: Path) -> None:
 def test_clean_columns_where_the_table_has_them(tmp_path: Path) -> None:
     runs = [training(tmp_path, "erm")]
     finish(runs[0], record(0.0, 0.0))
-    (row,) = document("table", "table-5", entry("erm", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-5", group("erm", runs))["tables"][0]["rows"]
     assert row["measured"]["clean_gap"]["mean"] == pytest.approx(0.13)
     assert row["plain"]["clean_gap"]["mean"] == pytest.approx(0.15)
     assert row["published"] is None
-    assert row["above_chance"], "a model trained without an adversary strove for clean accuracy"
+    assert row["above_chance"], "a model trained without an adversary needs clean accuracy only"
 
 
-def test_a_model_at_chance_is_told(tmp_path: Path) -> None:
+def test_a_model_at_chance_is_marked(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     finish(runs[0], record(0.5, 0.3))
     finish(runs[1], record(0.11, 0.1, collapsed=True))
-    (row,) = document("table", "table-1", entry("free-4", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-1", group("free-4", runs))["tables"][0]["rows"]
     assert row["above_chance"] is False
     assert row["collapsed"] == 1
 
@@ -97,7 +103,7 @@ def test_chance_is_that_of_all_classes(tmp_path: Path) -> None:
     seen = record(0.9, 0.0)
     parts = {name: replace(getattr(seen, name), classes=count) for name, count in classes.items()}
     finish(run, replace(seen, train=parts["train"], test=replace(parts["test"], clean_accuracy=0.011)))
-    (row,) = document("table", "table-4", entry("free-4", [run]))["tables"][0]["rows"]
+    (row,) = document("table", "table-4", group("free-4", [run]))["tables"][0]["rows"]
     assert row["above_chance"], "11 of 1000, where 5 are chance"
 
 
@@ -106,9 +112,9 @@ def test_an_early_row_is_read_from_the_history(tmp_path: Path) -> None:
     early = [record(0.3, 0.28, update=update) for update in (50, 102, 200)]
     early[1] = replace(early[1], test=replace(early[1].test, robust_accuracy=0.25))
     finish(runs[0], record(0.5, 0.3), early)
-    (row,) = document("table", "table-6", entry("free-4", runs, at=0.25))["tables"][0]["rows"]
+    (row,) = document("table", "table-6", group("free-4", runs, at=0.25))["tables"][0]["rows"]
     assert row["measured"]["robust_gap"]["mean"] == pytest.approx(0.05)
-    (none,) = document("table", "table-6", entry("free-4", runs, at=0.35))["tables"][0]["rows"]
+    (none,) = document("table", "table-6", group("free-4", runs, at=0.35))["tables"][0]["rows"]
     assert none["measured"] is None
 
 
@@ -120,19 +126,17 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
         record(0.05, 0.05, collapsed=True),
         [record(0.5, 0.3, update=100), record(0.5, 0.25, update=200)],
     )
-    series = only_series(document("curves", "figure-11", entry("fast-7/255", runs)))
+    series = only_series(document("curves", "figure-11", group("fast-7/255", runs)))
     assert series["updates"] == [100, 200, TOTAL]
     assert series["epochs"] == [50, 100, TOTAL / 2]
     assert series["train"] == pytest.approx([0.55, 0.45, 0.575])
-    assert series["gap"] == pytest.approx([0.15, 0.3, 0.3])
-    assert series["seeds"] == 2
+    assert means(series) == pytest.approx([0.15, 0.3, 0.3])
+    assert [point["seeds"] for point in series["points"]] == [2, 2, 2]
     assert series["collapse"] == [
         {"left": pytest.approx(1.0), "seen": False, "learnt": True},
         {"left": pytest.approx(0.1), "seen": True, "learnt": True},
     ]
-    assert all(
-        low < gap < high for low, gap, high in zip(series["low"], series["gap"], series["high"], strict=True)
-    )
+    assert all(point["low"] < point["mean"] < point["high"] for point in series["points"])
 
 
 def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
@@ -144,10 +148,10 @@ def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
         finish_measurement(
             attack, {(attack.target.key, 0.5): accuracy, (attack.target.key, 0.25): accuracy + 0.2}
         )
-    series = only_series(document("radius", "figure-2", entry("free-4", runs, measurements=tuple(attacks))))
+    series = only_series(document("radius", "figure-2", group("free-4", runs, measurements=tuple(attacks))))
     assert series["eps"] == [0.25, 0.5]
-    assert series["accuracy"] == pytest.approx([0.55, 0.35])
-    assert (series["n"], series["seeds"], series["attack"]) == (500, 2, "square-20")
+    assert means(series) == pytest.approx([0.55, 0.35])
+    assert (series["n"], series["points"][0]["seeds"], series["attack"]) == (500, 2, "square-20")
 
 
 def attacking(run: TrainTask, radii: tuple[float, ...], n: int) -> AttackTask:
@@ -170,7 +174,7 @@ def transferring(source: TrainTask, *targets: TrainTask) -> TransferTask:
 
 
 def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> None:
-    """A measurement holds all targets; each entry takes its own."""
+    """A measurement holds all targets; each group takes its own."""
     free, fast = training(tmp_path, "free-4"), training(tmp_path, "fast")
     sources = [training(tmp_path, "vanilla-10", 1), training(tmp_path, "free-4", 1)]
     for run in (free, fast, *sources):
@@ -178,12 +182,12 @@ def test_transferred_attacks_have_a_panel_for_each_source(tmp_path: Path) -> Non
     tasks = tuple(transferring(source, free, fast) for source in sources)
     for task, accuracy in zip(tasks, (0.6, 0.5), strict=True):
         finish_measurement(task, {(free.key, 0.5): accuracy, (fast.key, 0.5): accuracy - 0.1})
-    entries = (
-        entry("free-4", [free], measurements=tasks),
-        entry("fast", [fast], measurements=tasks),
+    groups = (
+        group("free-4", [free], measurements=tasks),
+        group("fast", [fast], measurements=tasks),
     )
-    panels = document("radius", "figure-3", *entries)["figures"][0]["panels"]
-    seen = {p["panel"]: {s["label"]: s["accuracy"] for s in p["series"]} for p in panels}
+    panels = document("radius", "figure-3", *groups)["figures"][0]["panels"]
+    seen = {p["panel"]: {s["label"]: means(s) for s in p["series"]} for p in panels}
     assert seen == {
         "from vanilla-10": {"free-4": [0.6], "fast": [0.5]},
         "from free-4": {"free-4": [0.5], "fast": [0.4]},
@@ -197,12 +201,12 @@ def test_standard_targets_have_a_panel_for_each_network(tmp_path: Path) -> None:
         finish(run, record(0.5, 0.3))
     task = transferring(source, *targets)
     finish_measurement(task, {(targets[0].key, 0.5): 0.7, (targets[1].key, 0.5): 0.8})
-    entries = [
-        entry("free-4", [source], measurements=(task,), panel=target.spec.model, targets=(target,))
+    groups = [
+        group("free-4", [source], measurements=(task,), panel=target.spec.model, targets=(target,))
         for target in targets
     ]
-    panels = document("radius", "figure-9", *entries)["figures"][0]["panels"]
-    assert {p["panel"]: p["series"][0]["accuracy"] for p in panels} == {"resnet18": [0.7], "resnet50": [0.8]}
+    panels = document("radius", "figure-9", *groups)["figures"][0]["panels"]
+    assert {p["panel"]: means(p["series"][0]) for p in panels} == {"resnet18": [0.7], "resnet50": [0.8]}
 
 
 def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
@@ -214,19 +218,19 @@ def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
         ("size", "figure-4"),
         ("norms", "figure-12"),
     ):
-        made = document(kind, where, entry("free-4", [run], measurements=(attack,), n=256))
+        made = document(kind, where, group("free-4", [run], measurements=(attack,), n=256))
         assert made["figures"][0]["panels"] == []
 
 
 def test_sizes_are_fitted(tmp_path: Path) -> None:
-    entries = []
+    groups = []
     for n in (1024, 256):
         run = training(tmp_path, "free-4", train_size=n)
         finish(run, record(0.2 + 0.1 * (1024 / n) ** 0.5, 0.2))
-        entries.append(entry("free-4", [run], n=n))
-    series = only_series(document("size", "figure-4", *entries))
+        groups.append(group("free-4", [run], n=n))
+    series = only_series(document("size", "figure-4", *groups))
     assert series["n"] == [256, 1024]
-    assert series["gap"] == pytest.approx([0.2, 0.1])
+    assert means(series) == pytest.approx([0.2, 0.1])
     assert series["exponent"]["value"] == pytest.approx(0.5)
     assert series["exponent"]["low"] < 0.5 < series["exponent"]["high"]
 
@@ -239,42 +243,41 @@ def test_gradient_norms_are_counted_over_the_seeds(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     finish(runs[0], record(0.5, 0.3, **norms(0.1, b0=5)), [record(0.3, 0.3, update=100, **norms(0.5, b2=3))])
     finish(runs[1], record(0.5, 0.3, **norms(0.3, b0=1)), [record(0.3, 0.3, update=100, **norms(0.4, b0=2))])
-    series = only_series(document("norms", "figure-12", entry("free-4", runs)))
+    series = only_series(document("norms", "figure-12", group("free-4", runs)))
     assert series["bins"] == pytest.approx([0, 0.1, 0.2, 0.3])
     assert series["counts"] == [[2, 0, 3], [6, 0, 0]]
     assert series["smallest"] == [0.4, 0.1]
     assert series["smallest_of_seeds"] == [0.1, 0.3]
 
 
-def test_a_run_that_never_fitted_anything_has_lost_nothing(tmp_path: Path) -> None:
+def test_a_run_that_never_learnt_has_not_collapsed(tmp_path: Path) -> None:
     run = training(tmp_path, "fast")
     finish(run, record(0.0, 0.0))
-    series = only_series(document("curves", "figure-11", entry("fast-7/255", [run])))
+    series = only_series(document("curves", "figure-11", group("fast-7/255", [run])))
     assert series["collapse"] == [{"left": 1.0, "seen": False, "learnt": False}]
-    assert all(math.isfinite(value) for value in series["low"])
+    assert all(math.isfinite(point["low"]) for point in series["points"])
 
 
-def test_free_may_come_to_its_point_up_to_m_updates_late(tmp_path: Path) -> None:
+def test_free_may_be_read_up_to_m_updates_late(tmp_path: Path) -> None:
     runs = {name: training(tmp_path, name, updates=40) for name in ("free-8", "vanilla-10")}
     for run in runs.values():
         finish(run, record(0.5, 0.3, update=40), [record(0.4, 0.3, update=16)])
     for name, expected in (("free-8", 0.1), ("vanilla-10", None)):
-        (row,) = document("table", "table-6", entry(name, [runs[name]], at=0.25))["tables"][0]["rows"]
+        (row,) = document("table", "table-6", group(name, [runs[name]], at=0.25))["tables"][0]["rows"]
         assert (row["measured"] and row["measured"]["robust_gap"]["mean"]) == pytest.approx(expected)
 
 
-def test_sizes_with_unequal_numbers_of_seeds_are_judged_by_the_fewest(tmp_path: Path) -> None:
-    entries = []
+def test_sizes_with_unequal_numbers_of_seeds_are_decided_by_the_fewest(tmp_path: Path) -> None:
+    groups = []
     for label, shift in (("free-4", 0.0), ("vanilla-10", 0.3)):
         for n, seeds in ((256, 3), (1024, 1)):
             runs = [training(tmp_path, label, seed, train_size=n) for seed in range(seeds)]
             for seed, run in enumerate(runs):
                 finish(run, record(0.6 + 0.01 * seed - n / 4096 + shift, 0.05))
-            entries.append(entry(label, runs, n=n))
-    made = document("size", "figure-4", *entries)
+            groups.append(group(label, runs, n=n))
+    made = document("size", "figure-4", *groups)
     for series in made["figures"][0]["panels"][0]["series"]:
-        assert series["seeds_at"] == [3, 1]
-        assert series["seeds"] == 1
+        assert [point["seeds"] for point in series["points"]] == [3, 1]
     claim = next(claim for claim in made["claims"] if claim["id"] == "gap-falls-faster-in-n")
     (found,) = claim["measured"]
     assert found["verdict"] == "undecided"
@@ -282,7 +285,7 @@ def test_sizes_with_unequal_numbers_of_seeds_are_judged_by_the_fewest(tmp_path: 
     assert found["low"] < found["statistic"] < found["high"]
 
 
-def test_every_run_says_what_made_it(tmp_path: Path) -> None:
+def test_every_run_and_measurement_has_its_provenance(tmp_path: Path) -> None:
     """The machine and commit that gather need not be those that trained."""
     runs = [training(tmp_path, "free-4", seed) for seed in range(3)]
     for run, commit in zip(runs[:2], ("abc", "def"), strict=True):
@@ -291,32 +294,33 @@ def test_every_run_says_what_made_it(tmp_path: Path) -> None:
     attack = attacking(runs[0], (0.5,), n=500)
     made_by = make_provenance(commit="ghi", processor="two")
     finish_measurement(attack, {(runs[0].key, 0.5): 0.3}, provenance=made_by)
-    made = document("radius", "figure-2", entry("free-4", runs, measurements=(attack,)))
+    made = document("radius", "figure-2", group("free-4", runs, measurements=(attack,)))
     first, second, missing = (made["runs"][run.key] for run in runs)
     assert first["chosen"]["precision"] == "fp32"
     assert first["data"] == {"name": "cifar10", "digest": "d" * 64}
-    assert (first["commit"], second["commit"], missing["commit"]) == ("abc", "def", None)
-    assert first["versions"] == {"freeat": "0.1.0"}
+    assert (first["provenance"]["commit"], second["provenance"]["commit"]) == ("abc", "def")
+    assert missing["provenance"] is None
+    assert first["provenance"]["versions"] == {"freeat": "0.1.0"}
     measured = made["measurements"][attack.key]
-    assert (measured["name"], measured["commit"]) == ("a", "ghi")
-    assert measured["machine"]["processor"] == "two"
+    assert (measured["name"], measured["provenance"]["commit"]) == ("a", "ghi")
+    assert measured["provenance"]["machine"]["processor"] == "two"
     assert made["commits"] == ["abc", "def", "ghi"]
     assert [machine["processor"] for machine in made["machines"]] == ["one", "two"]
 
 
-def test_what_runs_want_to_be_known_stands_by_the_tables_they_are_in(tmp_path: Path) -> None:
+def test_notes_of_runs_are_notes_of_their_tables(tmp_path: Path) -> None:
     runs = [training(tmp_path, name) for name in ("free-4", "fast")]
     finish(runs[0], record(0.5, 0.3), notes=("cifar10 is represented by the file cifar10.npz",))
     finish(runs[1], record(0.5, 0.3), notes=("the step is long",))
-    rows = [entry(run.spec.algorithm, [run]) for run in runs]
+    rows = [group(run.spec.algorithm, [run]) for run in runs]
     experiments = [
-        Experiment(name=name, title="a title", kind="table", entries=tuple(entries))
-        for name, entries in (("table-1", rows), ("table-2", rows[:1]))
+        Experiment(name=name, title="a title", kind="table", groups=tuple(groups))
+        for name, groups in (("table-1", rows), ("table-2", rows[:1]))
     ]
     made = gathered(experiments)
-    stand_in, step = made["notes"]
-    assert [table["notes"] for table in made["tables"]] == [[stand_in, step], [stand_in]]
-    assert made["runs"][runs[0].key]["notes"] == [stand_in]
+    substitute, step = made["notes"]
+    assert [table["notes"] for table in made["tables"]] == [[substitute, step], [substitute]]
+    assert made["runs"][runs[0].key]["notes"] == [substitute]
 
 
 def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
@@ -327,14 +331,14 @@ def test_series_of_models_at_chance_are_marked(tmp_path: Path) -> None:
         finish(run, record(robust, robust, **norms_seen))
     for kind, where in (("curves", "figure-1"), ("size", "figure-4"), ("norms", "figure-12")):
         for run, expected in ((learnt, True), (lost, False), (standard, True)):
-            series = only_series(document(kind, where, entry(run.spec.algorithm, [run], n=256)))
+            series = only_series(document(kind, where, group(run.spec.algorithm, [run], n=256)))
             assert series["above_chance"] is expected, (kind, run.name)
     for source, target, expected in (
         (learnt, standard, True), (lost, standard, False), (standard, lost, False)
     ):  # fmt: skip
         task = transferring(source, target, learnt)
         finish_measurement(task, {(target.key, 0.5): 0.5, (learnt.key, 0.5): 0.5})
-        one = entry("free-4", [source], measurements=(task,), targets=(target,))
+        one = group("free-4", [source], measurements=(task,), targets=(target,))
         assert only_series(document("radius", "figure-9", one))["above_chance"] is expected
 
 
@@ -347,7 +351,7 @@ def test_what_was_measured_on_other_weights_does_not_count(tmp_path: Path) -> No
     run.folder.publish_result(make_result(record(0.5, 0.3), weights="new"))
     assert attack.result() is None
     (run.folder.path / "result.json").unlink()
-    assert attack.result() is None, "a run that was deleted takes what was measured on it along"
+    assert attack.result() is None, "without its run a measurement does not count"
 
 
 def test_identities_do_not_depend_on_where_the_store_lies(tmp_path: Path) -> None:
@@ -369,26 +373,26 @@ def test_identities_do_not_depend_on_where_the_store_lies(tmp_path: Path) -> Non
         ("run.json", '{"format": 1, "identity": "a", "spec": {}, "evaluation": {}}'),
     ],
 )
-def test_damaged_files_take_nothing_else_along(tmp_path: Path, name: str, text: str) -> None:
+def test_damaged_files_leave_other_runs_readable(tmp_path: Path, name: str, text: str) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     for run in runs:
         finish(run, record(0.5, 0.3))
         describe(run)
     (runs[0].folder.path / name).write_text(text, encoding="utf-8")
     assert runs[1].damage() is None
-    told = runs[0].damage()
-    assert told is not None
-    assert name in told
-    assert f"delete {runs[0].folder.path} to have it made again" in told
+    damage = runs[0].damage()
+    assert damage is not None
+    assert name in damage
+    assert f"delete {runs[0].folder.path} to have it made again" in damage
     for kind, where in (("table", "table-1"), ("curves", "figure-1")):
-        made = document(kind, where, entry("free-4", runs))
+        made = document(kind, where, group("free-4", runs))
         assert made["runs"][runs[0].key]["seconds"] is None
         assert made["runs"][runs[1].key]["seconds"] == 12.0
-    (row,) = document("table", "table-1", entry("free-4", runs))["tables"][0]["rows"]
+    (row,) = document("table", "table-1", group("free-4", runs))["tables"][0]["rows"]
     assert row["seeds"] == 1
 
 
-def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
+def test_a_damaged_measurement_leaves_others_readable(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
     attacks = [attacking(run, (0.5,), n=500) for run in runs]
     for run, attack in zip(runs, attacks, strict=True):
@@ -396,6 +400,6 @@ def test_a_damaged_measurement_takes_nothing_else_along(tmp_path: Path) -> None:
         finish_measurement(attack, {(run.key, 0.5): 0.3})
     (tmp_path / "measurements" / attacks[0].key / "result.json").write_text('{"format": 1}', encoding="utf-8")
     assert "missing required field" in str(attacks[0].damage())
-    made = document("radius", "figure-2", entry("free-4", runs, measurements=tuple(attacks)))
-    assert only_series(made)["seeds"] == 1
+    made = document("radius", "figure-2", group("free-4", runs, measurements=tuple(attacks)))
+    assert [point["seeds"] for point in only_series(made)["points"]] == [1]
     assert list(made["measurements"]) == [attacks[1].key]

@@ -52,15 +52,15 @@ def test_the_misprint_of_table_3_is_known_and_the_rest_is_rounding() -> None:
     }
 
 
-def test_only_table_3_has_trials() -> None:
+def test_only_table_3_has_several_runs() -> None:
     for table in published_tables().values():
         several = table.name == "table-3"
-        assert table.trials == (5 if several else 1)
+        assert table.runs == (5 if several else 1)
         assert all((cell.std is not None) == several for row in table.rows for cell in row.cells.values())
 
 
-def test_what_two_tables_print_of_one_model_agrees() -> None:
-    """Vanilla-10 and Free-4 stand in Tables 1, 2 and 5."""
+def test_tables_agree_on_the_models_they_share() -> None:
+    """Vanilla-10 and Free-4 are in Tables 1, 2 and 5."""
     first = published_tables()["table-1"]
     for other in ("table-2", "table-5"):
         for row in published_tables()[other].rows:
@@ -69,7 +69,7 @@ def test_what_two_tables_print_of_one_model_agrees() -> None:
                 assert {c: row.cells[c] for c in first.columns} == dict(twin.cells), name(row)
 
 
-def test_names_are_ours() -> None:
+def test_names_are_those_of_the_library() -> None:
     assert {row.data for row in ROWS} <= SOURCES.keys()
     assert {row.norm for row in ROWS} == {"l2", "linf"}
     assert published_tables()["table-6"].at == 0.25

@@ -1,4 +1,4 @@
-"""What is reproduced where data sets are missing, and the whole way at the smallest scale."""
+"""Reproductions where data sets are missing, and one from beginning to end at the smallest scale."""
 
 import json
 import shutil
@@ -19,32 +19,32 @@ from freeat.tasks import local
 from invented_runs import describe
 
 
-def stand_in(folder: Path, name: str, n: int) -> None:
+def substitute(folder: Path, name: str, n: int) -> None:
     draw = np.random.default_rng(0)
     x, y = draw.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8), np.arange(n) % 10
     np.savez(folder / f"{name}.npz", x_train=x, y_train=y, x_test=x[:20], y_test=y[:20])
 
 
 def test_data_sets_that_are_not_here_are_left_out_by_name(tmp_path: Path) -> None:
-    stand_in(tmp_path, "svhn", 300)
+    substitute(tmp_path, "svhn", 300)
     store = Store(path=tmp_path / "store", data_dir=tmp_path)
     work = prepare(["table-1", "table-4"], HOUR, store)
     assert [experiment.name for experiment in work.experiments] == ["table-4"]
-    assert {entry.data for entry in work.experiments[0].entries} == {"svhn"}
+    assert {group.data for group in work.experiments[0].groups} == {"svhn"}
     assert {one.what for one in work.absent} == {"cifar10", "cifar100", "tiny-imagenet"}
     assert all("freeat data fetch" in one.reason for one in work.absent)
     assert not store.path.exists()
 
 
-def test_a_stand_in_is_not_the_papers_data(tmp_path: Path) -> None:
-    stand_in(tmp_path, "svhn", 300)
+def test_scale_paper_refuses_a_substitute_of_the_published_data(tmp_path: Path) -> None:
+    substitute(tmp_path, "svhn", 300)
     store = Store(path=tmp_path / "store", data_dir=tmp_path)
-    with pytest.raises(InputError, match="stands in for SVHN"):
+    with pytest.raises(InputError, match="only a substitute for SVHN"):
         prepare(["table-4"], PAPER, store, data=["svhn"])
 
 
-def test_too_few_images_are_no_use(tmp_path: Path) -> None:
-    stand_in(tmp_path, "svhn", 40)
+def test_too_few_training_images_are_refused(tmp_path: Path) -> None:
+    substitute(tmp_path, "svhn", 40)
     store = Store(path=tmp_path / "store", data_dir=tmp_path)
     with pytest.raises(InputError, match="training images are needed, 40 are here"):
         prepare(["table-4"], HOUR, store, data=["SVHN"])
@@ -77,9 +77,11 @@ def test_a_dry_run_trains_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert not (tmp_path / "store" / "runs").exists()
 
 
-def test_a_dry_run_prices_data_sets_that_are_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_estimates_data_sets_that_are_absent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Store(path=tmp_path / "store", data_dir=tmp_path, device="cpu")
-    with pytest.raises(InputError, match="nothing of what was asked for"):
+    with pytest.raises(InputError, match="nothing of this can be reproduced here"):
         prepare(["figure-11"], PAPER, store)
     work = prepare(["figure-11"], PAPER, store, data=["cifar10"], dry=True)
     assert work.experiments == ()
@@ -92,19 +94,19 @@ def test_a_dry_run_prices_data_sets_that_are_absent(tmp_path: Path, monkeypatch:
     assert dry.seconds == dry.remaining == 0
 
 
-def test_a_dry_run_says_what_it_comes_to(
+def test_a_dry_run_prints_the_total_cost(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 1)  # more jobs than cores are not run at a time
     assert reproduce(tmp_path, "figure-11", "--dry-run", "--jobs", "50") == 0
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first.split() == ["task", "passes", "time"]
+    assert first.split() == ["task", "forward–backward", "passes", "time"]
     assert lines[-1].startswith("4 tasks, ")
     assert lines[-1].endswith("on this machine, one at a time")
 
 
 def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> None:
-    stand_in(tmp_path, "cifar10", 300)
+    substitute(tmp_path, "cifar10", 300)
     work = prepare(["all"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
     names = [task.name for task in work.tasks]
     assert len(names) == len(set(names)) == 123
@@ -166,14 +168,14 @@ def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
-    stand_in(tmp_path, "svhn", 300)
+    substitute(tmp_path, "svhn", 300)
     work = prepare(["table-4"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path))
     work.check_data()
-    run = work.experiments[0].entries[0].runs[0]
+    run = work.experiments[0].groups[0].runs[0]
     digest = load_data("svhn", data_dir=tmp_path).digest
     describe(run, digest=digest)
     work.check_data()
-    stand_in(tmp_path, "svhn", 310)
+    substitute(tmp_path, "svhn", 310)
     with pytest.raises(
         InputError, match=r"svhn is not what svhn l2 vanilla-7 seed 0 .* choose another --store"
     ):
@@ -184,7 +186,7 @@ def test_so_far_needs_something_begun(tmp_path: Path, capsys: pytest.CaptureFixt
     assert reproduce(tmp_path, "table-6", "--so-far") == 2
     assert "nothing of this was begun" in capsys.readouterr().err
     assert reproduce(tmp_path, "table-6", "--so-far", "--dry-run") == 2
-    assert "ask for one of them" in capsys.readouterr().err
+    assert "choose one of them" in capsys.readouterr().err
     assert not (tmp_path / "store" / "runs").exists()
 
 

@@ -7,7 +7,7 @@ import pytest
 from freeat import Erm
 from freeat.algorithms import WarmUp
 from freeat.errors import InputError
-from freeat.experiments.paper.catalogue import table_2, table_6
+from freeat.experiments.paper.catalogue import make_experiment
 from freeat.experiments.paper.settings import (
     HOUR,
     NIGHT,
@@ -27,7 +27,7 @@ from freeat.runs.build import build_algorithm
 STORE = Store(path=Path("store"), data_dir=Path("data"))
 
 
-def test_radii_are_the_papers() -> None:
+def test_radii_equal_the_papers() -> None:
     assert {
         (data, norm): round(255 * radius(data, norm)) for data in PAPER.setups for norm in ("l2", "linf")
     } == {
@@ -58,7 +58,7 @@ def test_attacks_start_as_in_the_code_behind_the_paper(norm: str, algorithm: str
     assert run_of(PAPER, STORE, "cifar10", norm, algorithm).spec.start == start
 
 
-def test_a_warm_up_is_for_the_algorithms_that_attack() -> None:
+def test_only_adversarial_algorithms_are_warmed_up() -> None:
     specs = [run_of(HOUR, STORE, "svhn", "l2", name).spec for name in ("erm", "free-4")]
     assert [spec.warmup for spec in specs] == [0.0, 0.5]
     erm, free = (build_algorithm(spec, updates=8) for spec in specs)
@@ -67,7 +67,9 @@ def test_a_warm_up_is_for_the_algorithms_that_attack() -> None:
 
 
 def test_friendly_is_trained_at_two_radii_and_evaluated_at_one() -> None:
-    rows = {(entry.norm, entry.label): entry.runs[0] for entry in table_2(PAPER, STORE)}
+    rows = {
+        (group.norm, group.label): group.runs[0] for group in make_experiment("table-2", PAPER, STORE).groups
+    }
     for norm in ("l2", "linf"):
         eps = radius("cifar10", norm)
         narrow, wide = rows[norm, "friendly-10"], rows[norm, "friendly-10-2eps"]
@@ -77,19 +79,19 @@ def test_friendly_is_trained_at_two_radii_and_evaluated_at_one() -> None:
         assert narrow.key != wide.key
 
 
-def test_the_step_with_which_fast_collapses() -> None:
-    steps = [entry.runs[0].spec.alpha for entry in table_6(PAPER, STORE)]
+def test_table_6_trains_fast_with_the_long_step() -> None:
+    steps = [group.runs[0].spec.alpha for group in make_experiment("table-6", PAPER, STORE).groups]
     assert steps == [None, 10 / 255, None]
 
 
-def test_what_does_not_change_a_run_does_not_change_its_key() -> None:
+def test_changes_equal_to_the_common_settings_keep_the_key() -> None:
     common = run_of(PAPER, STORE, "cifar10", "l2", "erm", 1)
     again = run_of(PAPER, STORE, "cifar10", "l2", "erm", 1, model="resnet18", train_size=50_000)
     assert again == common
     assert run_of(PAPER, STORE, "cifar10", "l2", "erm", 1, model="resnet50").key != common.key
 
 
-def test_runs_beside_the_curves_are_evaluated_at_the_end_only() -> None:
+def test_runs_outside_the_curves_are_evaluated_at_the_end_only() -> None:
     run = run_of(PAPER, STORE, "cifar10", "l2", "fast", train_size=10_000)
     assert run.evaluation.eval_every == run.spec.updates
     assert run.name == "cifar10 l2 fast n=10000 seed 0"
@@ -131,6 +133,6 @@ def test_an_unknown_scale_is_refused_with_the_nearest() -> None:
         find_scale("houre")
 
 
-def test_a_night_trains_on_a_thousand_images_or_more() -> None:
+def test_scale_night_trains_on_a_thousand_images_or_more() -> None:
     assert min(NIGHT.sizes) >= 1000
     assert all((setup.n or 0) >= 1000 for setup in NIGHT.setups.values())

@@ -33,7 +33,7 @@ from freeat.reports.training import merged
 from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
-from report_store import reproduction
+from report_store import points, reproduction
 from small_runs import carry_out
 from stored_results import stored_evaluation
 
@@ -359,7 +359,8 @@ def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: P
 
 def test_a_last_point_on_more_images_stands_apart() -> None:
     series: dict[str, Any] = {"label": "free-4", "epochs": [1, 2, 3], "updates": [10, 20, 30]}
-    series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test", "gap", "low", "high")}
+    series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test")}
+    series["points"] = points(*[(mean, mean, mean) for mean in (0.5, 0.4, 0.3)])
 
     def drawn(images: list[int]) -> ChartSeries:
         shown = {"data": "cifar10", "norm": "l2", "panel": "", "series": [series | {"images": images}]}

@@ -1,7 +1,7 @@
-"""What a reproduction costs: passes counted from the specs, seconds from one timed step of each network."""
+"""The cost of a reproduction: passes counted from the specs, times the seconds of a timed step of each network."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,13 +21,13 @@ from freeat.runs.build import build_algorithm, build_ball, build_batches, build_
 from freeat.runs.spec import TrainSpec
 
 FORWARD = 1 / 3
-"""What a forward pass alone counts of a forward–backward pass."""
+"""The cost of a forward pass alone, in forward–backward passes."""
 
 SURVIVING = 0.5
-"""The part of Square's queries that is asked, roughly: an image that is fooled is asked about no more."""
+"""The part of Square's queries that is made, roughly: an image that is fooled is queried no more."""
 
 SANITY = 64 * 85
-"""Passes of the sanity checks that go with an attack (``evaluation.probe``)."""
+"""NetworkPasses of the sanity checks that go with an attack (``evaluation.probe``)."""
 
 FEW, QUICK, CALLS = 4, 1.0, 3
 """A step is timed on a few images; on a whole batch, several times, where that takes no longer than a second."""
@@ -67,7 +67,7 @@ def dataset_info(data: str, data_dir: Path | None) -> DatasetInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Passes:
+class NetworkPasses:
     """Images sent through the network of a run: forward and backward, and forward only."""
 
     run: TrainTask
@@ -80,7 +80,7 @@ class Passes:
         return self.gradient + FORWARD * self.forward
 
 
-def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[Passes]:
+def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[NetworkPasses]:
     """The passes of a task, by the runs on whose networks they are made."""
     match task:
         case TrainTask():
@@ -88,23 +88,25 @@ def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[Passes]:
             yield evaluation_passes(task, info)
         case AttackTask():
             yield _attack_passes(task, task.target, info)
-            yield Passes(run=task.target, gradient=SANITY, forward=SANITY)
+            yield NetworkPasses(run=task.target, gradient=SANITY, forward=SANITY)
         case TransferTask():
             yield _attack_passes(task, task.source, info)
             images = _images(task, info)
-            yield from (Passes(run=target, forward=2 * images) for target in task.targets)
+            yield from (NetworkPasses(run=target, forward=2 * images) for target in task.targets)
 
 
-def training_passes(run: TrainTask, info: DatasetInfo) -> Passes:
+def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     """Of all weight updates of a run, as its algorithm declares them."""
     spec = run.spec
     assert spec.updates is not None
     cost = build_algorithm(spec, spec.updates).cost
     images = spec.updates * build_batches(spec, spec.train_size or info.n_train).mean_size
-    return Passes(run=run, gradient=cost.gradient_evaluations * images, forward=cost.forward_passes * images)
+    return NetworkPasses(
+        run=run, gradient=cost.gradient_evaluations * images, forward=cost.forward_passes * images
+    )
 
 
-def evaluation_passes(run: TrainTask, info: DatasetInfo) -> Passes:
+def evaluation_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     """Of a run's evaluations: at the points of its curve, and at the end."""
     spec, evaluation = run.spec, run.evaluation
     assert spec.updates is not None
@@ -117,20 +119,20 @@ def evaluation_passes(run: TrainTask, info: DatasetInfo) -> Passes:
         images += times * (views * min(size or n, n) + min(size or info.n_test, info.n_test))
     attack = parse_attack(evaluation.attack)
     assert isinstance(attack, Pgd)
-    return Passes(
+    return NetworkPasses(
         run=run,
         gradient=attack.steps * attack.restarts * images,
         forward=(attack.restarts + 2) * images,
     )
 
 
-def _attack_passes(task: Measurement, run: TrainTask, info: DatasetInfo) -> Passes:
+def _attack_passes(task: Measurement, run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     images = _images(task, info)
     match parse_attack(task.attack):
         case Pgd(steps=steps, restarts=restarts):
-            return Passes(run=run, gradient=steps * restarts * images, forward=2 * images)
+            return NetworkPasses(run=run, gradient=steps * restarts * images, forward=2 * images)
         case Square(queries=queries):
-            return Passes(run=run, forward=SURVIVING * queries * images)
+            return NetworkPasses(run=run, forward=SURVIVING * queries * images)
     raise AssertionError(f"{task.attack}: no figure of the paper uses it")
 
 
@@ -150,25 +152,26 @@ class TaskCost:
 
 
 class Estimator:
-    """Multiplies counted passes by one timed step per network. Every network and data set is looked at once."""
+    """Multiplies counted passes by one timed step per network. Every network and data set is examined once."""
 
     def __init__(self, *, data_dir: Path | None, device: str) -> None:
         self.data_dir, self.device = data_dir, device
         self._infos: dict[str, DatasetInfo] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def passes(self, task: PaperTask) -> Sequence[Passes]:
-        return list(passes_of(task, self._info(_data_of(task))))
+    def passes(self, task: PaperTask) -> list[NetworkPasses]:
+        run = task if isinstance(task, TrainTask) else task.target
+        return list(passes_of(task, self._info(run.spec.data)))
 
     def total(self, task: PaperTask) -> float:
         """Forward–backward passes of a task."""
         return sum(part.total for part in self.passes(task))
 
     def cost(self, task: PaperTask, *, finished: bool = False, absent: bool = False) -> TaskCost:
-        parts = self.passes(task)
-        seconds = sum(part.total * self._per_pass(part.run.spec) for part in parts)
-        passes = sum(part.total for part in parts)
-        return TaskCost(name=task.name, passes=passes, seconds=seconds, finished=finished, absent=absent)
+        seconds = sum(part.total * self._per_pass(part.run.spec) for part in self.passes(task))
+        return TaskCost(
+            name=task.name, passes=self.total(task), seconds=seconds, finished=finished, absent=absent
+        )
 
     def _info(self, data: str) -> DatasetInfo:
         if data not in self._infos:
@@ -180,10 +183,6 @@ class Estimator:
         if network not in self._seconds:
             self._seconds[network] = seconds_per_pass(spec, self._info(spec.data), self.device)
         return self._seconds[network]
-
-
-def _data_of(task: PaperTask) -> str:
-    return (task if isinstance(task, TrainTask) else task.target).spec.data
 
 
 def seconds_per_pass(spec: TrainSpec, info: DatasetInfo, device: str) -> float:

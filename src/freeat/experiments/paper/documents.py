@@ -38,10 +38,10 @@ class Printed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableRow:
     """One algorithm in a table: measured on augmented and on plain training images, beside what was published.
 
-    What has no finished run is None. ``runs`` are the keys of all runs asked for, ``seeds`` counts the finished ones.
+    What has no finished run is None. ``runs`` are the keys of all requested runs, ``seeds`` counts the finished ones.
     """
 
     data: str
@@ -58,34 +58,29 @@ class Row:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class PaperTable:
     """A table of the paper."""
 
     name: str
     title: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Series:
+class FigureSeries:
     """What all series have: a label, and whether all models behind it are above chance."""
 
     label: str
     above_chance: bool
-    seeds: int
 
 
 @dataclass(frozen=True, kw_only=True)
-class PointSeries(Series):
-    """A series of means: at each point its interval, spread over seeds, error from the images, and seeds."""
+class PointSeries(FigureSeries):
+    """A series of means over seeds: a gap along curves and sizes, an accuracy along radii."""
 
-    low: tuple[float, ...]
-    high: tuple[float, ...]
-    std: tuple[float | None, ...]
-    image_error: tuple[float, ...]
-    seeds_at: tuple[int, ...]
+    points: tuple[SeedMean, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,23 +97,18 @@ class Collapse:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveSeries(PointSeries):
-    """A learning curve: robust errors, and their gap with its interval, on ``images`` of each split."""
+    """A learning curve: robust errors, and their gap as points, on ``images`` of each split."""
 
     epochs: tuple[float, ...]
     updates: tuple[int, ...]
     train: tuple[float, ...]
     test: tuple[float, ...]
-    gap: tuple[float, ...]
     images: tuple[int, ...]
     collapse: tuple[Collapse, ...]
 
     @property
-    def values(self) -> tuple[float, ...]:
-        return self.gap
-
-    @property
-    def evaluated_alike(self) -> int:
-        """How many points were evaluated on equal samples: the last evaluation may have more images."""
+    def equal_samples(self) -> int:
+        """The number of points that were evaluated on equal samples: the last evaluation may have more images."""
         return len(self.epochs) - (len(self.images) > 1 and self.images[-1] != self.images[0])
 
 
@@ -127,13 +117,8 @@ class RadiusSeries(PointSeries):
     """Accuracy under an attack against the radius."""
 
     eps: tuple[float, ...]
-    accuracy: tuple[float, ...]
     n: int
     attack: str
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return self.accuracy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,17 +135,12 @@ class SizeSeries(PointSeries):
     """The robust gap against the number of training images."""
 
     n: tuple[int, ...]
-    gap: tuple[float, ...]
     exponent: Exponent | None
-
-    @property
-    def values(self) -> tuple[float, ...]:
-        return self.gap
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormSeries(Series):
-    """How many images had which ‖∇_δ h‖ when; ``bins`` are the edges as powers of ten."""
+class NormSeries(FigureSeries):
+    """Counts of images by ‖∇_δ h‖ at each update; ``bins`` are the edges as powers of ten."""
 
     updates: tuple[int, ...]
     bins: tuple[float, ...]
@@ -169,12 +149,12 @@ class NormSeries(Series):
     smallest_of_seeds: tuple[float, ...]
 
 
-S = TypeVar("S", bound=Series)
+S = TypeVar("S", bound=FigureSeries)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Panel(Generic[S]):
-    """A panel of a figure; ``panel`` tells apart those that share data set and norm."""
+class FigurePanel(Generic[S]):
+    """A panel of a figure; ``panel`` distinguishes those that share data set and norm."""
 
     data: str
     norm: str
@@ -182,36 +162,28 @@ class Panel(Generic[S]):
     series: tuple[S, ...]
 
 
-class CurveFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="curves"):
-    """Figures 1, 5 and 11. A structure of msgspec, as only those tell the kinds of a union apart by a field."""
+class PaperFigure(msgspec.Struct, Generic[S], frozen=True, kw_only=True, tag_field="kind"):
+    """A figure of the paper. A structure of msgspec, as only those distinguish the kinds of a union by a field."""
 
     name: str
     title: str
-    panels: tuple[Panel[CurveSeries], ...]
+    panels: tuple[FigurePanel[S], ...]
 
 
-class RadiusFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="radius"):
+class CurveFigure(PaperFigure[CurveSeries], frozen=True, kw_only=True, tag="curves"):
+    """Figures 1, 5 and 11."""
+
+
+class RadiusFigure(PaperFigure[RadiusSeries], frozen=True, kw_only=True, tag="radius"):
     """Figures 2, 3 and 6 to 9."""
 
-    name: str
-    title: str
-    panels: tuple[Panel[RadiusSeries], ...]
 
-
-class SizeFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="size"):
+class SizeFigure(PaperFigure[SizeSeries], frozen=True, kw_only=True, tag="size"):
     """Figures 4 and 10."""
 
-    name: str
-    title: str
-    panels: tuple[Panel[SizeSeries], ...]
 
-
-class NormFigure(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="norms"):
+class NormFigure(PaperFigure[NormSeries], frozen=True, kw_only=True, tag="norms"):
     """Figure 12."""
-
-    name: str
-    title: str
-    panels: tuple[Panel[NormSeries], ...]
 
 
 Figure = CurveFigure | RadiusFigure | SizeFigure | NormFigure
@@ -237,18 +209,24 @@ class Decision(Finding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimReport:
-    """A claim with its verdicts, on the published tables and on what was measured.
+class StatedClaim:
+    """A sentence of the paper, where it is shown, and the statistic that it says is positive.
 
     ``ours`` marks an observation that the paper does not make.
     """
 
     id: str
     sentence: str
-    ours: bool
+    ours: bool = False
     where: tuple[str, ...]
     statistic: str
-    unit: Unit
+    unit: Unit = "points"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClaimReport(StatedClaim):
+    """A claim with its verdicts, on the published tables and on what was measured."""
+
     published: tuple[Decision, ...]
     measured: tuple[Decision, ...]
 
@@ -291,17 +269,15 @@ class DataOrigin:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasurementOrigin:
-    """What made a measurement: program and machine."""
+    """A measurement and its provenance."""
 
     name: str
-    commit: str | None = None
-    versions: dict[str, str] | None = None
-    machine: Machine | None = None
+    provenance: Provenance | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOrigin(MeasurementOrigin):
-    """A run: its settings, what was chosen for it, its data, its notes and its time."""
+    """A run: its settings, the settings chosen for the machine, its data, its notes and its time."""
 
     spec: dict[str, Any]
     seconds: float | None
@@ -312,14 +288,14 @@ class RunOrigin(MeasurementOrigin):
 
 @dataclass(frozen=True, kw_only=True)
 class LeftOut:
-    """What a reproduction does without, and why."""
+    """What is not in a reproduction, and why."""
 
     what: str
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class TaskFailure:
     """A task that failed, and why."""
 
     task: str
@@ -327,32 +303,26 @@ class Failure:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gathered:
-    """What a store says of experiments.
+class ReproductionDocument:
+    """A reproduction: tables, figures and claims, their origin, what is missing, and the program that gathered it.
 
-    ``commits`` and ``machines`` are those that made the results, which need not be those that gather them.
+    ``commits`` and ``machines`` are those of the runs and measurements; ``provenance`` is that of the document.
     """
 
+    scale: str
     experiments: tuple[str, ...]
     commits: tuple[str, ...]
     machines: tuple[Machine, ...]
     training_seconds: float
     notes: tuple[str, ...]
     sufficiency: tuple[Sufficiency, ...]
-    tables: tuple[Table, ...]
+    tables: tuple[PaperTable, ...]
     figures: tuple[Figure, ...]
     claims: tuple[ClaimReport, ...]
     runs: dict[str, RunOrigin]
     measurements: dict[str, MeasurementOrigin]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReproductionDocument(Gathered):
-    """A reproduction: what was gathered, what is missing, and which program gathered it."""
-
-    scale: str
     left_out: tuple[LeftOut, ...]
-    failures: tuple[Failure, ...]
+    failures: tuple[TaskFailure, ...]
     provenance: Provenance
 
 

@@ -24,7 +24,7 @@ PROPORTION, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Error:
+class ErrorSource:
     """One independent source of error: a variance, and the degrees of freedom it is known with."""
 
     variance: float
@@ -32,39 +32,39 @@ class Error:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class SeedEstimate:
     """A value with the sources of its error; ``seeds`` is the smallest number of runs behind any part of it."""
 
     value: float
     seeds: int
-    errors: tuple[Error, ...] = ()
+    errors: tuple[ErrorSource, ...] = ()
 
     @classmethod
-    def of(cls, *, mean: float, std: float | None, seeds: int, image_error: float) -> "Estimate":
+    def of(cls, *, mean: float, std: float | None, seeds: int, image_error: float) -> "SeedEstimate":
         """From what a document keeps; one seed shows no spread, so its error is that of the images."""
-        between = () if std is None else (Error(variance=std**2 / seeds, freedom=seeds - 1),)
-        return cls(value=mean, seeds=seeds, errors=(*between, Error(variance=image_error**2)))
+        between = () if std is None else (ErrorSource(variance=std**2 / seeds, freedom=seeds - 1),)
+        return cls(value=mean, seeds=seeds, errors=(*between, ErrorSource(variance=image_error**2)))
 
     @classmethod
-    def of_mean(cls, mean: SeedMean) -> "Estimate":
+    def of_mean(cls, mean: SeedMean) -> "SeedEstimate":
         return cls.of(mean=mean.mean, std=mean.std, seeds=mean.seeds, image_error=mean.image_error)
 
-    def __add__(self, other: "Estimate") -> "Estimate":
-        return Estimate(
+    def __add__(self, other: "SeedEstimate") -> "SeedEstimate":
+        return SeedEstimate(
             value=self.value + other.value,
             seeds=min(self.seeds, other.seeds),
             errors=(*self.errors, *other.errors),
         )
 
-    def __sub__(self, other: "Estimate") -> "Estimate":
+    def __sub__(self, other: "SeedEstimate") -> "SeedEstimate":
         return self + other.times(-1)
 
-    def plus(self, constant: float) -> "Estimate":
-        return Estimate(value=self.value + constant, seeds=self.seeds, errors=self.errors)
+    def plus(self, constant: float) -> "SeedEstimate":
+        return SeedEstimate(value=self.value + constant, seeds=self.seeds, errors=self.errors)
 
-    def times(self, factor: float) -> "Estimate":
-        errors = tuple(Error(variance=factor**2 * e.variance, freedom=e.freedom) for e in self.errors)
-        return Estimate(value=factor * self.value, seeds=self.seeds, errors=errors)
+    def times(self, factor: float) -> "SeedEstimate":
+        errors = tuple(ErrorSource(variance=factor**2 * e.variance, freedom=e.freedom) for e in self.errors)
+        return SeedEstimate(value=factor * self.value, seeds=self.seeds, errors=errors)
 
     @property
     def variance(self) -> float:
@@ -94,7 +94,7 @@ def seed_mean(
     """
     mean, std = mean_std(list(values))
     image_error = math.fsum(image_errors) / len(image_errors)
-    low, high = Estimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
+    low, high = SeedEstimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
     return SeedMean(
         mean=mean,
         std=std,
@@ -117,29 +117,29 @@ def proportion_error(p: float, n: int, population: int | None = None) -> float:
     return error * math.sqrt((population - n) / max(population - 1, 1))
 
 
-def average(estimates: Sequence[Estimate]) -> Estimate:
-    """The mean of estimates that may hang together in any way: their standard errors are averaged."""
+def average(estimates: Sequence[SeedEstimate]) -> SeedEstimate:
+    """The mean of estimates that may depend on each other in any way: their standard errors are averaged."""
     error = math.fsum(math.sqrt(e.variance) for e in estimates) / len(estimates)
-    return Estimate(
+    return SeedEstimate(
         value=math.fsum(e.value for e in estimates) / len(estimates),
         seeds=min(e.seeds for e in estimates),
-        errors=(Error(variance=error**2, freedom=min(e.freedom for e in estimates)),),
+        errors=(ErrorSource(variance=error**2, freedom=min(e.freedom for e in estimates)),),
     )
 
 
-def smallest(estimates: Sequence[Estimate], level: float = LEVEL) -> tuple[float, float, float]:
+def smallest(estimates: Sequence[SeedEstimate], level: float = LEVEL) -> tuple[float, float, float]:
     """The smallest of several values with its interval.
 
     Its lower end is the smallest lower end: whichever value is smallest keeps above its own. Its upper end is the
-    smallest upper end, each taken at a level that leaves all of them right together (Bonferroni).
+    smallest upper end, each taken at a level at which all of them hold at once (Bonferroni).
     """
-    together = 1 - (1 - level) / len(estimates)
+    each = 1 - (1 - level) / len(estimates)
     low = min(e.interval(level)[0] for e in estimates)
-    high = min(e.interval(together)[1] for e in estimates)
+    high = min(e.interval(each)[1] for e in estimates)
     return min(e.value for e in estimates), low, high
 
 
-def exponent(sizes: Sequence[int], gaps: Sequence[Estimate]) -> Estimate | None:
+def exponent(sizes: Sequence[int], gaps: Sequence[SeedEstimate]) -> SeedEstimate | None:
     """The a of gap ∝ n^(−a) by least squares in the logarithms; None with fewer than two sizes or no gap.
 
     Its error follows from those of the gaps to first order: that of log g is that of g over g.
@@ -150,9 +150,9 @@ def exponent(sizes: Sequence[int], gaps: Sequence[Estimate]) -> Estimate | None:
     centre = math.fsum(logs) / len(logs)
     spread = math.fsum((x - centre) ** 2 for x in logs)
     terms = [
-        Estimate(value=math.log(gap.value), seeds=gap.seeds, errors=gap.times(1 / gap.value).errors).times(
-            (centre - x) / spread
-        )
+        SeedEstimate(
+            value=math.log(gap.value), seeds=gap.seeds, errors=gap.times(1 / gap.value).errors
+        ).times((centre - x) / spread)
         for x, gap in zip(logs, gaps, strict=True)
     ]
     total = terms[0]
@@ -161,7 +161,9 @@ def exponent(sizes: Sequence[int], gaps: Sequence[Estimate]) -> Estimate | None:
     return total
 
 
-def beyond_proportion(own: tuple[Estimate, Estimate], other: tuple[Estimate, Estimate]) -> Estimate:
+def beyond_proportion(
+    own: tuple[SeedEstimate, SeedEstimate], other: tuple[SeedEstimate, SeedEstimate]
+) -> SeedEstimate:
     """How far ``own`` ended below where it would be, had it changed by the factor by which ``other`` did.
 
     From first to last: own₀·other₁/other₀ − own₁. Unlike a ratio or an exponent of ``own`` it is there, with an error
@@ -171,4 +173,4 @@ def beyond_proportion(own: tuple[Estimate, Estimate], other: tuple[Estimate, Est
     (first, last), (start, end) = own, other
     factor, relative = end.value / start.value, first.value / start.value
     terms = first.times(factor) + end.times(relative) - start.times(factor * relative) - last
-    return Estimate(value=first.value * factor - last.value, seeds=terms.seeds, errors=terms.errors)
+    return SeedEstimate(value=first.value * factor - last.value, seeds=terms.seeds, errors=terms.errors)

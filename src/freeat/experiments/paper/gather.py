@@ -1,12 +1,11 @@
 """A reproduction from its store: the rows of tables, the series of figures, the claims decided on them."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
 
+from freeat.compute.machine import Provenance
 from freeat.evaluation.gradient_norms import NormCounts
-from freeat.experiments.paper.catalogue import Entry, Experiment
+from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
 from freeat.experiments.paper.documents import (
     Collapse,
@@ -14,30 +13,30 @@ from freeat.experiments.paper.documents import (
     CurveSeries,
     Exponent,
     Figure,
-    Gathered,
+    FigurePanel,
+    LeftOut,
     NormFigure,
     NormSeries,
-    Panel,
+    PaperTable,
     RadiusFigure,
     RadiusSeries,
-    Row,
+    ReproductionDocument,
+    S,
     SeedMean,
-    Series,
     SizeFigure,
     SizeSeries,
-    Table,
+    TableRow,
+    TaskFailure,
 )
-from freeat.experiments.paper.estimate import PROPORTION, Estimate, exponent, proportion_error, seed_mean
+from freeat.experiments.paper.estimate import PROPORTION, SeedEstimate, exponent, proportion_error, seed_mean
 from freeat.experiments.paper.published import published_tables
 from freeat.experiments.paper.records import (
+    View,
     above_chance,
     all_above_chance,
-    describe_measurements,
-    describe_runs,
-    evaluations,
     finished,
-    means,
     notes_of,
+    origins,
     over_seeds,
     record_at,
 )
@@ -45,23 +44,31 @@ from freeat.experiments.tasks import Accuracy, AttackTask, TrainTask, TransferTa
 from freeat.training.records import Record
 
 USUAL = ("robust_train", "robust_test", "robust_gap")
-TENTHS = 10
-"""Bins of gradient norms per decade."""
+BINS_PER_DECADE = 10
+"""Bins of gradient norms."""
 
-S = TypeVar("S", bound=Series)
-V = TypeVar("V")
+PanelKey = tuple[str, str, str]
+"""Data set, norm, and what else names a panel."""
 
 
-def gather(experiments: Sequence[Experiment]) -> Gathered:
-    """What the store says of the experiments; what is missing in it is None or absent, never invented."""
+def gather(
+    experiments: Sequence[Experiment],
+    *,
+    scale: str,
+    provenance: Provenance,
+    left_out: Iterable[LeftOut] = (),
+    failures: Iterable[TaskFailure] = (),
+) -> ReproductionDocument:
+    """The document of the experiments as far as the store holds them; what is missing is None or absent."""
     tables = tuple(gather_table(e) for e in experiments if e.kind == "table")
     figures = tuple(gather_figure(e) for e in experiments if e.kind != "table")
-    runs, measurements = describe_runs(experiments), describe_measurements(experiments)
-    made = [*runs.values(), *measurements.values()]
-    return Gathered(
+    runs, measurements = origins(experiments)
+    made_by = [one.provenance for one in (*runs.values(), *measurements.values()) if one.provenance]
+    return ReproductionDocument(
+        scale=scale,
         experiments=tuple(experiment.name for experiment in experiments),
-        commits=_distinct(one.commit for one in made),
-        machines=_distinct(one.machine for one in made),
+        commits=tuple(dict.fromkeys(one.commit for one in made_by if one.commit is not None)),
+        machines=tuple(dict.fromkeys(one.machine for one in made_by)),
         training_seconds=math.fsum(run.seconds or 0.0 for run in runs.values()),
         notes=tuple(dict.fromkeys(note for run in runs.values() for note in run.notes)),
         sufficiency=sufficiency_of(tables),
@@ -70,128 +77,103 @@ def gather(experiments: Sequence[Experiment]) -> Gathered:
         claims=decide_claims(tables, figures),
         runs=runs,
         measurements=measurements,
+        left_out=tuple(left_out),
+        failures=tuple(failures),
+        provenance=provenance,
     )
 
 
-def _distinct(values: Iterable[V | None]) -> tuple[V, ...]:
-    """The values, each once, in the order they are found; what is absent counts for nothing."""
-    found: list[V] = []
-    for value in values:
-        if value is not None and value not in found:
-            found.append(value)
-    return tuple(found)
-
-
-def gather_table(experiment: Experiment) -> Table:
+def gather_table(experiment: Experiment) -> PaperTable:
     """A table; rows whose runs are missing have nothing measured."""
     published = published_tables().get(experiment.name)
     columns = published.columns if published else USUAL
+    views: tuple[View, View] = ("augmented", "plain")
     rows = []
-    for entry in experiment.entries:
-        printed = published.row(entry.data, entry.norm, entry.label) if published else None
-        read = [(run, r) for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
+    for group in experiment.groups:
+        printed = published.row(group.data, group.norm, group.label) if published else None
+        read = [(run, r) for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
         records = [record for _, record in read]
+        measured, plain = (
+            {column: over_seeds(records, column, view) for column in columns} if records else None
+            for view in views
+        )
         rows.append(
-            Row(
-                data=entry.data,
-                norm=entry.norm,
-                label=entry.label,
-                at=entry.at,
-                measured=means(records, columns, "augmented") if records else None,
-                plain=means(records, columns, "plain") if records else None,
+            TableRow(
+                data=group.data,
+                norm=group.norm,
+                label=group.label,
+                at=group.at,
+                measured=measured,
+                plain=plain,
                 published=printed.cells if printed else None,
                 above_chance=all(above_chance(run, record) for run, record in read) if read else None,
                 collapsed=sum(record.collapsed for record in records),
                 seeds=len(records),
-                runs=tuple(run.key for run in entry.runs),
+                runs=tuple(run.key for run in group.runs),
             )
         )
-    return Table(
+    return PaperTable(
         name=experiment.name,
         title=experiment.title,
         columns=tuple(columns),
         rows=tuple(rows),
-        notes=tuple(notes_of(run for entry in experiment.entries for run in entry.runs)),
+        notes=tuple(notes_of(run for group in experiment.groups for run in group.runs)),
     )
 
 
 def gather_figure(experiment: Experiment) -> Figure:
     """A figure; what has no finished run or measurement is absent."""
-    name, title, entries = experiment.name, experiment.title, experiment.entries
+    name, title, groups = experiment.name, experiment.title, experiment.groups
     match experiment.kind:
         case "curves":
-            return CurveFigure(name=name, title=title, panels=_panels(curves(entries)))
+            return CurveFigure(name=name, title=title, panels=_panels(curves(groups)))
         case "radius":
-            return RadiusFigure(name=name, title=title, panels=_panels(radii(entries)))
+            return RadiusFigure(name=name, title=title, panels=_panels(radii(groups)))
         case "size":
-            return SizeFigure(name=name, title=title, panels=_panels(sizes(entries)))
+            return SizeFigure(name=name, title=title, panels=_panels(sizes(groups)))
         case "norms":
-            return NormFigure(name=name, title=title, panels=_panels(norms(entries)))
+            return NormFigure(name=name, title=title, panels=_panels(norms(groups)))
     raise AssertionError(f"{name} is no figure")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Place:
-    """The panel a series is drawn in."""
-
-    data: str
-    norm: str
-    panel: str
-
-
-def _place(entry: Entry, panel: str | None = None) -> _Place:
-    return _Place(data=entry.data, norm=entry.norm, panel=entry.panel if panel is None else panel)
-
-
-def _panels(placed: Iterable[tuple[_Place, S]]) -> tuple[Panel[S], ...]:
-    panels: dict[_Place, list[S]] = {}
-    for place, series in placed:
-        panels.setdefault(place, []).append(series)
+def _panels(found: Iterable[tuple[PanelKey, S]]) -> tuple[FigurePanel[S], ...]:
+    panels: dict[PanelKey, list[S]] = {}
+    for key, series in found:
+        panels.setdefault(key, []).append(series)
     return tuple(
-        Panel(data=place.data, norm=place.norm, panel=place.panel, series=tuple(series))
-        for place, series in panels.items()
+        FigurePanel(data=data, norm=norm, panel=panel, series=tuple(series))
+        for (data, norm, panel), series in panels.items()
     )
 
 
-def _errors(column: Sequence[SeedMean]) -> dict[str, Any]:
-    """What a series of points keeps of its means besides their values."""
-    names = ("low", "high", "std", "image_error")
-    kept = {name: tuple(getattr(mean, name) for mean in column) for name in names}
-    seeds = tuple(mean.seeds for mean in column)
-    return {**kept, "seeds_at": seeds, "seeds": min(seeds)}
+def _key(group: RunGroup) -> PanelKey:
+    return group.data, group.norm, group.panel
 
 
-def _each(column: Iterable[V], read: Callable[[V], Any]) -> tuple[Any, ...]:
-    return tuple(read(one) for one in column)
-
-
-def curves(entries: Sequence[Entry]) -> Iterator[tuple[_Place, CurveSeries]]:
+def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]:
     """Figures 1, 5, 11: robust errors and their gap against the updates, on the augmented view as the paper's."""
-    for entry in entries:
-        histories = {run: evaluations(run) for run in finished(entry.runs)}
+    for group in groups:
+        histories = {run: list(run.folder.history()) for run in finished(group.runs)}
         if not histories:
             continue
-        points = list(zip(*histories.values(), strict=False))  # the points that all seeds have
+        shared = list(zip(*histories.values(), strict=False))  # the points that all seeds have
         train, test, gap = (
-            [over_seeds(point, f"robust_{name}", "augmented") for point in points]
+            [over_seeds(point, f"robust_{name}", "augmented") for point in shared]
             for name in ("train", "test", "gap")
         )
-        first = next(iter(histories.values()))[: len(points)]
-        yield (
-            _place(entry),
-            CurveSeries(
-                label=entry.label,
-                above_chance=all_above_chance(histories),
-                epochs=_each(first, lambda record: record.equivalent_epoch),
-                updates=_each(first, lambda record: record.update),
-                train=_each(train, lambda mean: 1 - mean.mean),
-                test=_each(test, lambda mean: 1 - mean.mean),
-                gap=_each(gap, lambda mean: mean.mean),
-                **_errors(gap),
-                images=_each(first, lambda record: record.test.n),
-                collapse=tuple(_collapse(run, history) for run, history in histories.items()),
-            ),
+        first = [point[0] for point in shared]
+        series = CurveSeries(
+            label=group.label,
+            above_chance=all_above_chance(histories),
+            epochs=tuple(record.equivalent_epoch for record in first),
+            updates=tuple(record.update for record in first),
+            train=tuple(1 - mean.mean for mean in train),
+            test=tuple(1 - mean.mean for mean in test),
+            points=tuple(gap),
+            images=tuple(record.test.n for record in first),
+            collapse=tuple(_collapse(run, history) for run, history in histories.items()),
         )
+        yield _key(group), series
 
 
 def _collapse(run: TrainTask, history: Sequence[Record]) -> Collapse:
@@ -203,38 +185,37 @@ def _collapse(run: TrainTask, history: Sequence[Record]) -> Collapse:
     )
 
 
-def radii(entries: Sequence[Entry]) -> Iterator[tuple[_Place, RadiusSeries]]:
-    """Figures 2, 3, 6 to 9: accuracy against the radius, over the seeds that were measured."""
-    for entry in entries:
-        panels: dict[str, list[Accuracy]] = {}
-        opened: dict[str, set[TrainTask]] = {}
-        for measurement in entry.measurements:
-            for panel, accuracy in _accuracies(entry, measurement):
-                panels.setdefault(panel, []).append(accuracy)
-                opened.setdefault(panel, set()).update(_opened(entry, measurement))
-        for panel, found in panels.items():
-            yield _place(entry, panel), _against_radius(entry.label, all_above_chance(opened[panel]), found)
+def radii(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, RadiusSeries]]:
+    """Figures 2, 3, 6 to 9: accuracy against the radius, over the seeds that were measured.
 
-
-def _accuracies(entry: Entry, measurement: AttackTask | TransferTask) -> Iterator[tuple[str, Accuracy]]:
-    """The results of a measurement that belong to an entry, with the panel they are drawn in.
-
-    A measurement may hold other series too. Perturbations made elsewhere and applied to the entry's own runs have a
+    A measurement may hold other series too. Perturbations made elsewhere and applied to the group's own runs have a
     panel for each algorithm they come from.
     """
-    panel = entry.panel
-    if isinstance(measurement, TransferTask) and not entry.targets:
-        panel = f"from {measurement.source.spec.algorithm}"
-    document = measurement.found()
-    for accuracy in document.results if document else ():
-        if accuracy.split == "test" and accuracy.model in entry.evaluated:
-            yield panel, accuracy
+    for group in groups:
+        panels: dict[str, list[Accuracy]] = {}
+        opened: dict[str, set[TrainTask]] = {}
+        for measurement in group.measurements:
+            document = measurement.found()
+            own = [
+                accuracy
+                for accuracy in (document.results if document else ())
+                if accuracy.split == "test" and accuracy.model in group.evaluated
+            ]
+            if own:
+                panel = group.panel
+                if isinstance(measurement, TransferTask) and not group.targets:
+                    panel = f"from {measurement.source.spec.algorithm}"
+                panels.setdefault(panel, []).extend(own)
+                opened.setdefault(panel, set()).update(_opened(group, measurement))
+        for panel, found in panels.items():
+            series = _against_radius(group.label, all_above_chance(opened[panel]), found)
+            yield (group.data, group.norm, panel), series
 
 
-def _opened(entry: Entry, measurement: AttackTask | TransferTask) -> Iterator[TrainTask]:
-    """The runs that an entry's part of a measurement says something about: whose model was evaluated, or attacked."""
+def _opened(group: RunGroup, measurement: AttackTask | TransferTask) -> Iterator[TrainTask]:
+    """The runs that a group's part of a measurement depends on: whose model was evaluated, or attacked."""
     made_on = measurement.source if isinstance(measurement, TransferTask) else None
-    yield from (run for run in measurement.runs if run == made_on or run.key in entry.evaluated)
+    yield from (run for run in measurement.runs if run == made_on or run.key in group.evaluated)
 
 
 def _against_radius(label: str, learnt: bool, found: Sequence[Accuracy]) -> RadiusSeries:
@@ -242,85 +223,80 @@ def _against_radius(label: str, learnt: bool, found: Sequence[Accuracy]) -> Radi
     for accuracy in found:
         by_eps.setdefault(accuracy.eps, []).append(accuracy.robust_accuracy)
     n = min(accuracy.n for accuracy in found)
-    column = [
-        seed_mean(values, [proportion_error(p, n) for p in values], PROPORTION)
-        for _, values in sorted(by_eps.items())
-    ]
     return RadiusSeries(
         label=label,
         above_chance=learnt,
         eps=tuple(sorted(by_eps)),
-        accuracy=_each(column, lambda mean: mean.mean),
-        **_errors(column),
+        points=tuple(
+            seed_mean(values, [proportion_error(p, n) for p in values], PROPORTION)
+            for _, values in sorted(by_eps.items())
+        ),
         n=n,
         attack=found[0].attack.split(" from ")[0],
     )
 
 
-def sizes(entries: Sequence[Entry]) -> Iterator[tuple[_Place, SizeSeries]]:
+def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
     """Figures 4, 10: the gap against the number of training images, and its exponent."""
-    by_series: dict[tuple[_Place, str], dict[int, SeedMean]] = {}
-    learnt: dict[tuple[_Place, str], bool] = {}
-    for entry in entries:
-        records = [r for run in finished(entry.runs) if (r := record_at(run, entry.at)) is not None]
-        if records and entry.n is not None:
-            series = _place(entry), entry.label
-            by_series.setdefault(series, {})[entry.n] = over_seeds(records, "robust_gap", "augmented")
-            learnt[series] = learnt.get(series, True) and all_above_chance(entry.runs)
-    for (place, label), column in by_series.items():
-        numbers = sorted(column)
-        ordered = [column[n] for n in numbers]
-        fitted = exponent(numbers, [Estimate.of_mean(mean) for mean in ordered])
-        yield (
-            place,
-            SizeSeries(
-                label=label,
-                above_chance=learnt[place, label],
-                n=tuple(numbers),
-                gap=_each(ordered, lambda mean: mean.mean),
-                **_errors(ordered),
-                exponent=_with_interval(fitted),
-            ),
+    by_series: dict[tuple[PanelKey, str], dict[int, SeedMean]] = {}
+    learnt: dict[tuple[PanelKey, str], bool] = {}
+    for group in groups:
+        records = [r for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
+        if records and group.n is not None:
+            series = _key(group), group.label
+            by_series.setdefault(series, {})[group.n] = over_seeds(records, "robust_gap", "augmented")
+            learnt[series] = learnt.get(series, True) and all_above_chance(group.runs)
+    for (key, label), by_size in by_series.items():
+        numbers = sorted(by_size)
+        points = tuple(by_size[n] for n in numbers)
+        fitted = exponent(numbers, [SeedEstimate.of_mean(mean) for mean in points])
+        series_of_n = SizeSeries(
+            label=label,
+            above_chance=learnt[key, label],
+            n=tuple(numbers),
+            points=points,
+            exponent=_with_interval(fitted),
         )
+        yield key, series_of_n
 
 
-def _with_interval(estimate: Estimate | None) -> Exponent | None:
+def _with_interval(estimate: SeedEstimate | None) -> Exponent | None:
     if estimate is None:
         return None
     low, high = estimate.interval()
     return Exponent(value=estimate.value, low=low, high=high)
 
 
-def norms(entries: Sequence[Entry]) -> Iterator[tuple[_Place, NormSeries]]:
-    """Figure 12: how many images had which ‖∇_δ h‖ when, over all seeds, and the smallest so far."""
-    for entry in entries:
-        histories = {run: history for run in finished(entry.runs) if (history := _norm_history(run))}
-        if histories:
-            yield _place(entry), _heat(entry.label, histories)
+def norms(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, NormSeries]]:
+    """Figure 12: counts of images by ‖∇_δ h‖ over all seeds, and the smallest so far."""
+    for group in groups:
+        runs = [run for run in finished(group.runs) if _norm_history(run)]
+        if runs:
+            yield _key(group), _norm_series(group.label, runs)
 
 
 def _norm_history(run: TrainTask) -> list[tuple[int, NormCounts]]:
     """The updates of a run at which norms were counted, and the counts."""
     return [
         (record.update, record.gradient_norms)
-        for record in evaluations(run)
+        for record in run.folder.history()
         if record.gradient_norms is not None
     ]
 
 
-def _heat(label: str, histories: Mapping[TrainTask, Sequence[tuple[int, NormCounts]]]) -> NormSeries:
-    points = list(zip(*histories.values(), strict=False))
-    bins = sorted({int(k) for point in points for _, norms in point for k in norms.bins}) or [0]
-    places = range(bins[0], bins[-1] + 1)
+def _norm_series(label: str, runs: Sequence[TrainTask]) -> NormSeries:
+    histories = [_norm_history(run) for run in runs]
+    points = list(zip(*histories, strict=False))
+    found = sorted({int(k) for point in points for _, norms in point for k in norms.bins}) or [0]
+    bins = range(found[0], found[-1] + 1)
     return NormSeries(
         label=label,
-        above_chance=all_above_chance(histories),
+        above_chance=all_above_chance(runs),
         updates=tuple(point[0][0] for point in points),
-        bins=tuple(k / TENTHS for k in range(bins[0], bins[-1] + 2)),
+        bins=tuple(k / BINS_PER_DECADE for k in (*bins, bins.stop)),
         counts=tuple(
-            tuple(sum(norms.bins.get(str(k), 0) for _, norms in point) for k in places) for point in points
+            tuple(sum(norms.bins.get(str(k), 0) for _, norms in point) for k in bins) for point in points
         ),
         smallest=tuple(min(norms.smallest_so_far for _, norms in point) for point in points),
-        smallest_of_seeds=tuple(history[-1][1].smallest_so_far for history in histories.values()),
-        seeds=len(histories),
+        smallest_of_seeds=tuple(history[-1][1].smallest_so_far for history in histories),
     )

@@ -26,11 +26,11 @@ class PublishedRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishedTable:
-    """A table of the paper; ``at`` is the part of the training after which it was read."""
+    """A table of the paper; of ``runs`` runs for each number, read after the part ``at`` of the training."""
 
     name: str
     title: str
-    trials: int
+    runs: int
     at: float
     rows: tuple[PublishedRow, ...]
 
@@ -66,19 +66,19 @@ class _Block:
     std: dict[str, tuple[float, ...]] = field(default_factory=dict)
     recomputed: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
 
-    def row(self, table: str, place: int) -> PublishedRow:
+    def row(self, table: str, index: int) -> PublishedRow:
         columns = {column: getattr(self, column) for column in COLUMNS}
         cells = {
             column: Printed(
-                value=values[place],
-                std=self.std[column][place] if column in self.std else None,
-                recomputed=self.recomputed[column][place] if column in self.recomputed else None,
+                value=values[index],
+                std=self.std[column][index] if column in self.std else None,
+                recomputed=self.recomputed[column][index] if column in self.recomputed else None,
             )
             for column, values in columns.items()
             if values is not None
         }
         return PublishedRow(
-            table=table, data=self.data, norm=self.norm, label=self.labels[place], cells=cells
+            table=table, data=self.data, norm=self.norm, label=self.labels[index], cells=cells
         )
 
 
@@ -87,12 +87,12 @@ class _Table:
     name: str
     title: str
     blocks: tuple[_Block, ...]
-    trials: int = 1
+    runs: int = 1
     at: float = 1.0
 
     def published(self) -> PublishedTable:
         rows = tuple(block.row(self.name, k) for block in self.blocks for k in range(len(block.labels)))
-        return PublishedTable(name=self.name, title=self.title, trials=self.trials, at=self.at, rows=rows)
+        return PublishedTable(name=self.name, title=self.title, runs=self.runs, at=self.at, rows=rows)
 
 
 @dataclass(frozen=True, kw_only=True)

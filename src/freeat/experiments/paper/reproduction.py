@@ -1,4 +1,4 @@
-"""A reproduction from beginning to end: what was asked for, what it costs, what is run, and what came out."""
+"""A reproduction from beginning to end: its tasks, their cost, running them, and the resulting document."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from freeat.data import data_folder, load_data
 from freeat.data.catalogue import SOURCES, available, find_source
 from freeat.data.synthetic import write_synthetic
 from freeat.errors import InputError, unknown_name
-from freeat.experiments.paper.catalogue import HEADLINE, Entry, Experiment, experiments, names_of
+from freeat.experiments.paper.catalogue import HEADLINE, Experiment, RunGroup, make_experiments, names_of
 from freeat.experiments.paper.costs import Estimator, TaskCost
-from freeat.experiments.paper.documents import Failure, LeftOut, ReproductionDocument
+from freeat.experiments.paper.documents import LeftOut, ReproductionDocument, TaskFailure
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.paper.settings import Scale
 from freeat.experiments.tasks import PaperTask, Store, TrainTask
 from freeat.tasks import Backend, Done, Progress, run_tasks
 
 SYNTHETIC_IMAGES = 32
-"""In each split of the synthetic data sets: more than any run at that scale asks for."""
+"""In each split of the synthetic data sets: more than any run at that scale uses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,24 +104,21 @@ class Reproduction:
             )
 
     def document(self, done: "Sequence[Done[PaperTask]]" = ()) -> ReproductionDocument:
-        """All that came out, with the published numbers and where everything comes from.
+        """The results beside the published numbers, and their origin.
 
-        What has neither a result nor a failure is left out so far.
+        A task that has neither a result nor a failure is listed as left out.
         """
         damaged = {task.key: why for task in self.tasks if (why := task.damage()) is not None}
         reasons = damaged | {one.task.key: one.failure for one in done if one.failure is not None}
         waiting = [task for task in self.tasks if task.key not in reasons and task.found() is None]
         unfinished = [LeftOut(what=task.name, reason="not finished yet") for task in waiting]
-        return ReproductionDocument(
-            **vars(gather(self.experiments)),
+        failed = [task for task in self.tasks if task.key in reasons]
+        return gather(
+            self.experiments,
             scale=self.scale.name,
-            left_out=(*self.absent, *unfinished),
-            failures=tuple(
-                Failure(task=task.name, reason=reasons[task.key])
-                for task in self.tasks
-                if task.key in reasons
-            ),
             provenance=provenance(resolve_device(self.store.device)),
+            left_out=(*self.absent, *unfinished),
+            failures=[TaskFailure(task=task.name, reason=reasons[task.key]) for task in failed],
         )
 
 
@@ -129,9 +126,9 @@ def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[
     ranks: dict[str, int] = {}
     tasks: dict[str, PaperTask] = {}
     for experiment in experiments:
-        for entry in experiment.entries:
-            for task in entry.tasks:
-                rank = _rank(experiment, entry, task)
+        for group in experiment.groups:
+            for task in group.tasks:
+                rank = _rank(experiment, group, task)
                 tasks[task.key] = task
                 ranks[task.key] = min(rank, ranks.get(task.key, rank))
 
@@ -142,9 +139,9 @@ def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[
     return tuple(sorted(tasks.values(), key=turn))
 
 
-def _rank(experiment: Experiment, entry: Entry, task: PaperTask) -> int:
+def _rank(experiment: Experiment, group: RunGroup, task: PaperTask) -> int:
     """First the rows that decide the first claims, then the other rows, then figures, then further seeds."""
-    headline = entry.label.startswith(HEADLINE)
+    headline = group.label.startswith(HEADLINE)
     if experiment.kind == "table" and headline:
         return 0
     if isinstance(task, TrainTask) and task.spec.seed > 0 and not headline:
@@ -160,21 +157,21 @@ def prepare(
     data: Iterable[str] | None = None,
     dry: bool = False,
 ) -> Reproduction:
-    """What ``names`` ask for at a scale, of the data sets asked for (None: all four) that are here.
+    """The tables and figures ``names`` at a scale, on those of the requested data sets (None: all four) that are here.
 
-    ``dry``: it is only looked at, so that no data set need be here.
+    With ``dry`` nothing will be run, so that no data set need be here.
     """
     if scale.synthetic:
         write_synthetic(data_folder(store.data_dir), SYNTHETIC_IMAGES)
-    asked = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
-    absent = [] if scale.synthetic else [one for name in asked for one in _absent(name, scale, store)]
+    requested = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
+    absent = [] if scale.synthetic else [one for name in requested for one in _absent(name, scale, store)]
     elsewhere = {one.what for one in absent}
     wanted = names_of(names)
-    made = experiments(wanted, scale, store, [name for name in asked if name not in elsewhere])
-    missing = experiments(wanted, scale, store, elsewhere)
+    made = make_experiments(wanted, scale, store, [name for name in requested if name not in elsewhere])
+    missing = make_experiments(wanted, scale, store, elsewhere)
     if not made and not (dry and missing):
         reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
-        raise InputError(f"nothing of what was asked for can be reproduced here ({reasons})")
+        raise InputError(f"nothing of this can be reproduced here ({reasons})")
     return Reproduction(
         scale=scale,
         store=store,
@@ -192,14 +189,14 @@ def _data_name(name: str, scale: Scale) -> str:
 
 
 def _absent(name: str, scale: Scale, store: Store) -> Iterator[LeftOut]:
-    """Why a data set cannot be used."""
+    """Why a data set cannot be used, if so."""
     entry = next(entry for entry in available(store.data_dir) if entry.name == name)
     fetch = f"run `freeat data fetch {name}`, or name the folder that has it with --data-dir"
     needed = scale.setups[name].n or SOURCES[name].n_train
     if not entry.present:
         yield LeftOut(what=name, reason=f"{entry.title} is not here: {fetch}")
     elif scale.published_only and entry.state != "published":
-        reason = f"only a file that stands in for {entry.title} is here, which is not the paper's: {fetch}"
+        reason = f"only a substitute for {entry.title} is here, not the published data set: {fetch}"
         yield LeftOut(what=name, reason=reason)
     elif entry.n_train < needed:
         yield LeftOut(what=name, reason=f"{needed} training images are needed, {entry.n_train} are here")

@@ -54,7 +54,7 @@ class Setup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid:
+class RadiusGrid:
     """The radii of a figure in each norm, in 255ths."""
 
     l2: tuple[int, ...]
@@ -70,10 +70,10 @@ class Scale:
     """One size of the whole reproduction.
 
     ``targets`` are the standard networks of Figure 9 by the paper's name. ``seeds`` is for the rows that decide
-    the first claims, ``other_seeds`` for the rest, ``trials`` for Table 3. A curve has ``curve_points`` points
+    the first claims, ``other_seeds`` for the rest, ``trades_seeds`` for Table 3. A curve has ``curve_points`` points
     (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split,
-    ``early_size`` for the runs that Table 6 reads. With ``published_only`` a file that stands in for a data set
-    will not do; with ``synthetic`` all data are made up.
+    ``early_size`` for the runs that Table 6 reads. With ``published_only`` a file that replaces a data set
+    is refused; with ``synthetic`` all data are generated.
     """
 
     name: str
@@ -82,17 +82,17 @@ class Scale:
     epochs: int = 200
     seeds: int = 3
     other_seeds: int = 1
-    trials: int = 3
+    trades_seeds: int = 3
     curve_points: int = 8
     curve_size: int
     early_size: int
     final_size: int | None = None
     sizes: tuple[int, ...]
     square: str
-    square_grid: Grid
+    square_grid: RadiusGrid
     square_images: int
-    transfer_grid: Grid
-    standard_grid: Grid
+    transfer_grid: RadiusGrid
+    standard_grid: RadiusGrid
     transfer_images: int
     threads: int = 1
     precision: str = "auto"
@@ -110,16 +110,16 @@ PAPER = Scale(
     },
     targets={"resnet18": "resnet18", "resnet50": "resnet50", "wrn34": "wrn34-10"},
     other_seeds=3,
-    trials=5,
+    trades_seeds=5,
     curve_points=40,
     curve_size=10_000,
     early_size=10_000,
     sizes=(10_000, 20_000, 30_000, 40_000, 50_000),
     square="square-5000",
-    square_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
+    square_grid=RadiusGrid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
     square_images=10_000,
-    transfer_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
-    standard_grid=Grid(l2=tuple(range(64, 193, 16)), linf=tuple(range(4, 13))),
+    transfer_grid=RadiusGrid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
+    standard_grid=RadiusGrid(l2=tuple(range(64, 193, 16)), linf=tuple(range(4, 13))),
     transfer_images=10_000,
     threads=4,
     precision="fp32",
@@ -141,10 +141,10 @@ NIGHT = Scale(
     final_size=2048,
     sizes=(1024, 2048, 4096),
     square="square-1000",
-    square_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 2, 4, 6, 8, 9)),
+    square_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=(1, 2, 4, 6, 8, 9)),
     square_images=500,
-    transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
-    standard_grid=Grid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
+    transfer_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
+    standard_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
     transfer_images=1000,
 )
 
@@ -162,10 +162,10 @@ HOUR = Scale(
     final_size=1024,
     sizes=(256, 512, 1024),
     square="square-300",
-    square_grid=Grid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
+    square_grid=RadiusGrid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
     square_images=200,
-    transfer_grid=Grid(l2=(64, 96, 128, 160, 192), linf=(1, 3, 5, 7, 9)),
-    standard_grid=Grid(l2=(64, 128, 192), linf=(4, 8, 12)),
+    transfer_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=(1, 3, 5, 7, 9)),
+    standard_grid=RadiusGrid(l2=(64, 128, 192), linf=(4, 8, 12)),
     transfer_images=500,
 )
 
@@ -180,17 +180,17 @@ SMOKE = Scale(
     targets={"resnet18": "resnet18-w4-s2", "resnet50": "resnet50-w4-s2", "wrn34": "wrn10-1-s2"},
     epochs=8,
     seeds=2,
-    trials=2,
+    trades_seeds=2,
     curve_points=4,
     curve_size=8,
     early_size=8,
     final_size=16,
     sizes=(8, 16),
     square="square-20",
-    square_grid=Grid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
+    square_grid=RadiusGrid(l2=(64, 128, 192), linf=(1, 4, 8, 9)),
     square_images=8,
-    transfer_grid=Grid(l2=(64, 192), linf=(1, 9)),
-    standard_grid=Grid(l2=(64, 192), linf=(4, 12)),
+    transfer_grid=RadiusGrid(l2=(64, 192), linf=(1, 9)),
+    standard_grid=RadiusGrid(l2=(64, 192), linf=(4, 12)),
     transfer_images=8,
     synthetic=True,
 )
@@ -259,7 +259,7 @@ def run_of(
     if changes.keys() & {"train_size", "model"}:
         common["eval_every"] = common["updates"]
     spec, evaluation = split_settings(common | changes)
-    name = " ".join([data, norm, algorithm, *_changes_in_words(changes), f"seed {seed}"])
+    name = " ".join([data, norm, algorithm, *_changes_text(changes), f"seed {seed}"])
     return store.task(name, spec, evaluation)
 
 
@@ -294,7 +294,7 @@ def source(scale: Scale, store: Store, data: str) -> str:
     return str(data_folder(store.data_dir) / SOURCES[data].layouts[0].path)
 
 
-def _changes_in_words(changes: dict[str, Any]) -> list[str]:
+def _changes_text(changes: dict[str, Any]) -> list[str]:
     """What tells a run apart from the common one, for people."""
     words = []
     for name, value in changes.items():

@@ -5,18 +5,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from freeat.experiments.paper import documents
 from freeat.experiments.paper.documents import (
     ClaimReport,
     CurveFigure,
     CurveSeries,
     Decision,
     Figure,
+    FigurePanel,
     NormFigure,
-    Printed,
+    PaperTable,
     RadiusFigure,
     ReproductionDocument,
+    SeedMean,
     SizeFigure,
+    TableRow,
 )
 from freeat.reports.charts import (
     ChartAxis,
@@ -29,6 +31,7 @@ from freeat.reports.charts import (
     positive,
 )
 from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
+from freeat.reports.paper_tables import heading, printed
 from freeat.reports.reproduction import VERDICTS, statistic_text
 from freeat.reports.stability import SIZES
 from freeat.reports.tables import (
@@ -41,7 +44,6 @@ from freeat.reports.tables import (
     with_interval,
 )
 from freeat.reports.training import AXES, PANELS
-from freeat.stability.estimates import BootstrapEstimate
 
 Documents = Sequence[tuple[str, ReproductionDocument]]
 PASSED = {"confirmed": True, "refuted": False}
@@ -61,17 +63,17 @@ def claims_section(documents: Documents) -> Section:
 
 
 def _claim(claim: ClaimReport) -> ClaimBlock:
-    where = ", ".join(title_of(place) for place in claim.where)
+    where = ", ".join(heading(name) for name in claim.where)
     return ClaimBlock(
-        sentence=_said(claim),
+        sentence=_quoted(claim),
         source=f"our observation, not the paper's; {where}" if claim.ours else where,
         tallies=[_tally("measured here", claim.measured), _tally("published", claim.published)],
         checks=_comparisons(claim),
     )
 
 
-def _said(claim: ClaimReport) -> str:
-    """The paper's words in quotation marks, with dots where they begin in mid-sentence."""
+def _quoted(claim: ClaimReport) -> str:
+    """The paper's sentence in quotation marks, with dots where the quotation begins in mid-sentence."""
     sentence = claim.sentence
     if claim.ours:
         return sentence
@@ -86,11 +88,6 @@ def _tally(label: str, rows: Sequence[Decision]) -> VerdictCounts:
     return VerdictCounts(
         label=label, counts=[(PASSED.get(verdict), f"{counts[verdict]} {verdict}") for verdict in shown]
     )
-
-
-def title_of(name: str) -> str:
-    """The name of a table or figure as a reader knows it: Table 1."""
-    return name.replace("-", " ").capitalize()
 
 
 def _comparisons(claim: ClaimReport) -> list[CheckLine]:
@@ -128,7 +125,7 @@ def published_section(documents: Documents) -> Section:
 
 def _scales(documents: Documents) -> list[str]:
     """How large the trained models and their data are, without which no two numbers can be compared."""
-    said = []
+    lines = []
     for _, document in documents:
         specs = [run.spec for run in document.runs.values()]
         if specs:
@@ -137,35 +134,32 @@ def _scales(documents: Documents) -> list[str]:
             images = (
                 f"on {' or '.join(map(str, sizes))} training images" if sizes else "on all training images"
             )
-            said.append(f"scale “{document.scale}” trains {networks} {images}")
-    return said
+            lines.append(f"scale “{document.scale}” trains {networks} {images}")
+    return lines
 
 
-def _table(table: documents.Table) -> ReportTable:
+def _table(table: PaperTable) -> ReportTable:
     heads = [column.replace("_", " ") for column in table.columns]
     rows: list[list[str | TableCell]] = []
     for row in table.rows:
         cells = [_cell(row, column) for column in table.columns]
         rows.append([row.data, norm_text(row.norm), row.label, *cells])
     return ReportTable(
-        caption=f"{title_of(table.name)}: {table.title}",
+        caption=f"{heading(table.name)}: {table.title}",
         columns=("data", "norm", "algorithm", *heads),
         rows=rows,
         text_columns=3,
     )
 
 
-def _cell(row: documents.Row, column: str) -> TableCell:
+def _cell(row: TableRow, column: str) -> TableCell:
+    """The measured number, and beneath it the published one."""
     measured, published = (row.measured or {}).get(column), (row.published or {}).get(column)
     text = NOTHING if measured is None else percent_spread(measured.mean, measured.std)
-    return TableCell(
-        text=text, detail="not published" if published is None else f"paper {_printed(published)}"
-    )
-
-
-def _printed(number: Printed) -> str:
-    text = f"{number.value:.1f}" if number.std is None else f"{number.value:.1f} ± {number.std:.1f}"
-    return text if number.recomputed is None else f"{text} (its columns give {number.recomputed:.1f})"
+    if published is None:
+        return TableCell(text=text, detail="not published")
+    misprint = "" if published.recomputed is None else f" (its columns give {published.recomputed:.1f})"
+    return TableCell(text=text, detail=f"paper {printed(published)}{misprint}")
 
 
 def figures_section(documents: Documents) -> Section:
@@ -207,7 +201,7 @@ def _lines(
         panels=panels,
         series=series,
         numbers=ReportTable(
-            caption=f"{title_of(figure.name)} as numbers",
+            caption=f"{heading(figure.name)} as numbers",
             columns=("series", "panel", axes[0].label, "value"),
             rows=rows,
             text_columns=2,
@@ -216,24 +210,35 @@ def _lines(
 
 
 def _title(figure: Figure) -> str:
-    return f"{title_of(figure.name)}: {figure.title}"
+    return f"{heading(figure.name)}: {figure.title}"
 
 
-def _place(panel: documents.Panel[Any]) -> str:
+def _panel_title(panel: FigurePanel[Any]) -> str:
     return ", ".join(word for word in (panel.data, norm_text(panel.norm), panel.panel) if word)
+
+
+def _in_percent(points: Sequence[SeedMean]) -> tuple[list[float], list[float], list[float]]:
+    """Means of a series, and the ends of their intervals."""
+    columns = (
+        [point.mean for point in points],
+        [point.low for point in points],
+        [point.high for point in points],
+    )
+    mean, low, high = ([100 * value for value in column] for column in columns)
+    return mean, low, high
 
 
 def _curves(figure: CurveFigure) -> LineChart:
     panels: list[ChartPanel] = []
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure.panels):
-        panels += [replace(one, title=f"{_place(panel)}: {one.title}") for one in PANELS]
+    for index, panel in enumerate(figure.panels):
+        panels += [replace(one, title=f"{_panel_title(panel)}: {one.title}") for one in PANELS]
         for one in panel.series:
-            whole = one.evaluated_alike
+            whole = one.equal_samples
             own = curves.setdefault(one.label, [])
-            own += _learning(one, slice(whole), 3 * place)
+            own += _learning(one, slice(whole), 3 * index)
             if whole < len(one.epochs):
-                own += _learning(one, slice(whole, None), 3 * place, apart=True)
+                own += _learning(one, slice(whole, None), 3 * index, apart=True)
     axes = [ChartAxis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
     return _lines(figure, axes, panels, curves)
 
@@ -241,8 +246,8 @@ def _curves(figure: CurveFigure) -> LineChart:
 def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
     """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
     x: dict[str, Sequence[float]] = {"epochs": one.epochs[part], "updates": one.updates[part]}
-    columns = (one.train, one.test, one.gap, one.low, one.high)
-    train, test, gap, low, high = ([100 * v for v in column[part]] for column in columns)
+    train, test = ([100 * error for error in errors[part]] for errors in (one.train, one.test))
+    gap, low, high = _in_percent(one.points[part])
     errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
     if apart:
         return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
@@ -251,24 +256,24 @@ def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False)
 
 def _radius(figure: RadiusFigure) -> LineChart:
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure.panels):
+    for index, panel in enumerate(figure.panels):
         for one in panel.series:
             x = {"levels": [255 * eps for eps in one.eps], "eps": one.eps}
-            y, low, high = ([100 * v for v in column] for column in (one.accuracy, one.low, one.high))
-            curves.setdefault(one.label, []).append(Curve(panel=place, x=x, y=y, low=low, high=high))
+            y, low, high = _in_percent(one.points)
+            curves.setdefault(one.label, []).append(Curve(panel=index, x=x, y=y, low=low, high=high))
     axes = [ChartAxis(key="levels", label="radius ε in 255ths"), ChartAxis(key="eps", label="radius ε")]
-    panels = [ChartPanel(title=_place(panel), unit="% right") for panel in figure.panels]
+    panels = [ChartPanel(title=_panel_title(panel), unit="% right") for panel in figure.panels]
     return _lines(figure, axes, panels, curves)
 
 
 def _size(figure: SizeFigure) -> LineChart:
     curves: dict[str, list[Curve]] = {}
-    for place, panel in enumerate(figure.panels):
+    for index, panel in enumerate(figure.panels):
         for one in panel.series:
-            y, low, high = (positive([100 * v for v in column]) for column in (one.gap, one.low, one.high))
-            curve = Curve(panel=place, x={"n": one.n}, y=y, low=low, high=high)
+            y, low, high = map(positive, _in_percent(one.points))
+            curve = Curve(panel=index, x={"n": one.n}, y=y, low=low, high=high)
             curves.setdefault(one.label, []).append(curve)
-    panels = [ChartPanel(title=_place(panel), unit="points", log=True) for panel in figure.panels]
+    panels = [ChartPanel(title=_panel_title(panel), unit="points", log=True) for panel in figure.panels]
     return _lines(figure, [SIZES], panels, curves)
 
 
@@ -276,17 +281,17 @@ def _exponents(figure: SizeFigure) -> ReportTable:
     """How fast each gap falls, panel by panel."""
     labels = dict.fromkeys(one.label for panel in figure.panels for one in panel.series)
     fits = {
-        (_place(panel), one.label): BootstrapEstimate(**vars(one.exponent))
+        (_panel_title(panel), one.label): one.exponent
         for panel in figure.panels
         for one in panel.series
         if one.exponent
     }
-    places = [_place(panel) for panel in figure.panels]
-    missing = len(fits) < len(labels) * len(places)
+    titles = [_panel_title(panel) for panel in figure.panels]
+    missing = len(fits) < len(labels) * len(titles)
     return ReportTable(
-        caption=f"{title_of(figure.name)}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
-        columns=("algorithm", *places),
-        rows=[[label, *(with_interval(fits.get((place, label))) for place in places)] for label in labels],
+        caption=f"{heading(figure.name)}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
+        columns=("algorithm", *titles),
+        rows=[[label, *(with_interval(fits.get((title, label))) for title in titles)] for label in labels],
         notes=["–: a single n, or a gap of zero or less, to which no power can be fitted."]
         if missing
         else [],
@@ -297,7 +302,7 @@ def _norms(figure: NormFigure) -> HeatMap:
     panels, rows = [], []
     for panel in figure.panels:
         for one in panel.series:
-            name = f"{_place(panel)}: {one.label}"
+            name = f"{_panel_title(panel)}: {one.label}"
             panels.append(
                 HeatMapPanel(
                     title=name,
@@ -320,5 +325,5 @@ def _norms(figure: NormFigure) -> HeatMap:
         x_label="weight updates",
         y_label="‖∂h/∂δ‖",
         panels=panels,
-        numbers=ReportTable(caption=f"{title_of(figure.name)} as numbers", columns=columns, rows=rows),
+        numbers=ReportTable(caption=f"{heading(figure.name)} as numbers", columns=columns, rows=rows),
     )
