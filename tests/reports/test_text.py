@@ -8,7 +8,7 @@ import pytest
 from freeat.evaluation.evaluate import Gap
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
 from freeat.reports.tables import aligned
-from freeat.reports.text import accuracy_lines, comparison_markdown, comparison_table, remarks
+from freeat.reports.text import accuracy_lines, comparison_markdown, print_comparison, remarks
 from made_records import make_record, make_summary
 
 
@@ -60,14 +60,14 @@ def test_the_table_in_markdown() -> None:
 
 
 def test_the_table_on_a_terminal_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
-    comparison_table(summary(row("fast"), notes=("A [substitute] was used.",)))
-    told = capsys.readouterr().out
+    print_comparison(summary(row("fast"), notes=("A [substitute] was used.",)))
+    printed = capsys.readouterr().out
     for part in ("fast", "50.0 ± 1.2", "1,234,567", "A [substitute] was used."):
-        assert part in told
+        assert part in printed
 
 
-def test_a_reader_is_told_what_spoils_a_comparison() -> None:
-    told = remarks(
+def test_a_reader_is_printed_what_spoils_a_comparison() -> None:
+    printed = remarks(
         summary(
             row("free-4", above_chance=False),
             row("fast", collapsed=1),
@@ -76,7 +76,7 @@ def test_a_reader_is_told_what_spoils_a_comparison() -> None:
             notes=("a note",),
         )
     )
-    assert told == [
+    assert printed == [
         "free-4 did not get above chance: its gap says nothing.",
         "fast collapsed (catastrophic overfitting) in 1 of 2 runs.",
         "erm/seed-1 failed: no memory",

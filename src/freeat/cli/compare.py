@@ -64,7 +64,7 @@ def compare(
         write_comparison,
     )
     from freeat.files.documents import plain, to_json, write_text
-    from freeat.reports.text import comparison_markdown, comparison_table, remarks
+    from freeat.reports.text import comparison_markdown, print_comparison, remarks
     from freeat.reports.training import draw_curves
     from freeat.tasks import make_backend, run_tasks
 
@@ -102,7 +102,7 @@ def compare(
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
-        comparison_table(summary)
+        print_comparison(summary)
         if summary.algorithms:
             click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
     return 1 if summary.failures else 0

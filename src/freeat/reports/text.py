@@ -7,6 +7,7 @@ from freeat.evaluation.statistics import chance_remark
 from freeat.reports.tables import (
     NARROWEST,
     NOTHING,
+    ReportTable,
     aligned,
     percent,
     percent_interval,
@@ -17,7 +18,7 @@ from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.evaluation.evaluator import Scores
-    from freeat.experiments.comparison import AlgorithmSummary, Comparison
+    from freeat.experiments.comparison import Comparison
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
@@ -35,8 +36,16 @@ RUN_COLUMNS = (
     "gap",
     "size",
 )
-ACCURACIES = ("robust train", "robust test", "robust gap", "clean test", "clean gap")
-"""The headings of the accuracies of a comparison."""
+COMPARISON_COLUMNS = (
+    "algorithm",
+    "robust train",
+    "robust test",
+    "robust gap",
+    "clean test",
+    "clean gap",
+    "gradient evaluations",
+    "seconds",
+)
 
 
 def runs_lines(rows: Sequence["RunRow"]) -> list[str]:
@@ -138,42 +147,45 @@ def remarks(comparison: "Comparison") -> list[str]:
     return [*lines, *comparison.notes]
 
 
-def accuracy_cells(row: "AlgorithmSummary") -> list[str]:
-    """The accuracies of an algorithm, mean ± standard deviation over its seeds, in the order of ``ACCURACIES``."""
-    measured = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
-    return [percent_spread(one.mean, one.std) for one in measured]
+def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable:
+    """Train, test, gap and cost of every algorithm, accuracies in percent."""
+    rows = []
+    for row in comparison.algorithms:
+        accuracies = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
+        cells = [percent_spread(one.mean, one.std) for one in accuracies]
+        rows.append([row.label, *cells, f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"])
+    return ReportTable(
+        caption=f"{name}: accuracy in %, mean ± standard deviation over the seeds".removeprefix(": "),
+        columns=COMPARISON_COLUMNS,
+        rows=rows,
+        notes=remarks(comparison),
+    )
 
 
-def _comparison_rows(comparison: "Comparison") -> list[list[str]]:
-    """Train, test, gap and cost per algorithm, under headings."""
-    rows = [
-        [row.label, *accuracy_cells(row), f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"]
-        for row in comparison.algorithms
-    ]
-    return [["algorithm", *ACCURACIES, "gradient evaluations", "seconds"], *rows]
-
-
-def comparison_table(comparison: "Comparison") -> None:
-    """Print train / test / gap per algorithm to the terminal."""
+def print_comparison(comparison: "Comparison") -> None:
+    """Print the comparison to the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    title = "accuracy in %, mean ± standard deviation over the seeds"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-    head, *rows = _comparison_rows(comparison)
-    for place, name in enumerate(head):
-        table.add_column(name.replace(" ", "\n"), justify="right" if place else "left", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
+    table = comparison_table(comparison)
+    printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
+    for k, column in enumerate(table.columns):
+        printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
+    for row in table.rows:
+        printed.add_row(*map(str, row))
     console = Console(soft_wrap=True)
     console.width = max(console.width, NARROWEST)
-    console.print(table)
-    for line in remarks(comparison):
-        console.print(line, markup=False, highlight=False)
+    console.print(printed)
+    for note in table.notes:
+        console.print(note, markup=False, highlight=False)
 
 
 def comparison_markdown(comparison: "Comparison") -> str:
-    """The same table in Markdown."""
-    head, *rows = (f"| {' | '.join(row)} |" for row in _comparison_rows(comparison))
-    rule = "|---" + "|---:" * (head.count("|") - 2) + "|"
-    return "\n".join([head, rule, *rows, "", *(f"- {line}" for line in remarks(comparison))]) + "\n"
+    """The comparison in Markdown."""
+    table = comparison_table(comparison)
+    rule = ["---", *["---:"] * (len(table.columns) - 1)]
+    lines = [f"| {' | '.join(map(str, row))} |" for row in (table.columns, *table.rows)]
+    return (
+        "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:], "", *(f"- {note}" for note in table.notes)])
+        + "\n"
+    )

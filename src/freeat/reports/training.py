@@ -136,7 +136,7 @@ def gradient_heat_map(
         title=title,
         description=f"Counts of the gradient norms of {', '.join(shown)} against updates, with the running minimum",
         x_label="weight updates",
-        y_label="‖∇_δ h‖",
+        y_label="‖∂h/∂δ‖",
         panels=[
             HeatMapPanel(
                 title=name,

@@ -357,4 +357,4 @@ def test_without_scripts_the_numbers_are_there(browser: "Browser", address: str)
         assert page.locator("#answer-0 tbody tr").count() == 4
         assert page.locator("#curves-0-numbers tbody tr").count() > 4
         assert not page.locator("#theme").is_visible()
-        assert page.get_by_text("The charts need JavaScript").is_visible()
+        assert page.get_by_text("Charts need JavaScript").is_visible()

@@ -71,7 +71,7 @@ def test_the_answer_names_the_best_and_its_gap(document: ReportPage, store: Path
         label = f"{run.spec.algorithm}, train size {run.spec.train_size}"
         groups.setdefault(label, []).append(run.result.test.robust_accuracy)
     best = max(groups, key=lambda label: float(np.mean(groups[label])))
-    assert f"{best} keeps {100 * np.mean(groups[best]):.1f} % of new images right under PGD-2" in sentence
+    assert f"{best} has {100 * np.mean(groups[best]):.1f} % robust test accuracy under PGD-2" in sentence
     (table,) = document.tables
     assert len(table.rows) == 4
     assert all(len(row) == len(table.columns) for row in table.rows)
@@ -298,7 +298,7 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
 
 def test_an_answer_without_runs(store: Path) -> None:
     found = gather([store / "study"])
-    assert "nothing trained" in make_document(found, [store]).answers[0]
+    assert "no algorithm trained above chance" in make_document(found, [store]).answers[0]
     (study,) = found.studies
     assert study.summary is not None
     rows = tuple(replace(row, trained=True) for row in study.summary.rows)
@@ -306,7 +306,7 @@ def test_an_answer_without_runs(store: Path) -> None:
     assert "one of 30 training examples" in make_document(found, [store]).answers[0]
     found = gather([store / "runs" / "free-4-60"])
     of_attacks = make_document(Findings(evaluations=found.evaluations), [store])
-    assert any("the hardest it was put through" in sentence for sentence in of_attacks.answers)
+    assert any("its lowest of all evaluations here" in sentence for sentence in of_attacks.answers)
 
 
 def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
     failure = FailedRun(run="fast/seed-0", reason="no memory")
     write_comparison(tmp_path, Comparison(algorithms=(row,), failures=(failure,), settings={}))
     document = make_document(gather([tmp_path]), [tmp_path])
-    assert "free-4 keeps the most new images right under attack, 50.0 %" in document.answers[0]
+    assert "free-4 has the highest robust test accuracy, 50.0 %" in document.answers[0]
     assert document.tables[0].rows[0][1] == "50.0 ± 1.0"
     assert any("fast/seed-0 failed: no memory" in remark for remark in document.remarks)
 

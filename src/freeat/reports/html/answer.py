@@ -1,16 +1,15 @@
-"""The answer on top: who is the most robust on new images, with what gap, at what cost; and what must hold for it."""
+"""The top of the page: the best robust test accuracy, its gap and cost in a sentence and a table; the sanity checks."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
-from freeat.experiments.comparison import Comparison
 from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
 from freeat.reports.html.groups import Benchmark, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
-from freeat.reports.text import ACCURACIES, accuracy_cells
-from freeat.runs.folder import RunResult
+from freeat.reports.text import comparison_table
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -29,114 +28,105 @@ COLUMNS = (
 
 
 def answers(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
-    """A sentence for every benchmark; without one, for what else was found."""
+    """A sentence for every reproduction and benchmark; where there is none, for what else was found."""
     sentences = [
         *_of_reproductions(found),
-        *(_sentence(benchmark) for benchmark in benchmarks if benchmark.finished),
+        *(_of_benchmark(benchmark) for benchmark in benchmarks if benchmark.finished),
     ]
     if not sentences:
         sentences = [*_of_studies(found), *_of_evaluations(found), *_of_comparisons(found)]
-    return sentences or ["Nothing here is finished yet: the same command resumes where it stopped."]
+    return sentences or ["No run is finished yet: the same command resumes where it stopped."]
 
 
-def _sentence(benchmark: Benchmark) -> str:
+def _of_benchmark(benchmark: Benchmark) -> str:
+    """The most robust algorithm with its gap, and one almost as robust with a smaller gap, if there is any."""
     groups = benchmark.finished
-    best = max(groups, key=lambda group: group.accuracy("test", "robust").mean)
+    best = max(groups, key=_robust_test)
+    gap = best.gap()
     attack = best.finished[0].attack.upper()
-    test, gap = best.accuracy("test", "robust"), best.gap()
-    under = f"{attack} at {ball_text(benchmark.norm, benchmark.eps)}"
     start = (
-        f"On {benchmark.data}, {best.label} keeps {percent(test.mean)} % of new images right under {under}, "
-        f"with a robust generalization gap of {percent(gap.mean)} points"
+        f"On {benchmark.data}, {best.label} has {percent(_robust_test(best))} % robust test accuracy under {attack} "
+        f"at {ball_text(benchmark.norm, benchmark.eps)}, with a robust generalization gap of {percent(gap.mean)} points"
     )
     if len(groups) == 1:
         return f"{start} (95 % interval {percent(gap.low)} to {percent(gap.high)})."
-    near = [group for group in groups if group.accuracy("test", "robust").mean >= test.mean - NEAR]
-    calm = min(near, key=lambda group: group.gap().mean)
-    if calm is best:
-        return f"{start}, and none that comes within {100 * NEAR:.0f} points of it has a smaller one."
-    return f"{start}; {_alternative(calm, best)}."
-
-
-def _alternative(calm: SeedGroup, best: SeedGroup) -> str:
-    test, gap = calm.accuracy("test", "robust"), calm.gap()
-    said = (
-        f"{calm.label} comes within {percent(best.accuracy('test', 'robust').mean - test.mean)} points of it with a "
-        f"gap of only {percent(gap.mean)}"
+    near = [group for group in groups if _robust_test(group) >= _robust_test(best) - NEAR]
+    other = min(near, key=lambda group: group.gap().mean)
+    if other is best:
+        return f"{start}; no algorithm within {100 * NEAR:.0f} points of it has a smaller gap."
+    ratio = _gradient_evaluations(best) / _gradient_evaluations(other)
+    cost = (
+        f" and {ratio:.{0 if ratio >= 10 else 1}f} times fewer gradient evaluations" if ratio >= 1.5 else ""
     )
-    dearer = _gradient_evaluations(best) / _gradient_evaluations(calm)
-    if dearer >= 1.5:
-        return f"{said} and {dearer:.{0 if dearer >= 10 else 1}f} times fewer gradient evaluations"
-    return said
+    return (
+        f"{start}; {other.label} is {percent(_robust_test(best) - _robust_test(other))} points less accurate, with a "
+        f"gap of only {percent(other.gap().mean)} points{cost}."
+    )
 
 
-def _of_reproductions(found: Findings) -> list[str]:
-    sentences = []
+def _robust_test(group: SeedGroup) -> float:
+    return group.accuracy("test", "robust").mean
+
+
+def _gradient_evaluations(group: SeedGroup) -> float:
+    return group.mean(lambda result: result.gradient_evaluations)
+
+
+def _of_reproductions(found: Findings) -> Iterator[str]:
     for name, document in found.reproductions:
         verdicts = [one.verdict for claim in document.claims for one in claim.measured]
         decided = [verdict for verdict in verdicts if verdict in ("confirmed", "refuted")]
         which = f"{name}: of" if len(found.reproductions) > 1 else "Of"
-        sentences.append(
+        yield (
             f"{which} {len(verdicts)} comparisons of the paper measured here at scale “{document.scale}”, "
             f"{verdicts.count('confirmed')} are confirmed, {verdicts.count('refuted')} refuted and "
             f"{len(verdicts) - len(decided)} left undecided."
         )
-    return sentences
 
 
-def _of_studies(found: Findings) -> list[str]:
-    sentences = []
+def _of_studies(found: Findings) -> Iterator[str]:
     for study in found.studies:
         rows = [row for row in (study.summary.rows if study.summary else ()) if row.trained]
         if not rows:
-            sentences.append(f"{study.name}: nothing trained, so that its stability says nothing.")
-        else:
-            largest = max(row.n for row in rows)
-            measured = [
-                (row.mean_largest.value, row.algorithm, row.risk_gap.value)
-                for row in rows
-                if row.n == largest and row.mean_largest and row.risk_gap
-            ]
-            difference, name, risk_gap = min(measured)
-            sentences.append(
-                f"When one of {largest} training examples is replaced, the robust loss changes least under "
-                f"{name}: by {difference:.2g} at the worst image, on average over "
-                f"neighbours; its gap of the robust risk is {risk_gap:.2g}."
-            )
-    return sentences
+            yield f"{study.name}: no algorithm trained above chance, so its stability says nothing."
+            continue
+        largest = max(row.n for row in rows)
+        difference, name, risk_gap = min(
+            (row.mean_largest.value, row.algorithm, row.risk_gap.value)
+            for row in rows
+            if row.n == largest and row.mean_largest and row.risk_gap
+        )
+        yield (
+            f"When one of {largest} training examples is replaced, the robust loss changes least under {name}: by "
+            f"{difference:.2g} at the worst image, on average over seeds; its robust risk gap is {risk_gap:.2g}."
+        )
 
 
-def _of_comparisons(found: Findings) -> list[str]:
+def _of_comparisons(found: Findings) -> Iterator[str]:
     """Of comparisons whose runs are not here."""
-    sentences = []
     for name, comparison in found.comparisons:
         best = max(comparison.algorithms, key=lambda row: row.robust_test.mean)
-        sentences.append(
-            f"{name}: {best.label} keeps the most new images right under attack, "
-            f"{percent(best.robust_test.mean)} %, with a robust generalization gap of "
-            f"{percent(best.robust_gap.mean)} points; the runs themselves are not here."
+        yield (
+            f"{name}: {best.label} has the highest robust test accuracy, {percent(best.robust_test.mean)} %, with a "
+            f"robust generalization gap of {percent(best.robust_gap.mean)} points; the runs themselves are not here."
         )
-    return sentences
 
 
-def _of_evaluations(found: Findings) -> list[str]:
-    hardest: dict[str, StoredEvaluation] = {}
-    for one in found.evaluations:
-        if one.split == "test" and one.eps > 0:
-            worst = hardest.setdefault(one.model, one)
-            if one.robust_accuracy < worst.robust_accuracy:
-                hardest[one.model] = one
-    return [
-        f"{one.model} keeps {percent(one.robust_accuracy)} % of {one.n} test images right under {one.attack} at "
-        f"{ball_text(one.norm, one.eps)}, the hardest it was put through."
-        for one in hardest.values()
-    ]
+def _of_evaluations(found: Findings) -> Iterator[str]:
+    """The lowest robust test accuracy of every model."""
+    attacked = [one for one in found.evaluations if one.split == "test" and one.eps > 0]
+    for model in dict.fromkeys(one.model for one in attacked):
+        one = min((one for one in attacked if one.model == model), key=lambda one: one.robust_accuracy)
+        yield (
+            f"{model} has {percent(one.robust_accuracy)} % robust accuracy on {one.n} test images under {one.attack} "
+            f"at {ball_text(one.norm, one.eps)}, its lowest of all evaluations here."
+        )
 
 
 def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[ReportTable]:
-    """Everyone's accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
+    """Accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
     if not found.runs:
-        return [_comparison_table(name, comparison) for name, comparison in found.comparisons]
+        return [comparison_table(comparison, name=name) for name, comparison in found.comparisons]
     return [
         ReportTable(
             caption=f"{benchmark.title}. {_meaning(benchmark)}",
@@ -146,18 +136,6 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[Repo
         for benchmark in benchmarks
         if benchmark.finished
     ]
-
-
-def _comparison_table(name: str, comparison: Comparison) -> ReportTable:
-    rows = [
-        [row.label, *accuracy_cells(row), count_text(row.gradient_evaluations), seconds_text(row.seconds)]
-        for row in comparison.algorithms
-    ]
-    return ReportTable(
-        caption=f"{name}. In %, mean ± standard deviation over the seeds.",
-        columns=("algorithm", *ACCURACIES, "gradient evaluations", "time"),
-        rows=rows,
-    )
 
 
 def _meaning(benchmark: Benchmark) -> str:
@@ -182,10 +160,6 @@ def _row(group: SeedGroup) -> list[str | TableCell]:
             detail=seconds_text(group.mean(lambda result: result.seconds)),
         ),
     ]
-
-
-def _gradient_evaluations(group: SeedGroup) -> float:
-    return group.mean(lambda result: result.gradient_evaluations)
 
 
 def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
@@ -228,68 +202,106 @@ def _about(group: SeedGroup) -> list[str]:
     return lines
 
 
+CHECKS = {
+    "catastrophic overfitting": (
+        "Catastrophic overfitting",
+        "A model that resists one full gradient step but not PGD has learned to mislead the gradient of its own "
+        "training attack: its robust training accuracy is an artefact.",
+    ),
+    "evaluation mode": (
+        "Evaluation mode",
+        "A model that uses batch statistics, or changes while it classifies, is not evaluated as it would be used.",
+    ),
+    "deterministic": (
+        "Determinism",
+        "Gradients of a random model are those of another draw: attacks that take it for fixed overestimate it.",
+    ),
+    "gradients": (
+        "Finite gradients other than zero",
+        "Where the gradient vanishes or is not finite, PGD cannot move and the model seems robust (gradient masking).",
+    ),
+    "more steps": (
+        "More attack steps",
+        "More steps must fool at least as many images, or the gradients mislead the attack.",
+    ),
+    "larger radius": (
+        "Larger radius",
+        "The larger ball contains the smaller one, so that robust accuracy cannot rise with ε unless the attack fails.",
+    ),
+    "very large radius": (
+        "Very large radius",
+        "In a ball in which every image can become the same grey, nothing can be classified: if images stay right, "
+        "the attack fails.",
+    ),
+    "black box": (
+        "Black-box attack against white-box attack",
+        "A white-box attack has the gradients. If an attack without them fools more images, they are masked.",
+    ),
+}
+"""Every sanity check by name: its title on the page, and why it matters."""
+
+
 def checks_section(
     benchmarks: Sequence[Benchmark], evaluations: Sequence[StoredEvaluation], checks: Sequence[ModelChecks]
 ) -> Section:
-    """The checks of the training runs, of attacks among each other, and of the models themselves."""
-    groups = [group for benchmark in benchmarks for group in benchmark.groups]
-    captioned = [
-        ("Training runs", [check for group in groups for check in _of_group(group)]),
-        ("Attacks among each other", _compared(evaluations)),
-        *((f"{one.model}, {ball_text(one.norm, one.eps)}", _shown(one.stored.checks)) for one in checks),
+    """The sanity checks of the runs, between evaluations, and of the models themselves, one kind after the other."""
+    found = [
+        *(check for benchmark in benchmarks for group in benchmark.groups for check in _overfitting(group)),
+        *_between_evaluations(evaluations),
+        *(_of_model(one, check) for one in checks for check in one.stored.checks),
     ]
-    blocks = [CheckList(caption=caption, checks=_failed_first(own)) for caption, own in captioned if own]
-    failed = sum(check.passed is False for block in blocks for check in block.checks)
-    total = sum(len(block.checks) for block in blocks)
+    blocks = []
+    for name in dict.fromkeys([*CHECKS, *(one.name for one in found)]):
+        title, reason = CHECKS.get(name, (name.capitalize(), ""))
+        own = [CheckLine(passed=one.passed, sentence=one.sentence) for one in found if one.name == name]
+        if own:
+            failed_first = sorted(own, key=lambda check: check.passed is not False)
+            blocks.append(CheckList(caption=title, reason=reason, checks=failed_first))
+    failed = sum(not check.passed for check in found)
     lead = (
-        f"{failed} of {total} checks failed: do not trust the numbers they speak of before you know why."
+        f"{failed} of {len(found)} checks failed: do not trust the accuracies they are about before you know why."
         if failed
-        else f"All {total} checks passed."
-        if total > 1
-        else "The one check made was passed."
+        else f"All {len(found)} checks passed."
+        if len(found) > 1
+        else "The one check that could be made passed."
     )
-    return Section(key="checks", title="Sanity checks", lead=lead, blocks=blocks)
+    return Section(
+        key="checks",
+        title="Sanity checks",
+        lead=f"{lead} They look for gradient masking and catastrophic overfitting, which make a model seem more "
+        "robust than it is.",
+        blocks=blocks,
+    )
 
 
-def _failed_first(checks: Sequence[CheckLine]) -> list[CheckLine]:
-    return sorted(checks, key=lambda check: check.passed is not False)
-
-
-def _of_group(group: SeedGroup) -> list[CheckLine]:
-    """Whether a model resists one full step but not PGD: catastrophic overfitting."""
-    evaluated = [result for result in group.finished if result.one_step is not None]
-    if not evaluated:
-        return []
-    collapsed = [result for result in evaluated if result.collapsed]
-    if collapsed:
-        said = f"{group.label}: {collapsed[0].collapse}"
-        return [CheckLine(passed=False, sentence=f"{said} ({len(collapsed)} of {len(evaluated)} runs).")]
-    widest = max(evaluated, key=lambda result: _one_step(result) - _pgd(result))
-    return [
-        CheckLine(
-            passed=True,
-            sentence=f"{group.label}: no catastrophic overfitting; {percent(_one_step(widest))} % of the training "
-            f"images stay right against one full step, {percent(_pgd(widest))} % against {widest.attack}.",
-        )
+def _overfitting(group: SeedGroup) -> Iterator[SanityCheck]:
+    """Whether any run resists one full step but not PGD."""
+    evaluated = [
+        (result, result.one_step.robust_accuracy) for result in group.finished if result.one_step is not None
     ]
+    if not evaluated:
+        return
+    collapsed = [result for result, _ in evaluated if result.collapsed]
+    if collapsed:
+        sentence = f"{group.label}: {collapsed[0].collapse} ({len(collapsed)} of {len(evaluated)} runs)."
+    else:
+        widest, one_step = max(evaluated, key=lambda pair: pair[1] - pair[0].train.robust_accuracy)
+        sentence = (
+            f"{group.label}: no catastrophic overfitting; training accuracy is {percent(one_step)} % under one full "
+            f"step and {percent(widest.train.robust_accuracy)} % under {widest.attack}."
+        )
+    yield SanityCheck(name="catastrophic overfitting", passed=not collapsed, sentence=sentence)
 
 
-def _one_step(result: RunResult) -> float:
-    return result.one_step.robust_accuracy if result.one_step is not None else 0.0
-
-
-def _pgd(result: RunResult) -> float:
-    return result.train.robust_accuracy
-
-
-def _compared(evaluations: Sequence[StoredEvaluation]) -> list[CheckLine]:
+def _between_evaluations(evaluations: Sequence[StoredEvaluation]) -> Iterator[SanityCheck]:
     """Attacks are compared where they were made on the same images, with the same settings and draws."""
     groups: dict[tuple[str, ...], list[StoredEvaluation]] = {}
     for one in evaluations:
         on = (str(one.identity[key]) for key in ("weights", "architecture", "images", "index", "seed"))
         groups.setdefault(tuple(on), []).append(one)
-    return _shown(check for group in groups.values() for check in compare(group))
+    for group in groups.values():
+        yield from compare(group)
 
 
-def _shown(checks: Iterable[SanityCheck]) -> list[CheckLine]:
-    return [CheckLine(passed=check.passed, sentence=check.sentence) for check in checks]
+def _of_model(checks: ModelChecks, check: SanityCheck) -> SanityCheck:
+    return replace(check, sentence=f"{checks.model}, {ball_text(checks.norm, checks.eps)}: {check.sentence}")

@@ -52,10 +52,11 @@ class CheckLine:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckList:
-    """A list of checks; those that failed are the ones to read."""
+    """Checks of one kind, and the reason why they matter."""
 
     kind: ClassVar[str] = "checks"
     caption: str
+    reason: str
     checks: Sequence[CheckLine]
 
 
