@@ -117,7 +117,7 @@ def test_history_grows_and_is_cut(tmp_path: Path) -> None:
 def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     length = folder.append(make_record(update=1))
-    with pytest.raises(InputError, match="shorter than its checkpoint knew"):
+    with pytest.raises(InputError, match="shorter than its checkpoint says"):
         folder.truncate(length + 1)
     assert folder.history_length == length
 

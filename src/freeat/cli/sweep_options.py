@@ -113,13 +113,14 @@ def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
     from freeat.data import load_data
     from freeat.experiments.sweep import SPLITS, Sweep
     from freeat.models.imported import is_import_path
-    from freeat.runs.open import Reference, run_spec
+    from freeat.runs.open import Reference
     from freeat.threat import make_ball
     from freeat.units import parse_radii, parse_radius
 
-    for reference in references:
-        Reference.of(split_name(reference)[1]).check()
-    specs = [spec for reference in references if (spec := run_spec(split_name(reference)[1])) is not None]
+    asked = [Reference.of(split_name(reference)[1]) for reference in references]
+    for reference in asked:
+        reference.check()
+    specs = [reference.folder.spec for reference in asked if reference.folder is not None]
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
     name = given["data"] or _agreed(specs, "data")

@@ -13,7 +13,7 @@ from freeat.compute.machine import resolve_device
 from freeat.errors import InputError, need
 from freeat.evaluation.evaluate import device_and_dtype
 from freeat.models import check_logits
-from freeat.runs.open import load, stored_model
+from freeat.runs.open import Reference, load
 
 Model = nn.Module | str | Path
 
@@ -34,11 +34,11 @@ def as_art(
 ) -> Any:
     """The model as ART's ``PyTorchClassifier``; a live model's ``shape`` (C, H, W) must be given."""
     art = need("art.estimators.classification", extra="peers", what="an ART classifier")
-    stored = None if isinstance(model, nn.Module) else stored_model(model, trust_code=trust_code)
-    images = shape or (stored.shape if stored else None)
+    folder = None if isinstance(model, nn.Module) else Reference.of(model).folder
+    images = shape or (folder.description.data.shape if folder else None)
     if images is None:
         raise InputError("a live model does not define the shape of its images: give shape=(C, H, W)")
-    made = as_robustbench(stored.model if stored else model, device=device)
+    made = as_robustbench(model, device=device, trust_code=trust_code)
     current = device_and_dtype(made)[0]
     return art.PyTorchClassifier(
         model=made,

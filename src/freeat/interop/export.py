@@ -74,14 +74,14 @@ def export(
             f"{target} exists and is not an exported model: choose another --out; nothing was touched"
         )
     description, scores = folder.description, _scores(folder, weights)
-    stored = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
-    assert stored is not None  # the folder has a description
-    digest, source = weights_digest(stored.model), find_source(description.data.name)
+    model = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
+    assert model is not None  # the folder has a description
+    digest, source = weights_digest(model), find_source(description.data.name)
     with whole_folder(target) as unfinished:
-        save_tensors(unfinished / WEIGHTS, stored.model.state_dict(), {"run": description.identity})
+        save_tensors(unfinished / WEIGHTS, model.state_dict(), {"run": description.identity})
         converted: OnnxFacts | None = None
         if onnx:
-            error = write_onnx(stored.model, unfinished / ONNX, stored.shape)
+            error = write_onnx(model, unfinished / ONNX, description.data.shape)
             converted = OnnxFacts(sha256=sha256(unfinished / ONNX), largest_difference=error)
         manifest = Manifest(
             name=name,

@@ -43,7 +43,7 @@ def load_model(
     """
     stored = stored_model(model_name, trust_code=trust_code)
     if stored is not None:
-        return laid_out_for_evaluation(stored.model)
+        return laid_out_for_evaluation(stored)
     shape, classes = _images_of(dataset)
     model = file_model(
         model_name,

@@ -19,7 +19,7 @@ from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
 
 PROBE = ".writable"
-ANOTHER_PLACE = "choose another --out"
+ANOTHER_OUT = "choose another --out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class DataFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
-    """What was left to the machine, as it was chosen when the run began."""
+    """The settings that depend on the machine, as they were when the run began."""
 
     threads: int
     precision: str
@@ -72,7 +72,7 @@ class RunDescription:
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(Record):
-    """What came out of a run: its final record, the digest of its weights, and what a reader must know."""
+    """The result of a run: its final record, the digest of its weights, and notes for its reader."""
 
     identity: str
     weights: str
@@ -94,12 +94,12 @@ class RunFolder:
         return (self.path / "run.json").is_file()
 
     def check_exists(self) -> None:
-        """Refuse a folder that is none of a run."""
+        """Refuse a folder without a run."""
         if not self.exists:
             raise InputError(f"{self.path} is not a run folder: it has no run.json")
 
     def check(self, spec: TrainSpec, evaluation: EvalSpec) -> None:
-        """Make sure this folder is free, or is this spec's; refuse anything else. Touches nothing."""
+        """Refuse a folder that is neither free nor of this spec. Changes nothing."""
         if self.exists:
             found = self.description
             changes = _changes(found.spec, spec) + _changes(found.evaluation, evaluation)
@@ -128,7 +128,7 @@ class RunFolder:
 
     @property
     def empty(self) -> bool:
-        """Whether the run has nothing to show for itself yet: no record, no checkpoint, no weights."""
+        """Whether the run has saved nothing yet: no record, no checkpoint, no weights."""
         saved = (*self.path.glob("*.safetensors"), *self.checkpoints.folder.glob("update-*"))
         return not saved and self.history_length == 0
 
@@ -161,25 +161,11 @@ class RunFolder:
         """The digest of the data that the run was begun with, None before that."""
         return self.description.data.digest if self.exists else None
 
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the images the model takes."""
-        return self.description.data.shape
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the logits."""
-        return self.description.data.classes
-
-    def check_data(self, digest: str, remedy: str = ANOTHER_PLACE) -> None:
+    def check_data(self, digest: str, remedy: str = ANOTHER_OUT) -> None:
         """Refuse other data than the run was begun with."""
         self.check_same("data", self.data_digest, digest, remedy)
 
-    def check_algorithm(self, source: str | None) -> None:
-        """Refuse another source of an imported algorithm than the run was begun with."""
-        self.check_same("source lines of the algorithm", self.description.algorithm_source, source)
-
-    def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_PLACE) -> None:
+    def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_OUT) -> None:
         """Refuse to resume or to reuse a run when something that it depends on has changed."""
         if before != now:
             raise InputError(
@@ -209,10 +195,10 @@ class RunFolder:
             return file.tell()
 
     def truncate(self, length: int) -> None:
-        """Cut the history to what the checkpoint knew of: later lines will be written again."""
+        """Cut the history to the length stored in the checkpoint: later lines will be written again."""
         if self.history_length < length:
             raise InputError(
-                f"{self.history_path} is shorter than its checkpoint knew: restore it, or delete {self.path}"
+                f"{self.history_path} is shorter than its checkpoint says: restore it, or delete {self.path}"
             )
         if self.history_path.exists():
             with self.history_path.open("rb+") as file:
@@ -246,18 +232,20 @@ class RunFolder:
         if not path.is_file():
             known = sorted(file.stem for file in self.path.glob("*.safetensors"))
             have = (
-                f"it has {', '.join(known)}" if known else "the run has not finished; run it again to go on"
+                f"it has {', '.join(known)}"
+                if known
+                else "the run has not finished; run it again to resume it"
             )
             raise InputError(f"{self.path} holds no weights called {name!r}: {have}")
         return load_tensors(path)
 
     def publish_result(self, result: RunResult) -> None:
-        """Write what came out: the run is finished."""
+        """Write the result: the run is finished."""
         write_document(self.path / "result.json", "result", result)
 
     @property
     def result(self) -> RunResult | None:
-        """What came out; None of a run that is not finished."""
+        """The result; None while the run is not finished."""
         path = self.path / "result.json"
         return read_document(path, "result", RunResult) if path.is_file() else None
 
@@ -271,11 +259,11 @@ def _record(line: str, where: str) -> Record:
 
 
 def _left_over(path: Path) -> bool:
-    """Whether a run that was killed before it was described left this file behind."""
+    """Whether this file is left from a run that was killed before it was described."""
     return path.name in (LEASE, PROBE) or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
-    """The settings in which two specs differ, in words."""
+    """The settings in which two specs differ, with both values."""
     pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.fields())
     return [f"{name} {old!r} → {new!r}" for name, old, new in pairs if old != new]

@@ -102,7 +102,7 @@ class ExportedFolder:
 
     @property
     def manifest(self) -> Manifest:
-        """Everything that is known of the model."""
+        """What is known of the model."""
         try:
             return read_document(self.path / MANIFEST, "export", Manifest)
         except NewerFormat:
@@ -111,24 +111,14 @@ class ExportedFolder:
             raise InputError(f"{error}; export the run again") from None
 
     @property
+    def description(self) -> RunDescription:
+        """The run that it was exported from."""
+        return self.manifest.run
+
+    @property
     def spec(self) -> TrainSpec:
         """The settings of its training, resolved."""
-        return self.manifest.run.resolved
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """(C, H, W) of the images the model takes."""
-        return self.manifest.run.data.shape
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes, in the order of the logits."""
-        return self.manifest.run.data.classes
-
-    @property
-    def data_digest(self) -> str | None:
-        """The digest of the data it was trained on."""
-        return self.manifest.run.data.digest
+        return self.description.resolved
 
     def weights(self, name: str = "model") -> dict[str, Tensor]:
         """The weights, checked to be those that were exported."""
@@ -146,7 +136,7 @@ class ExportedFolder:
 
 @dataclass(frozen=True)
 class Reference:
-    """Where a model is, or what it is made by, and which weights it has."""
+    """A folder, network or factory (``where``), and which weights it has."""
 
     where: str
     weights: str = ""
@@ -173,7 +163,7 @@ class Reference:
         return self.folder is None and is_import_path(self.where)
 
     def check(self) -> None:
-        """Refuse a reference that leads nowhere."""
+        """Refuse a reference to something that does not exist."""
         if self.folder is not None:
             return
         if not self.weights:
@@ -192,26 +182,17 @@ def _stored_at(where: str) -> RunFolder | ExportedFolder | None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Stored:
-    """A model whose folder knows how it is built, on the CPU in evaluation mode.
-
-    ``trained_on`` is the digest of the data set it was trained on, where that is known.
-    """
-
-    model: nn.Module
-    spec: TrainSpec
-    trained_on: str | None
-    shape: tuple[int, int, int]
-    classes: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class Opened:
-    """A model to be evaluated, in evaluation mode; ``spec`` where it comes from a run of ours.
+    """A model to be evaluated, in evaluation mode.
 
-    ``trained_on`` is the digest of the data set it was trained on, where that is known; ``made_by`` the factory that
-    built it with its arguments, for one that is not of ours; ``results`` the folder for what is evaluated of it, in the
-    run's folder or beside its file: a live module has none.
+    Args:
+        name: Its name in reports.
+        model: The module.
+        digest: The digest of its weights.
+        spec: The resolved settings of its training, where it comes from a run.
+        trained_on: The digest of the data set that it was trained on, where that is known.
+        made_by: The factory that built it, with its arguments and the digest of its source; empty for a built-in one.
+        results: The folder for its evaluations, in the run's folder or beside its file; None for a live module.
     """
 
     name: str
@@ -224,29 +205,55 @@ class Opened:
 
 
 def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
-    """The model of an exported folder or of a run folder (RUN, RUN@ema, RUN@best), ready to classify.
+    """Load the model of a run folder or of an exported folder.
 
-    It takes images (b, C, H, W) with pixels in [0, 1] and returns logits, the very ones of the trained model. One that
-    was made by a factory of yours is built only with ``trust_code``.
+    The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes), the same as the trained
+    model.
+
+    Args:
+        reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, or a folder
+            written by ``freeat.export``.
+        device: Where the model is put: ``cpu``, ``cuda``, ``mps`` or ``auto``.
+        trust_code: Whether a model that was built by a user's factory may import it.
+
+    Returns:
+        The model in evaluation mode.
+
+    Raises:
+        InputError: The folder holds no model or not these weights, a file is damaged or of a newer version, or the
+            model needs code that is not trusted.
+
+    Example:
+        >>> import tempfile, torch, freeat
+        >>> from freeat.cli.main import run
+        >>> folder = tempfile.mkdtemp() + "/run"
+        >>> settings = "--data digits --model linear --algorithm fast --norm l2 --eps 0.5 --updates 2 --final-size 8"
+        >>> _ = run(["train", *settings.split(), "--out", folder])  # doctest: +ELLIPSIS
+        fast ...
+        >>> freeat.load(folder)(torch.rand(2, 1, 8, 8)).shape
+        torch.Size([2, 10])
     """
-    stored = stored_model(reference, trust_code=trust_code)
-    if stored is None:
+    model = stored_model(reference, trust_code=trust_code)
+    if model is None:
         raise InputError(
             f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
         )
-    return stored.model.to(resolve_device(device))
+    return model.to(resolve_device(device))
 
 
-def stored_model(reference: str | Path, *, trust_code: bool = False) -> Stored | None:
-    """The model of a run or exported folder; None where the reference points to neither."""
+def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Module | None:
+    """The model of a run or exported folder, on the CPU in evaluation mode; None for any other reference."""
     asked = Reference.of(reference)
     folder = asked.folder
     if folder is None:
         return None
-    spec, classes, shape = folder.spec, folder.classes, folder.shape
-    model = build_network(spec, classes=len(classes), shape=shape, trust_code=trust_code)
+    description = folder.description
+    data = description.data
+    model = build_network(
+        description.resolved, classes=len(data.classes), shape=data.shape, trust_code=trust_code
+    )
     model.load_state_dict(folder.weights(asked.weights or "model"))
-    return Stored(model=model.eval(), spec=spec, trained_on=folder.data_digest, shape=shape, classes=classes)
+    return model.eval()
 
 
 def stored_weights(reference: str | Path) -> dict[str, Tensor]:
@@ -272,64 +279,64 @@ def open_model(
 ) -> Opened:
     """The model behind a reference, checked to return logits for the images of ``data``.
 
-    ``args`` are for factories, ``normalize`` for weights files that bring none; a folder knows its own. Without a
-    ``device`` a live module stays where it is, and any other model is on the CPU.
+    ``args`` are for factories, ``normalize`` for weights files without a normalization. Without a ``device`` a live
+    module stays where it is, and any other model is on the CPU.
     """
-    stored: Stored | None = None
     if isinstance(reference, nn.Module):
-        model = reference
-    elif stored := stored_model(reference, trust_code=trust_code):
-        model = laid_out_for_evaluation(stored.model)
+        model, description, made_by, results = reference, None, "", None
     else:
-        model = file_model(
-            reference,
-            classes=len(data.classes),
-            shape=data.shape,
-            args=args,
-            normalize=normalize,
-            trust_code=trust_code,
-        )
+        asked = Reference.of(reference)
+        description = asked.folder.description if asked.folder else None
+        if (stored := stored_model(reference, trust_code=trust_code)) is not None:
+            model = laid_out_for_evaluation(stored)
+        else:
+            model = file_model(
+                reference,
+                classes=len(data.classes),
+                shape=data.shape,
+                args=args,
+                normalize=normalize,
+                trust_code=trust_code,
+            )
+        spec = description.spec if description else None
+        made_by = _factory(spec.model, spec.model_args) if spec else _factory(asked.where, args)
+        results = _results_folder(asked)
     if device is not None:
         model = model.to(device)
-    models.check_logits(
-        model, data.shape, len(data.classes), device_and_dtype(model)[0], images=data.example_batch
-    )
+    where = device_and_dtype(model)[0]
+    models.check_logits(model, data.shape, len(data.classes), where, images=data.example_batch)
     return Opened(
         name=name or _title(reference),
         model=model,
         digest=weights_digest(model),
-        spec=stored.spec if stored else None,
-        trained_on=stored.trained_on if stored else None,
-        made_by="" if isinstance(reference, nn.Module) else _maker(reference, stored, args),
-        results=None if isinstance(reference, nn.Module) else _results_folder(reference),
+        spec=description.resolved if description else None,
+        trained_on=description.data.digest if description else None,
+        made_by=made_by,
+        results=results,
     )
 
 
-def _maker(reference: str | Path, stored: Stored | None, args: Mapping[str, object] | None) -> str:
-    """A factory, its arguments and the text of its module; a network of ours is told by its layers."""
-    named, given = (
-        (stored.spec.model, stored.spec.model_args) if stored else (Reference.of(reference).where, args)
-    )
-    if not is_import_path(named):
+def _factory(path: str, args: Mapping[str, object] | None) -> str:
+    """A factory with its arguments and the digest of its source; empty for a built-in network."""
+    if not is_import_path(path):
         return ""
-    return f"{named} {json.dumps(dict(given or {}), sort_keys=True, default=repr)} {source_digest(named)}"
+    return f"{path} {json.dumps(dict(args or {}), sort_keys=True, default=repr)} {source_digest(path)}"
 
 
-def _results_folder(reference: str | Path) -> Path | None:
-    """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if none can be made.
+def _results_folder(reference: Reference) -> Path | None:
+    """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if not writable.
 
-    What was exported stays as it is: it was made to be given away.
+    An exported folder stays as it was written.
     """
-    asked = Reference.of(reference)
-    if isinstance(asked.folder, RunFolder):
-        place = asked.folder.path / "results"
-    elif asked.folder is not None:
-        exported = asked.folder.path.resolve()
-        place = exported.with_name(f"{exported.name}.results")
+    if isinstance(reference.folder, RunFolder):
+        results = reference.folder.path / "results"
+    elif reference.folder is not None:
+        exported = reference.folder.path.resolve()
+        results = exported.with_name(f"{exported.name}.results")
     else:
-        file = Path(asked.weights)
-        place = file.with_name(f"{file.stem}.results")
-    return place if os.access(place if place.exists() else place.parent, os.W_OK) else None
+        file = Path(reference.weights)
+        results = file.with_name(f"{file.stem}.results")
+    return results if os.access(results if results.exists() else results.parent, os.W_OK) else None
 
 
 def file_model(
@@ -363,54 +370,36 @@ def laid_out_for_evaluation(model: nn.Module) -> nn.Module:
     return laid_out.eval()
 
 
-def run_spec(reference: str | Path) -> TrainSpec | None:
-    """The spec of the run a reference points to or was exported from, None where it is neither."""
-    folder = Reference.of(reference).folder
-    return None if folder is None else folder.spec
-
-
 def _title(reference: str | Path | nn.Module) -> str:
-    if isinstance(reference, nn.Module):
-        return type(reference).__name__
-    return titles([str(reference)])[0]
-
-
-@dataclass(frozen=True)
-class _Location:
-    """Where a model's weights lie: the parts of a path, and which of the weights there."""
-
-    parts: tuple[str, ...]
-    weights: str = ""
-
-    def end(self, length: int) -> str:
-        return "/".join(self.parts[-length:]) + self.weights
+    return type(reference).__name__ if isinstance(reference, nn.Module) else titles([str(reference)])[0]
 
 
 def titles(references: Sequence[str], *, taken: Collection[str] = ()) -> list[str]:
     """A name for every reference: ``seed-0``, or ``free-4/seed-0`` where others end in ``seed-0`` too.
 
-    References to the same weights have the same name, and none has one of those already ``taken``. What no part of a
-    path tells apart keeps its last one.
+    References to the same weights have the same name, and none has one of those already ``taken``. References that
+    no part of a path distinguishes are named by its last part.
     """
-    locations = [_location(reference) for reference in references]
-    return [_shortest(location, {*locations} - {location}, taken) for location in locations]
+    paths = [_path_parts(reference) for reference in references]
+    return [_shortest(path, {*paths} - {path}, taken) for path in paths]
 
 
-def _shortest(location: _Location, others: Collection[_Location], taken: Collection[str]) -> str:
-    for length in range(1, len(location.parts) + 1):
-        title = location.end(length)
-        if title not in taken and all(title != other.end(length) for other in others):
+def _shortest(path: tuple[str, ...], others: Collection[tuple[str, ...]], taken: Collection[str]) -> str:
+    """The shortest end of a path that no other path has."""
+    for length in range(1, len(path) + 1):
+        title = "/".join(path[-length:])
+        if title not in taken and all(path[-length:] != other[-length:] for other in others):
             return title
-    return location.end(1)
+    return path[-1]
 
 
-def _location(reference: str) -> _Location:
+def _path_parts(reference: str) -> tuple[str, ...]:
+    """The parts of the path of a model's weights; which weights of a run folder is written after its last part."""
     asked = Reference.of(reference)
     if asked.folder is not None:
-        return _Location(_parts(asked.folder.path.resolve()), f"@{asked.weights}" if asked.weights else "")
-    file = Path(asked.weights).absolute()
-    return _Location(_parts(file.parent / file.stem))
-
-
-def _parts(path: Path) -> tuple[str, ...]:
+        path = asked.folder.path.resolve()
+        path = path.with_name(f"{path.name}@{asked.weights}") if asked.weights else path
+    else:
+        file = Path(asked.weights).absolute()
+        path = file.with_name(file.stem)
     return path.relative_to(path.anchor).parts

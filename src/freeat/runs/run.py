@@ -35,6 +35,8 @@ from freeat.training.trainer import OnCollapse, Trainer
 
 log = logging.getLogger(__name__)
 
+SOURCE_LINES = "source lines of the algorithm"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions:
@@ -196,7 +198,7 @@ def check_finished(spec: TrainSpec, options: RunOptions) -> None:
     except InputError as error:
         log.warning("%s is finished, and its algorithm is not here to compare: %s", folder.path, error)
     else:
-        folder.check_algorithm(source)
+        folder.check_same(SOURCE_LINES, folder.description.algorithm_source, source)
     try:
         data = build_data(spec, data_dir=options.data_dir)
     except InputError as error:
@@ -238,7 +240,7 @@ def _check_resumable(folder: RunFolder, now: RunDescription) -> None:
     """Refuse to resume a run with other data, weights or code; warn where the machine differs."""
     begun = folder.description
     folder.check_data(now.data.digest)
-    folder.check_algorithm(now.algorithm_source)
+    folder.check_same(SOURCE_LINES, begun.algorithm_source, now.algorithm_source)
     folder.check_same("initial weights", begun.initial_weights, now.initial_weights)
     for name, before in vars(begun.chosen).items():
         if before != (current := getattr(now.chosen, name)):
