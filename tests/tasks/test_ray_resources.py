@@ -2,7 +2,7 @@
 
 import pytest
 
-from freeat.tasks.ray import gpus_to_reserve, room_for_runs
+from freeat.tasks.ray import gpus_to_reserve, runs_at_once
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_one_where_the_cluster_has_gpus_that_runs_use(
 def test_a_plan_counts_on_what_the_cluster_has(
     resources: dict[str, float], threads: int, gpus_per_run: float, room: int
 ) -> None:
-    assert room_for_runs(resources, threads=threads, gpus_per_run=gpus_per_run) == room
+    assert runs_at_once(resources, threads=threads, gpus_per_run=gpus_per_run) == room

@@ -1,4 +1,4 @@
-"""A Ray cluster: each task is a Ray task, tried again where its worker or node dies; the store is shared."""
+"""A Ray cluster: each task is a Ray task, retried if its worker or node dies; the store is shared."""
 
 import logging
 import signal
@@ -19,10 +19,10 @@ RETRIES = 20
 """How often a task may lose its worker; each time it resumes from its checkpoint."""
 
 AT_ONCE = 10_000
-"""Ray lets tasks wait for room itself, and grows the cluster by those that wait."""
+"""Ray queues tasks itself, and grows the cluster by those in the queue."""
 
 SAVED_WITHIN = 60.0
-"""Seconds that running tasks have to save where they are when they are told to stop."""
+"""Seconds that running tasks have to save a checkpoint after the request to stop."""
 
 
 class RayBackend:
@@ -48,7 +48,7 @@ class RayBackend:
         self._joined = not ray.is_initialized()
         if self._joined:
             try:
-                _knock(address)
+                _check_listening(address)
                 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
             except (OSError, ValueError) as error:
                 raise InputError(
@@ -58,16 +58,9 @@ class RayBackend:
         gpus = gpus_to_reserve(device, resources) if gpus_per_run is None else gpus_per_run
         log.info("each run reserves %g GPUs of the cluster", gpus)
         self._run = ray.remote(num_gpus=gpus, max_retries=RETRIES)(_work)
-        self._workers = room_for_runs(resources, threads=threads, gpus_per_run=gpus)
+        self.slots = AT_ONCE
+        self.workers = runs_at_once(resources, threads=threads, gpus_per_run=gpus)
         self._references: list[Any] = []
-
-    @property
-    def slots(self) -> int:
-        return AT_ONCE
-
-    @property
-    def workers(self) -> int:
-        return self._workers
 
     def submit(self, task: Task) -> "Future[Outcome]":
         reference = self._run.options(name=task.name, num_cpus=task.threads).remote(task)
@@ -76,7 +69,7 @@ class RayBackend:
         return future
 
     def ticks(self) -> Iterator[Tick]:
-        """Silent: what a task is at is seen in Ray's own dashboard, and in its folder."""
+        """None: the progress of a task is shown by Ray's dashboard and stored in its folder."""
         return iter(())
 
     def __enter__(self) -> "RayBackend":
@@ -96,28 +89,28 @@ class RayBackend:
 
 
 def gpus_to_reserve(device: str, resources: Mapping[str, float]) -> float:
-    """What a run takes of a cluster where nobody said: Ray hides the GPUs from a task that reserves none."""
+    """The GPUs that a run reserves by default: Ray hides the GPUs from a task that reserves none."""
     on_gpus = device.partition(":")[0] in ("auto", "cuda")
     return 1.0 if on_gpus and resources.get("GPU", 0) >= 1 else 0.0
 
 
-def room_for_runs(resources: Mapping[str, float], *, threads: int, gpus_per_run: float) -> int:
-    """The runs that a cluster of these resources has room for at a time; one that is still to grow has room for one."""
+def runs_at_once(resources: Mapping[str, float], *, threads: int, gpus_per_run: float) -> int:
+    """The runs that a cluster of these resources executes at a time, at least one: it may still grow."""
     cores = int(resources.get("CPU", 0) / threads)
     if not gpus_per_run:
         return max(1, cores)
     return max(1, min(cores, int(resources.get("GPU", 0) / gpus_per_run)))
 
 
-def _knock(address: str | None) -> None:
-    """Make sure that somebody listens at HOST:PORT: Ray itself would try for minutes."""
+def _check_listening(address: str | None) -> None:
+    """Connect to HOST:PORT once: Ray itself would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if colon:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def _work(task: Task) -> Outcome:
-    """In a process of the cluster. Ray cancels a task as Ctrl-C would: it saves where it is and stops."""
+    """Run a task in a process of the cluster. Ray cancels it as Ctrl-C would: it saves a checkpoint and stops."""
     stop = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())
     try:
