@@ -4,7 +4,7 @@ import pytest
 
 from freeat.cli import progress
 from freeat.cli.progress import RunProgress, Speed, SweepProgress, TaskProgress, duration
-from freeat.tasks import Done
+from freeat.tasks import EndedTask
 from made_records import make_record, make_summary
 
 
@@ -118,13 +118,13 @@ def test_tasks_that_end_are_told_with_the_time_that_remains(
     """What was found is no measure of the speed; a task counts by its weight."""
     weights = {"found": 5.0, "short": 1.0, "broken": 1.0, "long": 8.0}
     with TaskProgress("reproducing", weights, weights) as reported:
-        reported.ended(Done(task=Chore("found"), found=True))
+        reported.ended(EndedTask(task=Chore("found"), found=True))
         clock.now += 10
-        reported.ended(Done(task=Chore("short")))
-        reported.ended(Done(task=Chore("broken"), failure="no memory"))
+        reported.ended(EndedTask(task=Chore("short")))
+        reported.ended(EndedTask(task=Chore("broken"), failure="no memory"))
         reported.tick("long", 1, 2)
         clock.now += 80
-        reported.ended(Done(task=Chore("long")))
+        reported.ended(EndedTask(task=Chore("long")))
     assert capsys.readouterr().err.splitlines() == [
         "[1/4] found: found: all well",
         "[2/4, 90 s left] short: all well",
@@ -156,7 +156,7 @@ def test_tasks_and_evaluations_are_bars_on_a_terminal(
     if kind == "tasks":
         with TaskProgress("comparing", ["a", "b"]) as tasks:
             tasks.tick("a", 1, 2)
-            tasks.ended(Done(task=Chore("a")))
+            tasks.ended(EndedTask(task=Chore("a")))
         parts = ("comparing", "1/2 tasks", "] a: all well")
     else:
         with SweepProgress() as sweep:

@@ -22,7 +22,7 @@ from freeat.experiments.tasks import TrainTask
 from freeat.runs.folder import RunResult
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
-from freeat.tasks import Done
+from freeat.tasks import EndedTask
 from freeat.training.records import Callbacks
 from made_records import make_record, make_result, make_summary
 from small_runs import SMALL_RUN, noise_file
@@ -67,8 +67,8 @@ class InventedRun(TrainTask):
         return self.invented
 
 
-def done_with(task: TrainTask, result: RunResult) -> Done[TrainTask]:
-    return Done(task=InventedRun(**vars(task), invented=result))
+def done_with(task: TrainTask, result: RunResult) -> EndedTask[TrainTask]:
+    return EndedTask(task=InventedRun(**vars(task), invented=result))
 
 
 def test_mean_and_standard_deviation_over_the_seeds() -> None:
@@ -76,7 +76,7 @@ def test_mean_and_standard_deviation_over_the_seeds() -> None:
     done = [
         done_with(other, result(0.7, 0.5, collapsed=True)),
         done_with(vanilla, result(0.9, 0.5)),
-        Done(task=fast, failure="no memory"),
+        EndedTask(task=fast, failure="no memory"),
     ]
     summary = summarize(done, ["fast", "vanilla-2"])
     (row,) = summary.algorithms

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from freeat.tasks import Done
+from freeat.tasks import EndedTask
 
 
 class Seen:
@@ -10,10 +10,10 @@ class Seen:
 
     def __init__(self) -> None:
         self.ticks: list[tuple[str, int, int]] = []
-        self.done: list[Done[Any]] = []
+        self.done: list[EndedTask[Any]] = []
 
     def tick(self, name: str, done: int, total: int) -> None:
         self.ticks.append((name, done, total))
 
-    def ended(self, done: Done[Any]) -> None:
+    def ended(self, done: EndedTask[Any]) -> None:
         self.done.append(done)

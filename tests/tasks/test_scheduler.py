@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from freeat.errors import InputError
 from freeat.files.locks import Busy, LeaseLost
-from freeat.tasks import Backend, Done, Outcome, Silent, Task, make_backend, run_tasks, scheduler
+from freeat.tasks import Backend, EndedTask, NoProgress, Task, TaskOutcome, make_backend, run_tasks, scheduler
 from freeat.tasks.scheduler import Tick, attempt
 from freeat.training.records import Callback, Callbacks
 from freeat.training.trainer import Stopped
@@ -54,11 +54,11 @@ class Whims:
 
     def __init__(self, slots: int = 2, seed: int = 0) -> None:
         self.slots = self.workers = slots
-        self.flying: list[tuple[Future[Outcome], Task]] = []
+        self.flying: list[tuple[Future[TaskOutcome], Task]] = []
         self.log: list[tuple[str, str]] = []
         self._rng = random.Random(seed)
 
-    def submit(self, task: Task) -> "Future[Outcome]":
+    def submit(self, task: Task) -> "Future[TaskOutcome]":
         self.log.append(("begin", task.key))
         self.flying.append((Future(), task))
         assert len(self.flying) <= self.slots
@@ -85,7 +85,7 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PAUSES", (0.0005, 0.001))
 
 
-def outcomes(tasks: list[Chore], backend: Backend) -> dict[str, Done[Chore]]:
+def outcomes(tasks: list[Chore], backend: Backend) -> dict[str, EndedTask[Chore]]:
     done = run_tasks(tasks, backend)
     assert len(done) == len({o.task.key for o in done})
     return {o.task.name: o for o in done}
@@ -154,8 +154,8 @@ def test_what_another_process_finished_meanwhile_is_found() -> None:
     """While it was busy elsewhere; and before it was begun here."""
     busy, later = Chore(name="busy", script=[Busy("in use")]), Chore(name="later")
 
-    class Other(Silent):
-        def ended(self, done: Done[Any]) -> None:
+    class Other(NoProgress):
+        def ended(self, done: EndedTask[Any]) -> None:
             if done.task.name == "quick":
                 busy.stored = later.stored = True
 
@@ -206,8 +206,8 @@ def test_ticks_are_passed_on() -> None:
 
 def test_a_worker_that_cannot_answer_is_a_failure() -> None:
     class Broken(Whims):
-        def submit(self, task: Task) -> "Future[Outcome]":
-            future: Future[Outcome] = Future()
+        def submit(self, task: Task) -> "Future[TaskOutcome]":
+            future: Future[TaskOutcome] = Future()
             future.set_exception(MemoryError("gone"))
             return future
 

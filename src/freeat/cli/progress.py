@@ -16,7 +16,7 @@ from rich.text import Text
 from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
-    from freeat.tasks import Done
+    from freeat.tasks import EndedTask
 
 
 class _WithLatest(Progress):
@@ -170,7 +170,7 @@ class TaskProgress(Reporter):
         self.shares[name] = done / total
         self._show()
 
-    def ended(self, done: "Done[Any]") -> None:
+    def ended(self, done: "EndedTask[Any]") -> None:
         name = done.task.name
         self.shares[name] = 1.0
         self.done += 1

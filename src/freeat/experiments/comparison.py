@@ -19,7 +19,7 @@ from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
-from freeat.tasks import Done
+from freeat.tasks import EndedTask
 from freeat.training.records import Record
 
 FILE = "comparison.json"
@@ -166,7 +166,7 @@ def _algorithm(task: TrainTask) -> Algorithm:
 
 
 def summarize(
-    done: Sequence[Done[TrainTask]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
+    done: Sequence[EndedTask[TrainTask]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
 ) -> Comparison:
     """Mean and standard deviation over the seeds, per algorithm in the order given."""
     rows = []

@@ -1,18 +1,18 @@
-"""Work with an identity, run once by any number of processes that share a store."""
+"""Tasks with an identity, each run once by any number of processes that share a store."""
 
 from freeat.errors import InputError, unknown_name
-from freeat.tasks.scheduler import Backend, Done, Outcome, Progress, Silent, Task, run_tasks
+from freeat.tasks.scheduler import Backend, EndedTask, NoProgress, Progress, Task, TaskOutcome, run_tasks
 
 BACKENDS = ("local", "ray")
 
 __all__ = [
     "BACKENDS",
     "Backend",
-    "Done",
-    "Outcome",
+    "EndedTask",
+    "NoProgress",
     "Progress",
-    "Silent",
     "Task",
+    "TaskOutcome",
     "make_backend",
     "run_tasks",
 ]
@@ -30,11 +30,12 @@ def make_backend(
     """Where tasks run: processes of this machine (``local``), or a cluster (``ray``).
 
     Args:
-        threads: What a task uses of the cores.
-        device: What the tasks compute on.
-        jobs: How many processes; for ``local`` only.
-        address: Of the cluster; for ``ray`` only.
-        gpus_per_run: By default one where there are GPUs and ``device`` lets the tasks use them.
+        name: ``local`` or ``ray``.
+        threads: The cores that a task uses.
+        device: The device that tasks compute on.
+        jobs: The number of processes; for ``local`` only.
+        address: The address of the cluster; for ``ray`` only.
+        gpus_per_run: The GPUs that a run reserves, at most 1; by default 1 if there are GPUs and ``device`` uses them.
     """
     if gpus_per_run is not None and not 0 <= gpus_per_run <= 1:
         raise InputError(

@@ -15,7 +15,7 @@ from types import TracebackType
 import torch
 
 from freeat.compute.machine import usable_cores
-from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
+from freeat.tasks.scheduler import Task, TaskOutcome, Tick, attempt
 from freeat.training.records import Record
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class LocalBackend:
         self.slots = self.workers = min(wanted, most)
         self._slots = [_Slot(gpus[number % len(gpus)] if gpus else None) for number in range(self.slots)]
 
-    def submit(self, task: Task) -> "Future[Outcome]":
+    def submit(self, task: Task) -> "Future[TaskOutcome]":
         return next(slot for slot in self._slots if slot.free).submit(task)
 
     def ticks(self) -> Iterator[Tick]:
@@ -80,13 +80,13 @@ class _Slot:
         self._gpu = gpu
         self._executor: ProcessPoolExecutor | None = None
         self._pipe: Connection  # ticks from the worker, the request to stop to it
-        self._latest: Future[Outcome] | None = None
+        self._latest: Future[TaskOutcome] | None = None
 
     @property
     def free(self) -> bool:
         return self._latest is None or self._latest.done()
 
-    def submit(self, task: Task) -> "Future[Outcome]":
+    def submit(self, task: Task) -> "Future[TaskOutcome]":
         try:
             if self._executor is not None:
                 self._latest = self._executor.submit(_work, task)
@@ -128,11 +128,14 @@ class _Worker:
         self._pipe = pipe
         self._orphaned = threading.Event()
         self._busy = threading.Lock()
-        for number in (signal.SIGINT, signal.SIGTERM):  # the main process receives it too, and stops its workers
+        for number in (
+            signal.SIGINT,
+            signal.SIGTERM,
+        ):  # the main process receives it too, and stops its workers
             signal.signal(number, signal.SIG_IGN)
         threading.Thread(target=self._end_with_parent, daemon=True).start()
 
-    def work(self, task: Task) -> Outcome:
+    def work(self, task: Task) -> TaskOutcome:
         with self._busy:
             return attempt(task, _TickSender(task.name, self._pipe), self._should_stop)
 
@@ -173,6 +176,6 @@ def _begin(pipe: Connection, gpu: str | None) -> None:
     _worker = _Worker(pipe)
 
 
-def _work(task: Task) -> Outcome:
+def _work(task: Task) -> TaskOutcome:
     assert _worker is not None
     return _worker.work(task)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from freeat.errors import InputError
-from freeat.tasks.scheduler import Outcome, Task, Tick, attempt
+from freeat.tasks.scheduler import Task, TaskOutcome, Tick, attempt
 from freeat.training.records import Callbacks
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ class RayBackend:
         self.workers = runs_at_once(resources, threads=threads, gpus_per_run=gpus)
         self._references: list[Any] = []
 
-    def submit(self, task: Task) -> "Future[Outcome]":
+    def submit(self, task: Task) -> "Future[TaskOutcome]":
         reference = self._run.options(name=task.name, num_cpus=task.threads).remote(task)
         self._references.append(reference)
-        future: Future[Outcome] = reference.future()
+        future: Future[TaskOutcome] = reference.future()
         return future
 
     def ticks(self) -> Iterator[Tick]:
@@ -109,7 +109,7 @@ def _check_listening(address: str | None) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _work(task: Task) -> Outcome:
+def _work(task: Task) -> TaskOutcome:
     """Run a task in a process of the cluster. Ray cancels it as Ctrl-C would: it saves a checkpoint and stops."""
     stop = threading.Event()
     before = signal.signal(signal.SIGINT, lambda number, frame: stop.set())

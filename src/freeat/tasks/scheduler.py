@@ -1,4 +1,4 @@
-"""Tasks and their scheduler: run in the order their needs allow, beside other processes that do the same."""
+"""Tasks and their scheduler, which any number of processes may run on the same store."""
 
 import logging
 import time
@@ -17,18 +17,18 @@ from freeat.training.trainer import Stopped
 log = logging.getLogger(__name__)
 
 POLL = 0.2
-"""Seconds between two looks at what the workers do."""
+"""Seconds between two polls of the workers."""
 
 PAUSES = (1.0, 15.0)
-"""Seconds until a task is tried again that another process is running: at first, and at most."""
+"""Seconds until a task that another process is running is tried again: the first time, and at most."""
 
 
 class Task(Protocol):
-    """A piece of work: all that the scheduler and its backends know of it. It must be picklable."""
+    """What the scheduler and its backends need of a task. It must be picklable."""
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Its name in messages."""
 
     @property
     def key(self) -> str:
@@ -46,10 +46,10 @@ class Task(Protocol):
         """Whether its result is stored; raises ``InputError`` where what is stored cannot be read."""
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        """Do it, or resume it, and store its result; raises ``Busy`` where another process is running it."""
+        """Run or resume it, and store its result; raises ``Busy`` where another process is running it."""
 
     def summary(self) -> str:
-        """What came out, in one line."""
+        """Its result in one line."""
 
 
 T = TypeVar("T", bound=Task)
@@ -57,8 +57,8 @@ T_co = TypeVar("T_co", bound=Task, covariant=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Done(Generic[T_co]):
-    """A task that ended: ``found`` if it need not be run, ``failure`` says why it has no result."""
+class EndedTask(Generic[T_co]):
+    """A task that ended: ``found`` if its result was stored before, ``failure`` is why it has none."""
 
     task: T_co
     failure: str | None = None
@@ -66,26 +66,26 @@ class Done(Generic[T_co]):
 
 
 class Progress(Protocol):
-    """Who is told how far the tasks are."""
+    """Receives the progress of tasks."""
 
     def tick(self, name: str, done: int, total: int) -> None:
         """A running task made ``done`` of ``total`` steps."""
 
-    def ended(self, done: Done[Any]) -> None:
+    def ended(self, done: EndedTask[Any]) -> None:
         """A task ended."""
 
 
-class Silent:
-    """Progress that nobody looks at."""
+class NoProgress:
+    """Ignores the progress of tasks."""
 
     def tick(self, name: str, done: int, total: int) -> None: ...
 
-    def ended(self, done: Done[Any]) -> None: ...
+    def ended(self, done: EndedTask[Any]) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tick:
-    """How far a task is, as its worker says."""
+    """The progress of a task, sent by its worker."""
 
     name: str
     done: int
@@ -93,42 +93,42 @@ class Tick:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What a worker says of a task: it is done, it failed, or another process is running it."""
+class TaskOutcome:
+    """How a worker's attempt at a task ended: with a result, a failure, or because another process is running it."""
 
     failure: str | None = None
     busy: bool = False
 
 
 class Backend(AbstractContextManager["Backend"], Protocol):
-    """Workers, wherever they are. Leaving the context stops what still runs, with everything saved."""
+    """Executes tasks. Leaving the context stops running tasks, which save a checkpoint."""
 
     @property
     def slots(self) -> int:
-        """How many tasks it takes at a time; some may wait there for room."""
+        """How many tasks it accepts at a time; it may queue some of them."""
 
     @property
     def workers(self) -> int:
-        """How many tasks really run at a time, for estimates."""
+        """How many tasks run at a time, for estimates."""
 
-    def submit(self, task: Task) -> "Future[Outcome]": ...
+    def submit(self, task: Task) -> "Future[TaskOutcome]": ...
 
     def ticks(self) -> Iterator[Tick]:
-        """How far the tasks are, as told since the last call; a backend may be silent."""
+        """The progress received since the last call, possibly none."""
 
 
-def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> Outcome:
-    """Run a task, in a worker: whatever happens is returned, not raised."""
+def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> TaskOutcome:
+    """Run a task in a worker; failures are returned, not raised."""
     try:
         task.run(callback, should_stop)
     except (Busy, LeaseLost):
-        return Outcome(busy=True)
+        return TaskOutcome(busy=True)
     except InputError as error:
-        return Outcome(failure=str(error))
+        return TaskOutcome(failure=str(error))
     except Exception as error:
         log.debug("%s", traceback.format_exc())
-        return Outcome(failure=f"{type(error).__name__}: {error}")
-    return Outcome()
+        return TaskOutcome(failure=f"{type(error).__name__}: {error}")
+    return TaskOutcome()
 
 
 def run_tasks(
@@ -137,43 +137,43 @@ def run_tasks(
     progress: Progress | None = None,
     *,
     should_stop: Callable[[], bool] = lambda: False,
-) -> "list[Done[T]]":
-    """Run the tasks, in their order as far as needs and room allow; returns them in the order they ended.
+) -> "list[EndedTask[T]]":
+    """Run the tasks in their order as far as their needs and the backend allow; returns them in the order they ended.
 
-    What is finished already, here or meanwhile by another process, is found and not run again; what another process is
-    running is looked at again later. A failed task is reported, and so are those that need it; all others are run.
-    Raises ``Stopped`` when ``should_stop`` says so.
+    A task whose result is stored, also meanwhile by another process, is not run again. One that another process is
+    running is tried again later. A failed task is reported, and so are those that need it; all others are run.
+    Raises ``Stopped`` when ``should_stop`` returns True.
     """
-    progress = progress or Silent()
-    agenda = _Agenda(tasks)
-    ended: list[Done[T]] = []
-    running: dict[Future[Outcome], T] = {}
+    progress = progress or NoProgress()
+    queue = _Queue(tasks)
+    ended: list[EndedTask[T]] = []
+    running: dict[Future[TaskOutcome], T] = {}
 
-    def end(done: Done[T] | None) -> bool:
+    def end(done: EndedTask[T] | None) -> bool:
         if done is None:
             return False
         ended.append(done)
         progress.ended(done)
         return True
 
-    for task in list(agenda.waiting.values()):
-        end(agenda.settle(task))
-    while agenda.waiting or running:
+    for task in list(queue.waiting.values()):
+        end(queue.settle(task))
+    while queue.waiting or running:
         if should_stop():
             raise Stopped("stopped as asked; run the same command again to resume")
-        while len(running) < backend.slots and (one := agenda.next()) is not None:
-            if not end(agenda.settle(one)):
-                running[backend.submit(agenda.begin(one))] = one
+        while len(running) < backend.slots and (one := queue.next()) is not None:
+            if not end(queue.settle(one)):
+                running[backend.submit(queue.begin(one))] = one
         finished = _finished(running)
         for tick in backend.ticks():
             progress.tick(tick.name, tick.done, tick.total)
         for future in finished:
-            end(agenda.end(running.pop(future), _outcome(future)))
+            end(queue.end(running.pop(future), _outcome(future)))
     return ended
 
 
-class _Agenda(Generic[T]):
-    """The tasks that are not done yet, and which of them comes next."""
+class _Queue(Generic[T]):
+    """The tasks that have not ended, and which of them is next."""
 
     def __init__(self, tasks: Sequence[T]) -> None:
         self.waiting: dict[str, T] = {}
@@ -184,7 +184,9 @@ class _Agenda(Generic[T]):
                 raise ValueError(f"{task.name} needs {missing[0]}, which is not among the tasks")
         self._unfinished = set(self.waiting)
         self._failures: dict[str, str] = {}
-        self._again: dict[str, tuple[float, float]] = {}  # when a task may be tried again, after which pause
+        self._again: dict[
+            str, tuple[float, float]
+        ] = {}  # when a task may be tried again, and after which pause
 
     def next(self) -> T | None:
         """The first task that may be tried now: its needs have ended, and no other process was just running it."""
@@ -194,8 +196,8 @@ class _Agenda(Generic[T]):
                 return task
         return None
 
-    def settle(self, task: T) -> Done[T] | None:
-        """A task that need not be run, because it is finished, or cannot be."""
+    def settle(self, task: T) -> EndedTask[T] | None:
+        """The task, ended, if its result is stored or it cannot be run."""
         try:
             if task.finished():
                 return self._done(task, None, found=True)
@@ -207,8 +209,8 @@ class _Agenda(Generic[T]):
     def begin(self, task: T) -> T:
         return self.waiting.pop(task.key)
 
-    def end(self, task: T, outcome: Outcome) -> Done[T] | None:
-        """What a worker said: the task is done, or waits again while another process is running it."""
+    def end(self, task: T, outcome: TaskOutcome) -> EndedTask[T] | None:
+        """The task has ended, or waits again while another process is running it."""
         if not outcome.busy:
             return self._done(task, outcome.failure)
         first, most = PAUSES
@@ -218,26 +220,26 @@ class _Agenda(Generic[T]):
         self.waiting[task.key] = task
         return None
 
-    def _done(self, task: T, failure: str | None, *, found: bool = False) -> Done[T]:
+    def _done(self, task: T, failure: str | None, *, found: bool = False) -> EndedTask[T]:
         self.waiting.pop(task.key, None)
         self._unfinished.remove(task.key)
         if failure is not None:
             self._failures[task.key] = f"it needs {task.name}, which failed: {failure}"
-        return Done(task=task, failure=failure, found=found)
+        return EndedTask(task=task, failure=failure, found=found)
 
 
-def _finished(running: "dict[Future[Outcome], T]") -> "set[Future[Outcome]]":
+def _finished(running: "dict[Future[TaskOutcome], T]") -> "set[Future[TaskOutcome]]":
     if not running:
         time.sleep(POLL)
         return set()
     return wait(running, timeout=POLL, return_when=FIRST_COMPLETED).done
 
 
-def _outcome(future: "Future[Outcome]") -> Outcome:
+def _outcome(future: "Future[TaskOutcome]") -> TaskOutcome:
     try:
         return future.result()
     except BrokenExecutor:
         remedy = "a worker process was killed, perhaps for want of memory: run it again with fewer --jobs"
-        return Outcome(failure=remedy)
+        return TaskOutcome(failure=remedy)
     except Exception as error:
-        return Outcome(failure=f"{type(error).__name__}: {error}")
+        return TaskOutcome(failure=f"{type(error).__name__}: {error}")

@@ -15,7 +15,7 @@ from freeat.experiments.paper.documents import LeftOut, ReproductionDocument, Ta
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.paper.settings import Scale
 from freeat.experiments.tasks import PaperTask, Store, TrainTask
-from freeat.tasks import Backend, Done, Progress, run_tasks
+from freeat.tasks import Backend, EndedTask, Progress, run_tasks
 
 SYNTHETIC_IMAGES = 32
 """In each split of the synthetic data sets: more than any run at that scale uses."""
@@ -91,7 +91,7 @@ class Reproduction:
 
     def run(
         self, backend: Backend, progress: Progress, should_stop: Callable[[], bool] = lambda: False
-    ) -> "list[Done[PaperTask]]":
+    ) -> "list[EndedTask[PaperTask]]":
         """Run the tasks that are not finished; returns all of them as they ended."""
         return run_tasks(self.tasks, backend, progress, should_stop=should_stop)
 
@@ -103,7 +103,7 @@ class Reproduction:
                 "of the command that runs it"
             )
 
-    def document(self, done: "Sequence[Done[PaperTask]]" = ()) -> ReproductionDocument:
+    def document(self, done: "Sequence[EndedTask[PaperTask]]" = ()) -> ReproductionDocument:
         """The results beside the published numbers, and their origin.
 
         A task that has neither a result nor a failure is listed as left out.
