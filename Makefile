@@ -25,7 +25,7 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(BIN)/pytest -n 2 -m "not slow" --device $(DEVICE)
 
-# Every table and figure in miniature, a Ray cluster, processes that share a store, kills at random moments.
+# Every table and figure at the smoke scale, a Ray cluster, processes that share a store, kills at random moments.
 test-slow: $(SLOW)
 	$(BIN)/pytest -n 2 --dist loadfile -m slow --device $(DEVICE)
 

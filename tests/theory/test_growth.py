@@ -12,6 +12,7 @@ from freeat.errors import InputError
 from freeat.theory import (
     Problem,
     bound,
+    eigendecomposition,
     expansivity,
     expansivity_power,
     fast_growth,
@@ -160,6 +161,8 @@ def test_without_a_perturbation_the_matrix_is_triangular_and_its_power_exact() -
     (ww, wd), below = expansivity_power(p, step=0.5, alpha=1.0, m=5)
     assert (ww, wd) == (pytest.approx(32.0, rel=1e-14), pytest.approx(31.0, rel=1e-14))
     assert below == (0.0, 1.0)
+    with pytest.raises(InputError, match="expansivity_power"):
+        eigendecomposition(p, step=0.5, alpha=1.0)
 
 
 def test_bad_input_is_refused() -> None:

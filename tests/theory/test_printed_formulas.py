@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from freeat.theory import (
     Problem,
+    eigendecomposition,
     expansivity,
     expansivity_power,
     fast_bound,
@@ -155,6 +156,14 @@ def test_lemma_6_power(p: Problem, step: float, alpha: float, m: int) -> None:
         for j in range(2):
             assert close(computed[i][j], repeated[i, j])
 
+    decomposition = eigendecomposition(p, step=step, alpha=alpha)
+    assert close(decomposition.values[0], top)
+    assert decomposition.values[1] == 1
+    for i in range(2):
+        for j in range(2):
+            assert close(decomposition.vectors[i][j], vectors[i, j])
+            assert close(decomposition.inverse[i][j], inverse[i, j])
+
 
 @given(problems(), st.integers(min_value=1, max_value=10**4), alphas, free_steps)
 def test_lemma_6_growth(p: Problem, t: int, alpha: float, m: int) -> None:
@@ -181,3 +190,10 @@ def test_ratio_of_orders(lam: float, vanilla: float, T: float, n: float) -> None
     x, v, t, size = mp.mpf(lam), mp.mpf(vanilla), mp.mpf(T), mp.mpf(n)
     orders = (t ** (x / (x + 1)) / size) / (t ** (v / (v + 1)) / size ** (v / (v + 1)))
     assert close(ratio_to_vanilla(lam, lam_vanilla=vanilla, T=T, n=n), orders)
+
+
+def test_t0_is_a_function_of_the_recursion() -> None:
+    p = Problem(beta=2.0, c=0.1, L=1.0, L_w=1.0, eps=0.5, b=10, n=1000, psi=4.0)
+    recursion = free_recursion(p, alpha=0.2, m=4)
+    by_lemma_3 = recursion_bound(p, nu=recursion.nu, xi=recursion.xi, T=250)
+    assert by_lemma_3.t0 == pytest.approx(free_bound(p, T=1000, alpha=0.2, m=4).t0, rel=1e-12)

@@ -1,7 +1,7 @@
 """Data sets: images as tensors in memory, readers of published and of users' files, fetching."""
 
 from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
-from freeat.data.catalogue import DataSetInfo, available
+from freeat.data.catalogue import KnownDataSet, available
 from freeat.data.dataset import DataSet, load_data
 from freeat.data.images import Images
 from freeat.data.sources import data_folder
@@ -10,8 +10,8 @@ __all__ = [
     "Augmentation",
     "CropFlip",
     "DataSet",
-    "DataSetInfo",
     "Images",
+    "KnownDataSet",
     "available",
     "data_folder",
     "load_data",

@@ -92,8 +92,8 @@ State = Literal["embedded", "published", "substitute", "absent", "damaged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSetInfo:
-    """A data set by name, with the sizes of the files found here, else the published sizes."""
+class KnownDataSet:
+    """A data set by name: its state, and the sizes of the files found here, else the published sizes."""
 
     name: str
     title: str
@@ -111,15 +111,15 @@ class DataSetInfo:
         return self.state in ("embedded", "published", "substitute")
 
 
-def available(data_dir: Path | str | None = None) -> list[DataSetInfo]:
+def available(data_dir: Path | str | None = None) -> list[KnownDataSet]:
     """Every data set known by name. Files are found, not verified: loading does that."""
     folder = data_folder(data_dir)
-    return [_info(source, folder) for source in SOURCES.values()]
+    return [_known(source, folder) for source in SOURCES.values()]
 
 
-def _info(source: Source, folder: Path) -> DataSetInfo:
+def _known(source: Source, folder: Path) -> KnownDataSet:
     state, path, (n_train, n_test) = _found(source, folder)
-    return DataSetInfo(
+    return KnownDataSet(
         name=source.name,
         title=source.title,
         state=state,

@@ -33,8 +33,10 @@ from freeat.theory.bounds import (
     vanilla_recursion,
 )
 from freeat.theory.growth import (
+    Eigendecomposition,
     Growth,
     SharpestBound,
+    eigendecomposition,
     expansivity,
     expansivity_power,
     fast_growth,
@@ -69,6 +71,7 @@ __all__ = [
     "BoundRow",
     "CheckedHypothesis",
     "ComparisonRow",
+    "Eigendecomposition",
     "FreeStepsRow",
     "Growth",
     "Hypothesis",
@@ -83,6 +86,7 @@ __all__ = [
     "bound_lines",
     "checked_hypotheses",
     "comparison",
+    "eigendecomposition",
     "expansivity",
     "expansivity_power",
     "fast_bound",

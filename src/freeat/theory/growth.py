@@ -206,6 +206,32 @@ def _scaled(total: float, part: float) -> float:
     return total * part if part > 0 else 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Eigendecomposition:
+    """η_t = ``vectors`` · diag(``values``) · ``inverse``, as printed in the proof of Lemma 6."""
+
+    vectors: Matrix
+    values: tuple[float, float]
+    inverse: Matrix
+
+
+def eigendecomposition(p: Problem, *, step: float, alpha: float) -> Eigendecomposition:
+    """The eigen-decomposition of η_t in the proof of Lemma 6, with r = α_δ ε ψ / α_{w,t} > 0."""
+    require_positive("step", step)
+    descent, ascent = step * p.beta, p.gain(alpha)
+    if ascent == 0:
+        raise InputError(
+            f"alpha·eps = {alpha * p.eps!r}: the decomposition divides by r = α_δεψ/α_w, which must be positive; "
+            "use expansivity_power, which also holds at 0"
+        )
+    r = ascent / descent
+    return Eigendecomposition(
+        vectors=((1 / r, -1.0), (1.0, 1.0)),
+        values=(1 + descent + ascent, 1.0),
+        inverse=((r / (r + 1), r / (r + 1)), (-r / (r + 1), 1 / (r + 1))),
+    )
+
+
 def vanilla_next(p: Problem, *, step: float, d_w: float, met: bool) -> float:
     """Lemma 4's proof: ‖w_t − w_t′‖ after one Vanilla update from ``d_w``.
 
