@@ -6,8 +6,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from freeat.files.documents import decoded, plain
-from freeat.objectives import CrossEntropy, Trades
-from freeat.stability import BoundedLoss, Constants, estimate_constants
+from freeat.objectives import BoundedLoss, CrossEntropy, Trades
+from freeat.stability import Constants, estimate_constants
 from freeat.stability.constants import kinks, why_no_beta
 from samples import SHAPE, some_images, some_model
 

@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
+from freeat.attacks.pgd import Iterate
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
 from freeat.data import load_data
 from freeat.errors import InputError
-from freeat.experiments.evaluations import evaluate_models, transfer_models
+from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
 from freeat.files.locks import leased
@@ -166,11 +167,7 @@ class Measurement(StoredTask[MeasurementDocument]):
     radii: tuple[float, ...]
     n: int
     splits: tuple[str, ...] = ("test",)
-
-    @property
-    @abstractmethod
-    def iterate(self) -> str:
-        """Which iterate of the attack counts: the worst or the last."""
+    iterate: Iterate = "worst"
 
     @property
     @abstractmethod
@@ -183,7 +180,9 @@ class Measurement(StoredTask[MeasurementDocument]):
         """The runs whose models it opens."""
 
     @abstractmethod
-    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
+    def measure(
+        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
+    ) -> Sequence[StoredEvaluation]:
         """Attack the opened models."""
 
     @cached_property
@@ -232,7 +231,7 @@ class Measurement(StoredTask[MeasurementDocument]):
             device = resolve_device(store.device)
             data = load_data(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
             opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
-            attack = parse_attack(self.attack, iterate=self.iterate)  # type: ignore[arg-type]
+            attack = parse_attack(self.attack, iterate=self.iterate)
             balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
             sweep = Sweep(
                 data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed
@@ -243,15 +242,23 @@ class Measurement(StoredTask[MeasurementDocument]):
             document = MeasurementDocument(
                 name=self.name,
                 weights={model.name: model.digest for model in opened},
-                results=tuple(_accuracy(one) for one in found),
+                results=tuple(
+                    Accuracy(
+                        model=one.model,
+                        split=one.split,
+                        eps=one.eps,
+                        attack=one.attack,
+                        robust_accuracy=one.robust_accuracy,
+                        n=one.n,
+                    )
+                    for one in found
+                ),
                 provenance=provenance(device),
             )
             write_document(self.folder / "result.json", "measurement", document)
 
 
-def _watch(
-    callback: Callback, should_stop: Callable[[], bool], total: int
-) -> Callable[[str, int], Callable[[int], None]]:
+def _watch(callback: Callback, should_stop: Callable[[], bool], total: int) -> StartProgress:
     """Report every evaluation of a measurement, and stop between two."""
     done = 0
 
@@ -266,23 +273,11 @@ def _watch(
     return watch
 
 
-def _accuracy(found: StoredEvaluation) -> Accuracy:
-    return Accuracy(
-        model=found.model,
-        split=found.split,
-        eps=found.eps,
-        attack=found.attack,
-        robust_accuracy=found.robust_accuracy,
-        n=found.n,
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class AttackTask(Measurement):
     """A trained model under one attack."""
 
     model: TrainTask
-    iterate: str = "worst"
 
     @property
     def target(self) -> TrainTask:
@@ -292,7 +287,9 @@ class AttackTask(Measurement):
     def runs(self) -> tuple[TrainTask, ...]:
         return (self.model,)
 
-    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
+    def measure(
+        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
+    ) -> Sequence[StoredEvaluation]:
         return evaluate_models(models, sweep, watch=watch).results
 
 
@@ -302,7 +299,7 @@ class TransferTask(Measurement):
 
     source: TrainTask
     targets: tuple[TrainTask, ...]
-    iterate: str = "last"
+    iterate: Iterate = "last"
 
     @property
     def target(self) -> TrainTask:
@@ -313,7 +310,9 @@ class TransferTask(Measurement):
         """The source first."""
         return (self.source, *self.targets)
 
-    def measure(self, models: Sequence[Opened], sweep: Sweep, watch: Any) -> Sequence[StoredEvaluation]:
+    def measure(
+        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
+    ) -> Sequence[StoredEvaluation]:
         source, *targets = models
         # Without sanity checks: the compared runs have theirs from Square.
         return transfer_models([source], targets, sweep, checks=False, watch=watch).results

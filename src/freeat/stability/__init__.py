@@ -1,6 +1,5 @@
 """Measured algorithmic stability: twin runs on S and S′, and the constants of the theorems."""
 
-from freeat.objectives import BoundedLoss, error_probability
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.estimates import BootstrapEstimate, mean_estimate, mean_largest, uniform_stability
 from freeat.stability.probes import ProbeAttack, WorstCase
@@ -20,7 +19,6 @@ from freeat.stability.twins import (
 
 __all__ = [
     "BootstrapEstimate",
-    "BoundedLoss",
     "Constants",
     "CoupledRuns",
     "EngineChoice",
@@ -32,7 +30,6 @@ __all__ = [
     "WorstCase",
     "choose_engine",
     "delta_distances",
-    "error_probability",
     "estimate_constants",
     "make_runs",
     "mean_estimate",

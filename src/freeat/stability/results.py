@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,8 +35,7 @@ from freeat.stability.twins import (
     weight_distances,
 )
 
-Mode = Literal["theorem", "ordinary"]
-MODES: tuple[str, ...] = get_args(Mode)
+MODES = ("theorem", "ordinary")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,9 +76,8 @@ class StudySettings:
         for name, least in (*((name, 1) for name in counts), ("constant_points", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be at least {least}")
-        build_ball(
-            self.spec("erm", n=max(2, self.batch_size), seed=0)
-        )  # refuses what a spec or a ball refuses
+        # Refuses what a spec or a ball refuses.
+        build_ball(self.spec("erm", n=max(2, self.batch_size), seed=0))
 
     @property
     def theorem(self) -> bool:
