@@ -1,6 +1,6 @@
 """Any algorithm of freeat in a Lightning module, by manual optimization.
 
-Lightning owns the device, the strategy and the precision; it lends the learner its optimizer and its backward pass.
+Lightning owns the device, the strategy and the precision; the learner uses its optimizer and its backward pass.
 
     pip install lightning
     python examples/lightning_module.py

@@ -1,4 +1,4 @@
-"""Every code block of README and docs runs, or says why it cannot and is parsed instead.
+"""Every code block of README and docs runs, or gives the reason why it cannot and is parsed instead.
 
 The blocks of a page run in their order and in one folder, as its reader would type them. A comment before a block
 changes that: ``<!-- not run: the reason -->`` has its commands only checked for names, options and values that
@@ -39,7 +39,7 @@ FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page; ``reason`` says why it cannot run here, ``file`` where it is saved instead."""
+    """A fenced block of a page; ``reason`` is why it cannot run here, ``file`` where it is saved instead."""
 
     kind: str
     code: str
@@ -56,7 +56,7 @@ class Block:
         lines = self.code.replace("\\\n", " ").splitlines()
         if self.kind == "console":
             lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-        return [words for line in lines if (words := shlex.split(line, comments=True))]
+        return [parts for line in lines if (parts := shlex.split(line, comments=True))]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -73,12 +73,12 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def freeat_words(words: list[str]) -> list[str] | None:
+def freeat_arguments(parts: list[str]) -> list[str] | None:
     """What ``freeat`` is given by this command line; None where it is not freeat that is called."""
-    if words[0] == "freeat":
-        return words[1:]
-    if "-m" in words and words[words.index("-m") + 1] == "freeat":
-        return words[words.index("-m") + 2 :]
+    if parts[0] == "freeat":
+        return parts[1:]
+    if "-m" in parts and parts[parts.index("-m") + 1] == "freeat":
+        return parts[parts.index("-m") + 2 :]
     return None
 
 
@@ -90,7 +90,7 @@ def test_the_readme_has_blocks() -> None:
 
 
 @every_page
-def test_no_block_escapes(page: Path) -> None:
+def test_every_block_has_a_known_kind(page: Path) -> None:
     """A kind that is not known here, or a block in a list, would never be run; a lost fence hides the rest."""
     found = blocks(page)
     for block in found:
@@ -104,7 +104,7 @@ def test_no_block_escapes(page: Path) -> None:
 
 
 @every_page
-def test_blocks(
+def test_blocks_run(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -120,13 +120,13 @@ def test_blocks(
 
 
 @every_page
-def test_sessions(page: Path) -> None:
+def test_python_sessions_print_what_they_show(page: Path) -> None:
     """What a Python session shows is what it prints; the sessions of a page are one."""
     code = "\n".join(block.code for block in blocks(page) if block.kind == "pycon")
-    said: list[str] = []
+    output: list[str] = []
     session = doctest.DocTestParser().get_doctest(code, {}, page.name, str(page), 0)
-    outcome = doctest.DocTestRunner().run(session, out=said.append)
-    assert outcome.failed == 0, "".join(said)
+    outcome = doctest.DocTestRunner().run(session, out=output.append)
+    assert outcome.failed == 0, "".join(output)
     assert outcome.attempted == len(re.findall(r"^>>> ", code, re.M))
 
 
@@ -140,14 +140,14 @@ def check_python(block: Block, page: Path) -> None:
 
 
 def check_commands(block: Block, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in block.commands:
-        args = freeat_words(words)
+    for parts in block.commands:
+        args = freeat_arguments(parts)
         if args is None:
-            check_known_tool(words)
+            check_known_tool(parts)
         elif block.reason is not None:
             check_well_formed(args)
         else:
-            assert run(args) == 0, f"{shlex.join(words)}\n{capsys.readouterr().err}"
+            assert run(args) == 0, f"{shlex.join(parts)}\n{capsys.readouterr().err}"
 
 
 def check_well_formed(args: list[str], group: click.Group = cli) -> None:
@@ -164,13 +164,13 @@ def check_well_formed(args: list[str], group: click.Group = cli) -> None:
         command.make_context(args[0], args[1:], parent=context)
 
 
-def check_known_tool(words: list[str]) -> None:
+def check_known_tool(parts: list[str]) -> None:
     """Commands other than freeat: targets of the Makefile, installation, launchers."""
-    if words[0] == "make":
+    if parts[0] == "make":
         makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-        for target in words[1:]:
+        for target in parts[1:]:
             assert "=" in target or re.search(rf"^{target}:", makefile, re.M), f"make has no target {target}"
         return
-    assert words[0] in {"pip", "git", "cd", "export", "python", "torchrun", "sbatch", "ray"}, shlex.join(
-        words
+    assert parts[0] in {"pip", "git", "cd", "export", "python", "torchrun", "sbatch", "ray"}, shlex.join(
+        parts
     )

@@ -42,5 +42,5 @@ def test_everything_else_of_the_repository_is_packed() -> None:
 
 
 def test_nothing_that_is_kept_is_ignored() -> None:
-    """The builder leaves out what .gitignore names, even where git was told to keep it."""
+    """The builder leaves out what .gitignore names, even where git tracks it."""
     assert listed("--cached", "--ignored", "--exclude-standard") == []

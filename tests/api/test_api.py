@@ -23,7 +23,7 @@ class Spoilt(nn.Linear):
         return super().forward(x.flatten(1)) / (x * 0).sum()
 
 
-def test_an_algorithm_by_name_is_the_algorithm() -> None:
+def test_an_algorithm_by_name_gives_the_same_bits() -> None:
     ball = freeat.L2(0.3)
     settings = {"updates": 8, "device": "cpu", "attack": freeat.Pgd(steps=2)}
     torch.manual_seed(0)
@@ -41,7 +41,7 @@ def test_a_name_needs_a_ball() -> None:
         freeat.train(net(), "digits", algorithm="free-4", updates=1)
 
 
-def test_erm_must_be_told_where_it_is_judged() -> None:
+def test_erm_needs_a_ball_for_evaluation() -> None:
     with pytest.raises(freeat.InputError, match="no ball of its own"):
         freeat.train(net(), "digits", algorithm=freeat.Erm(), updates=1)
 
@@ -62,8 +62,8 @@ def test_a_run_is_loaded_with_its_result(tmp_path_factory: pytest.TempPathFactor
     from freeat.cli.main import run
 
     folder = tmp_path_factory.mktemp("loaded") / "run"
-    words = "--data digits --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --final-size 40 --threads 1"
-    assert run(["train", *words.split(), "--out", str(folder)]) == 0
+    command = "--data digits --model linear --algorithm fast --norm l2 --eps 0.3 --updates 4 --final-size 40"
+    assert run(["train", *command.split(), "--out", str(folder)]) == 0
     model, result = freeat.load(folder), freeat.load_result(folder)
     x, y = freeat.load_data("digits").test.batch(torch.arange(5))
     assert model(x).shape == (len(y), 10)
@@ -101,14 +101,14 @@ def test_arguments_of_the_wrong_kind_are_refused(row: str) -> None:
     assert message in str(refusal.value)
 
 
-def test_a_batch_larger_than_the_sample_is_remarked(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_batch_larger_than_the_training_set_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 1, "device": "cpu"}
     freeat.train(net(), "digits", batch_size=1201, attack=freeat.Pgd(steps=1), **settings)
     assert "batch size 1201 exceeds the 1200 training images" in caplog.text
 
 
 @pytest.mark.parametrize("every", [0, -3])
-def test_an_evaluation_every_so_many_updates_needs_a_number(every: int) -> None:
+def test_eval_every_below_1_is_refused(every: int) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     with pytest.raises(freeat.InputError, match=f"--eval-every {every} must be at least 1"):
         freeat.train(model, "digits", algorithm="fast", ball=freeat.L2(0.5), updates=2, eval_every=every)

@@ -45,7 +45,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "radius beyond the box": ({"eps": "100"}, "diagonal of the box"),
     "no number": ({"eps": "a lot"}, "is not a number"),
     "negative radius": ({"eps": "-0.1"}, "is not a radius"),
-    "radius of the judgement": ({"norm": "linf", "eps": "0.1", "eval_eps": "4"}, "write 4/255"),
+    "radius of the evaluation": ({"norm": "linf", "eps": "0.1", "eval_eps": "4"}, "write 4/255"),
     "no step": ({"alpha": "0"}, "must be positive"),
     "coefficient": ({"algorithm": "free-4", "coefficient": "2"}, "cross-entropy has none"),
     "carry": ({"algorithm": "fast", "algorithm_args": "carry=true"}, "does not take it"),
@@ -82,11 +82,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def refused(capsys: pytest.CaptureFixture[str], args: list[str]) -> str:
     """Run a command line that must be refused; returns its message."""
     assert run(args) == 2
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "Traceback" not in told.err
-    errors = [line for line in told.err.splitlines() if line.lower().startswith("error")]
-    assert len(errors) == 1, told.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "Traceback" not in output.err
+    errors = [line for line in output.err.splitlines() if line.lower().startswith("error")]
+    assert len(errors) == 1, output.err
     return errors[0]
 
 
@@ -95,8 +95,8 @@ def test_bad_input_gives_one_message_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], row: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words, message = BAD[row]
-    assert message in refused(capsys, ["train", *arguments(**words)])
+    options, message = BAD[row]
+    assert message in refused(capsys, ["train", *arguments(**options)])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -153,15 +153,19 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_folder_of_another_spec_is_left_alone(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_another_spec_is_refused_and_unchanged(
+    finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = contents(finished)
-    told = refused(capsys, ["train", *arguments(seed=5, out=finished)])
-    assert "run of another spec (seed 0 → 5)" in told
+    output = refused(capsys, ["train", *arguments(seed=5, out=finished)])
+    assert "run of another spec (seed 0 → 5)" in output
     assert "unknown norm 'l3'" in refused(capsys, ["train", *arguments(norm="l3", out=finished)])
     assert contents(finished) == before
 
 
-def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_other_files_is_refused_and_unchanged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "precious").write_text("data")
     assert "is not a run folder" in refused(capsys, ["train", *arguments(out=tmp_path)])
     assert contents(tmp_path) == {tmp_path / "precious": b"data"}
@@ -199,7 +203,9 @@ def test_bad_spec_files_are_refused(
     assert "cannot read" in refused(capsys, ["train", str(tmp_path / "none.yaml")])
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_take_precedence_over_the_settings_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in SMALL_RUN.items()]
     file = tmp_path / "spec.yaml"
     file.write_text("\n".join([*lines, "algorithm: free-2", "algorithm-args: {carry: true}", "box: false"]))
@@ -277,35 +283,33 @@ def test_json_is_one_document_on_stdout(tmp_path: Path, capsys: pytest.CaptureFi
         json.loads(capsys.readouterr().out)
 
 
-def test_attacks_are_listed_and_named_where_one_is_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+def test_attacks_are_listed_and_the_help_of_evaluate_names_some(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["attacks", "--json"]) == 0
     listed = {row["name"]: row["sees"] for row in json.loads(capsys.readouterr().out)}
     assert listed.keys() == EXAMPLES.keys()
     assert (listed["pgd-10"], listed["square"]) == ("gradients", "scores")
     assert run(["evaluate", "--help"]) == 0
-    told = capsys.readouterr().out
-    assert "pgd-50-10" in told
-    assert "`freeat attacks`" in told
-    assert "[default: pgd-10]" in told
+    output = capsys.readouterr().out
+    assert "pgd-50-10" in output
+    assert "`freeat attacks`" in output
+    assert "[default: pgd-10]" in output
 
 
-def test_a_run_is_judged_again_from_the_command_line(
-    finished: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_repeats_the_evaluation_of_a_run(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["evaluate", str(finished), "--attack", "pgd-3", "--eps", "128/255", "--split", "all"]) == 0
-    told = capsys.readouterr().out
-    assert "pgd-3   l2    128/255" in told
-    assert "gap of run (pgd-3, l2 128/255)" in told
+    output = capsys.readouterr().out
+    assert "pgd-3   l2    128/255" in output
+    assert "gap of run (pgd-3, l2 128/255)" in output
     assert "no weights called 'ema'" in refused(capsys, ["evaluate", f"{finished}@ema"])
     assert "unknown attack 'magic'" in refused(capsys, ["evaluate", str(finished), "--attack", "magic"])
 
 
-def test_a_run_that_diverges_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = {"model": "troubled_models:FailingNet", "algorithm": "erm", "checkpoint_every": 0}
-    assert run(["train", *arguments(**words, out=tmp_path / "run")]) == 1
-    told = capsys.readouterr()
-    assert told.out == ""
-    assert "error: the training loss became nan: lower --lr" in told.err
+def test_a_run_that_diverges_exits_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"model": "troubled_models:FailingNet", "algorithm": "erm", "checkpoint_every": 0}
+    assert run(["train", *arguments(**options, out=tmp_path / "run")]) == 1
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "error: the training loss became nan: lower --lr" in output.err
     found = RunFolder(tmp_path / "run").checkpoints.newest(CheckpointFacts)
     assert found is not None
     assert found[1].learner.updates == 4
@@ -314,47 +318,53 @@ def test_a_run_that_diverges_ends_with_1(tmp_path: Path, capsys: pytest.CaptureF
 def test_out_of_memory_names_a_micro_batch_that_fits(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = {"model": "troubled_models:HungryNet", "algorithm": "free-2", "batch_size": 32}
-    told = refused(capsys, ["train", *arguments(**words, out=tmp_path / "run")])
-    assert "out of memory with 32 images at a time: --micro-batch 8 fits" in told
+    options = {"model": "troubled_models:HungryNet", "algorithm": "free-2", "batch_size": 32}
+    output = refused(capsys, ["train", *arguments(**options, out=tmp_path / "run")])
+    assert "out of memory with 32 images at a time: --micro-batch 8 fits" in output
     assert not (tmp_path / "run").exists()
-    assert run(["train", *arguments(**words, micro_batch=8, out=tmp_path / "run")]) == 0
+    assert run(["train", *arguments(**options, micro_batch=8, out=tmp_path / "run")]) == 0
 
 
 def test_a_start_that_fails_leaves_the_folder_free(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = {"model": "troubled_models:FailingNet", "algorithm": "erm", "eval_every": 1000}
+    options = {"model": "troubled_models:FailingNet", "algorithm": "erm", "eval_every": 1000}
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "new", tmp_path / "mine"):
-        assert run(["train", *arguments(**words, out=folder)]) == 1
+        assert run(["train", *arguments(**options, out=folder)]) == 1
         assert "nothing was saved yet, so --out is free again" in capsys.readouterr().err
         assert run(["train", *arguments(out=folder)]) == 0
-    assert run(["train", *arguments(**words, out=tmp_path / "again")]) == 1
+    assert run(["train", *arguments(**options, out=tmp_path / "again")]) == 1
     assert {path.name for path in tmp_path.iterdir()} == {"new", "mine"}
 
 
-def test_settings_that_are_seldom_meant_are_remarked(
+def test_unusual_settings_are_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    words = {"batch_size": 128, "algorithm": "fast", "alpha": 3, "threads": usable_cores() + 1, "updates": 2}
-    assert run(["train", *arguments(**words, out=tmp_path / "run")]) == 0
-    told = capsys.readouterr().out
+    options = {
+        "batch_size": 128,
+        "algorithm": "fast",
+        "alpha": 3,
+        "threads": usable_cores() + 1,
+        "updates": 2,
+    }
+    assert run(["train", *arguments(**options, out=tmp_path / "run")]) == 0
+    output = capsys.readouterr().out
     for remark in ("batch size 128 exceeds the 60 training images", "α = 3 is more than twice its radius"):
-        assert remark in told
+        assert remark in output
         assert remark in caplog.text
     assert "they wait for each other" in caplog.text
 
 
-def test_a_comparison_leaves_out_settings_that_an_algorithm_does_not_take_and_says_so(
+def test_a_comparison_notes_settings_that_an_algorithm_does_not_take(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     attack = {"alpha": 3, "warmup": 0.5, "updates": 2}
     assert (
         run(["compare", "--algorithms", "erm,fast", *arguments(**attack, seeds=1, jobs=1, out=tmp_path)]) == 0
     )
-    told = capsys.readouterr().out
-    assert told.count("erm does not take alpha = 3.0, warmup = 0.5: its runs are without.") == 1
+    output = capsys.readouterr().out
+    assert output.count("erm does not take alpha = 3.0, warmup = 0.5: its runs are without.") == 1
     plain = carry_out(tmp_path / "plain", algorithm="erm", updates=2)
     shared = RunFolder(tmp_path / "runs" / "erm" / "seed-0").result
     assert shared is not None
@@ -362,29 +372,29 @@ def test_a_comparison_leaves_out_settings_that_an_algorithm_does_not_take_and_sa
     assert shared.train == plain.train
 
 
-def test_a_model_too_large_for_one_image_is_told_so(
+def test_out_of_memory_with_one_image_suggests_a_smaller_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from troubled_models import HungryNet
 
     monkeypatch.setattr(HungryNet, "LIMIT", 0)
-    words = {"model": "troubled_models:HungryNet", "algorithm": "free-2"}
-    told = refused(capsys, ["train", *arguments(**words, out=tmp_path / "run")])
-    assert "not even one image fits" in told
+    options = {"model": "troubled_models:HungryNet", "algorithm": "free-2"}
+    output = refused(capsys, ["train", *arguments(**options, out=tmp_path / "run")])
+    assert "not even one image fits" in output
 
 
-def test_a_collapse_stops_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_on_collapse_stop_exits_with_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from freeat.training import trainer
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "collapse_warning", lambda *_: "collapse")
-        words = {"algorithm": "fast", "out": tmp_path / "run", "on_collapse": "stop"}
-        assert run(["train", *arguments(**words)]) == 1
+        options = {"algorithm": "fast", "out": tmp_path / "run", "on_collapse": "stop"}
+        assert run(["train", *arguments(**options)]) == 1
     assert "stopped at update 4 because of a collapse" in capsys.readouterr().err
-    assert run(["train", *arguments(**words)]) == 0
+    assert run(["train", *arguments(**options)]) == 0
 
 
-def test_a_run_at_chance_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_at_chance_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["train", *arguments(out=tmp_path / "run", lr="1e-9", updates=1)]
     remark = "free-4 did not get above chance: its gap says nothing."
     assert run(args) == 0
@@ -400,37 +410,37 @@ def test_unknown_commands_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_more_is_said_wherever_the_wish_stands(
+def test_verbose_is_accepted_before_and_after_the_command(
     finished: Path, caplog: pytest.LogCaptureFixture, before: bool
 ) -> None:
     assert run(["data", "list", "-v"]) == 0
-    words = ["train", *arguments(out=finished)]
-    assert run(words) == 0
+    options = ["train", *arguments(out=finished)]
+    assert run(options) == 0
     assert "is finished already" not in caplog.text
-    assert run(["-v", *words] if before else [*words, "-v"]) == 0
+    assert run(["-v", *options] if before else [*options, "-v"]) == 0
     assert "is finished already" in caplog.text
     assert run(["--version"]) == 0
     assert run(["algorithms"]) == 0  # and the next command is quiet again
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_explains_itself(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_and_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith(f"Usage: freeat {command}")
-    assert "%%" not in told
+    output = capsys.readouterr().out
+    assert output.startswith(f"Usage: freeat {command}")
+    assert "%%" not in output
 
 
 def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
-    told = capsys.readouterr().out
-    assert "[default: 30]" in told
-    words = (
+    output = capsys.readouterr().out
+    assert "[default: 30]" in output
+    options = (
         "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum"
     )
     rest = "weight-decay train-size validation eval-every seed device precision out json ema micro-batch init-from"
-    for word in f"{words} {rest} deterministic fast compile normalize on-collapse trust-code".split():
-        assert f"--{word}" in told, word
+    for word in f"{options} {rest} deterministic fast compile normalize on-collapse trust-code".split():
+        assert f"--{word}" in output, word
 
 
 def _python(code: str) -> subprocess.CompletedProcess[str]:
@@ -439,7 +449,7 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_help_is_quick_and_does_without_torch() -> None:
+def test_help_takes_under_a_second_and_does_not_import_torch() -> None:
     code = (
         "import sys, time; t = time.process_time(); from freeat.cli.main import run; code = run(['--help']); "
         "print(time.process_time() - t, code, 'torch' in sys.modules, 'numpy' in sys.modules)"
@@ -449,7 +459,7 @@ def test_help_is_quick_and_does_without_torch() -> None:
     assert min(float(answer[0]) for answer in answers) < 0.25  # and the interpreter itself takes some 0.03
 
 
-def test_the_program_says_its_version() -> None:
+def test_version_is_printed() -> None:
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "freeat", "--version"], capture_output=True, text=True, check=False, timeout=60
@@ -464,14 +474,14 @@ def test_importing_the_package_does_not_import_torch() -> None:
     assert done.stdout.strip() == "False", done.stderr
 
 
-def test_a_run_of_ones_own_data(tmp_path: Path) -> None:
+def test_train_on_a_users_data(tmp_path: Path) -> None:
     np.savez(tmp_path / "mine.npz", **good_arrays())
     args = arguments(data=tmp_path / "mine.npz", train_size=None, out=tmp_path / "run")
     assert run(["train", *args]) == 0
     assert RunFolder(tmp_path / "run").description.data.name == "mine"
 
 
-def test_without_a_folder_the_run_names_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_default_run_folder_is_named_by_the_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(["train", *arguments(updates=1)]) == 0
     assert run(["train", *arguments(updates=1, seed=1)]) == 0
@@ -480,7 +490,7 @@ def test_without_a_folder_the_run_names_its_own(tmp_path: Path, monkeypatch: pyt
     assert all(name.startswith("free-4-l2-digits-") for name in names)
 
 
-def test_the_environment_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_does_not_change_the_environment(tmp_path: Path) -> None:
     before = dict(os.environ), torch.get_num_threads()
     assert run(["train", *arguments(out=tmp_path / "run", threads=2)]) == 0
     changed = {name for name in os.environ if os.environ[name] != before[0].get(name)}
@@ -488,20 +498,20 @@ def test_the_environment_is_left_alone(tmp_path: Path) -> None:
     assert torch.get_num_threads() == before[1]
 
 
-def test_a_radius_asked_for_later_has_its_own_step(
+def test_another_radius_of_evaluation_has_its_default_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     assert run(["train", *arguments(out=folder, eval_alpha=0.01)]) == 0
-    for words, alpha in (
+    for options, alpha in (
         ([], 0.01),
         (["--eps", "0.7"], None),
         (["--eps", "0.7", "--alpha", "0.2"], 0.2),
     ):
         capsys.readouterr()
-        assert run(["evaluate", str(folder), *words, "--json"]) == 0
+        assert run(["evaluate", str(folder), *options, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["results"][0]["settings"]
-        assert found["alpha"] == alpha, words
+        assert found["alpha"] == alpha, options
 
 
 @pytest.mark.parametrize(
@@ -512,7 +522,7 @@ def test_algorithms_in_a_file_are_a_text_or_a_list(
 ) -> None:
     lines = [f"{name.replace('_', '-')}: {value}" for name, value in SMALL_RUN.items() if name != "algorithm"]
     (tmp_path / "spec.yaml").write_text("\n".join([*lines, f"algorithms: {written}"]))
-    words = [
+    options = [
         "compare",
         str(tmp_path / "spec.yaml"),
         "--out",
@@ -522,11 +532,11 @@ def test_algorithms_in_a_file_are_a_text_or_a_list(
         "--jobs",
         "1",
     ]
-    assert run(words) == exit_code
+    assert run(options) == exit_code
     assert exit_code == 0 or "write their names" in capsys.readouterr().err
 
 
-def test_only_the_first_of_several_processes_answers(
+def test_only_rank_0_prints_the_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = ["train", *arguments(out=tmp_path / "run"), "--json"]
@@ -550,7 +560,7 @@ def test_runs_are_compared_at_radius_0_too(tmp_path: Path, capsys: pytest.Captur
     assert evaluated["robust"]["first"] == evaluated["clean"]["first"]
 
 
-def test_a_run_that_is_refused_is_not_called_finished(
+def test_a_refused_run_is_not_reported_as_finished(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = ["train", *arguments(out=tmp_path / "run")]

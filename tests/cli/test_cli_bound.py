@@ -27,13 +27,13 @@ GIVEN = {
 }
 
 
-def ask(*words: str, given: dict[str, str] = GIVEN) -> str:
-    arguments = [*words, *(part for pair in given.items() for part in pair)]
+def invoke(*options: str, given: dict[str, str] = GIVEN) -> str:
+    arguments = [*options, *(part for pair in given.items() for part in pair)]
     return CliRunner().invoke(bound, arguments, catch_exceptions=False, standalone_mode=False).output
 
 
 def test_json_holds_lambda_bound_and_t0_of_theorem_4() -> None:
-    found = json.loads(ask("--algorithm", "free", "--json"))
+    found = json.loads(invoke("--algorithm", "free", "--json"))
     lam = 2 * 0.1 * (1 + 2 * 0.1 / 4 + 0.2 * 0.5 * 4 * 2) ** 3
     pull = 2 * 1 * 0.9 * lam / (10 * 2)
     assert found["lam"] == pytest.approx(lam, rel=1e-12)
@@ -44,14 +44,14 @@ def test_json_holds_lambda_bound_and_t0_of_theorem_4() -> None:
 
 
 def test_unused_parameters_are_accepted_and_reported() -> None:
-    found = json.loads(ask("--algorithm", "vanilla", "--json"))
+    found = json.loads(invoke("--algorithm", "vanilla", "--json"))
     assert found["unused"] == {"psi": 4.0, "alpha": 0.2, "m": 4}
     assert found["vacuous"] is True
-    assert "vacuous" in ask("--algorithm", "vanilla")
+    assert "vacuous" in invoke("--algorithm", "vanilla")
 
 
 def test_without_an_algorithm_all_three_are_shown_with_their_hypotheses() -> None:
-    text = ask()
+    text = invoke()
     for word in ("Theorem 2", "Theorem 5", "Theorem 4", "exact_inner_max", "psi_positive"):
         assert word in text
     for once in (
@@ -67,22 +67,22 @@ def test_without_an_algorithm_all_three_are_shown_with_their_hypotheses() -> Non
     assert list(rows) == ["vanilla", "fast", "free"]
     assert "vacuous" in rows["vanilla"]
     assert "vacuous" not in rows["free"]
-    found = json.loads(ask("--json"))
+    found = json.loads(invoke("--json"))
     assert f"{found['bounds'][2]['bound']:.4g}" in rows["free"]
     assert text.index("Theorem 2") < text.index("hypotheses")
     assert [one["algorithm"] for one in found["bounds"]] == ["vanilla", "fast", "free"]
 
 
 def test_tables_hold_the_comparison_and_remark_3() -> None:
-    found = json.loads(ask("--tables", "--json"))
+    found = json.loads(invoke("--tables", "--json"))
     ratios = [row["log10_free_over_vanilla"] for row in found["comparison"]]
     assert ratios == sorted(ratios, reverse=True)
     assert found["free_steps"][0]["log10_over_m1"] == 0
-    assert "Remark 3" in ask("--tables")
+    assert "Remark 3" in invoke("--tables")
 
 
 def test_plots_are_written(tmp_path: Path) -> None:
-    text = ask("--plots", str(tmp_path / "here"))
+    text = invoke("--plots", str(tmp_path / "here"))
     names = {"bounds.png", "comparison.png", "remark-3.png"}
     assert {path.name for path in (tmp_path / "here").iterdir()} == names
     assert all(name in text for name in names)
@@ -91,26 +91,26 @@ def test_plots_are_written(tmp_path: Path) -> None:
 def test_a_missing_constant_is_named_with_its_meaning() -> None:
     given = {k: v for k, v in GIVEN.items() if k != "--psi"}
     with pytest.raises(InputError, match=r"missing: --psi \(1/ψ bounds.*--from"):
-        ask("--algorithm", "fast", given=given)
-    assert json.loads(ask("--algorithm", "vanilla", "--json", given=given))["bound"] > 0
+        invoke("--algorithm", "fast", given=given)
+    assert json.loads(invoke("--algorithm", "vanilla", "--json", given=given))["bound"] > 0
 
 
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'free'"):
-        ask("--algorithm", "fre")
+        invoke("--algorithm", "fre")
 
 
-def _train(folder: Path, **words: object) -> None:
+def _train(folder: Path, **options: object) -> None:
     from freeat.runs.run import RunOptions, execute
     from freeat.runs.spec import EvalSpec, TrainSpec
 
     spec = TrainSpec.of(
-        {"data": "digits", "train_size": 60, "updates": 8, "batch_size": 20, "threads": 1, **words}
+        {"data": "digits", "train_size": 60, "updates": 8, "batch_size": 20, "threads": 1, **options}
     )
     execute(spec, EvalSpec(attack="pgd-1"), RunOptions(folder=folder, device="cpu"))
 
 
-def test_from_a_run_in_theorem_mode_little_is_violated(tmp_path: Path) -> None:
+def test_a_run_in_theorem_mode_violates_few_hypotheses(tmp_path: Path) -> None:
     _train(
         tmp_path / "run",
         model="mlp-w8-softplus",
@@ -125,7 +125,7 @@ def test_from_a_run_in_theorem_mode_little_is_violated(tmp_path: Path) -> None:
         lr=0.2,
         sampling="independent",
     )
-    found = json.loads(ask("--from", str(tmp_path / "run"), "--json", given={}))
+    found = json.loads(invoke("--from", str(tmp_path / "run"), "--json", given={}))
     assert found["parameters"] | {"L": 0, "L_w": 0, "beta": 0, "psi": 0} == {
         "beta": 0, "c": pytest.approx(0.2), "L": 0, "L_w": 0, "eps": 0.5, "b": 20, "n": 60, "T": 8, "psi": 0,
         "alpha": 1.0, "m": 4,
@@ -140,8 +140,8 @@ def test_from_a_run_in_theorem_mode_little_is_violated(tmp_path: Path) -> None:
 def test_from_an_ordinary_relu_run_beta_must_be_given(tmp_path: Path) -> None:
     _train(tmp_path / "run", model="cnn-w4", algorithm="vanilla-2", norm="linf", eps=0.1)
     with pytest.raises(InputError, match=r"β is not defined.*relu.*--beta"):
-        ask("--from", str(tmp_path / "run"), given={})
-    found = json.loads(ask("--from", str(tmp_path / "run"), "--json", given={"--beta": "3"}))
+        invoke("--from", str(tmp_path / "run"), given={})
+    found = json.loads(invoke("--from", str(tmp_path / "run"), "--json", given={"--beta": "3"}))
     violated = {h["key"] for h in found["hypotheses"] if h["status"] == "violated"}
     assert {"smooth", "l2_ball", "no_box", "plain_sgd", "per_sample_loss", "exact_inner_max"} <= violated
     # a step of 0.1, ÷10 at half of 8 updates: t·α_t is largest at t = 4
@@ -149,16 +149,16 @@ def test_from_an_ordinary_relu_run_beta_must_be_given(tmp_path: Path) -> None:
     assert math.isfinite(found["bound"])
 
 
-def test_a_run_of_friendly_has_no_theorem(tmp_path: Path) -> None:
+def test_a_friendly_run_has_no_bound(tmp_path: Path) -> None:
     _train(tmp_path / "run", model="linear", algorithm="friendly-2", norm="l2", eps=0.1)
     with pytest.raises(InputError, match="vanilla, fast and free"):
-        ask("--from", str(tmp_path / "run"), given={})
+        invoke("--from", str(tmp_path / "run"), given={})
 
 
-@pytest.mark.parametrize("words", ["--updates inf", "--n nan", "--m 1e999"])
-def test_a_count_that_is_none_is_refused(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("options", ["--updates inf", "--n nan", "--m 1e999"])
+def test_a_fractional_count_is_refused(options: str, capsys: pytest.CaptureFixture[str]) -> None:
     numbers = "--beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 --alpha-delta 0.2 --m 4 --batch-size 10"
-    assert run(["bound", *f"{numbers} --n 1000 --updates 1000 {words}".split()]) == 2
+    assert run(["bound", *f"{numbers} --n 1000 --updates 1000 {options}".split()]) == 2
     assert "error:" in capsys.readouterr().err
 
 
@@ -167,7 +167,7 @@ def test_the_document_of_a_run_names_the_algorithm_that_was_asked_for(
 ) -> None:
     carry_out(tmp_path / "run", algorithm="vanilla-2")
     capsys.readouterr()
-    words = [
+    options = [
         "--algorithm",
         "fast",
         "--points",
@@ -180,6 +180,6 @@ def test_the_document_of_a_run_names_the_algorithm_that_was_asked_for(
         "0.5",
         "--json",
     ]
-    assert run(["bound", "--from", str(tmp_path / "run"), *words]) == 0
+    assert run(["bound", "--from", str(tmp_path / "run"), *options]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["algorithm"], found["theorem"]) == ("fast", "Theorem 5")

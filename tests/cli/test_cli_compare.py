@@ -1,4 +1,4 @@
-"""``freeat compare``: a table and curves from many runs, found again when asked again."""
+"""``freeat compare``: a table and curves from many runs, which are not trained again."""
 
 import json
 from pathlib import Path
@@ -37,10 +37,10 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")} == before
 
 
-def test_a_setting_of_one_family_reaches_its_runs_alone(
+def test_algorithm_args_reach_only_the_algorithms_that_take_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [
+    options = [
         "--algorithms",
         "friendly-2,free-2",
         "--seeds",
@@ -49,16 +49,16 @@ def test_a_setting_of_one_family_reaches_its_runs_alone(
         "tau=1,carry=true",
         "--json",
     ]
-    assert run([*compare_arguments(tmp_path / "c", updates=2, eval_every=100), *words]) == 0
+    assert run([*compare_arguments(tmp_path / "c", updates=2, eval_every=100), *options]) == 0
     rows = json.loads(capsys.readouterr().out)["algorithms"]
     specs = {row["algorithm"]: RunFolder(Path(row["folders"][0])).spec for row in rows}
     assert specs["friendly-2"].algorithm_args == {"tau": 1}
     assert specs["free-2"].algorithm_args == {"carry": True}
 
 
-def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--algorithms", "free-2", "--seeds", "1"]
-    args = [*compare_arguments(tmp_path / "c", updates=1, lr="1e-9", eval_every=100), *words]
+def test_json_and_table_have_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--algorithms", "free-2", "--seeds", "1"]
+    args = [*compare_arguments(tmp_path / "c", updates=1, lr="1e-9", eval_every=100), *options]
     assert run([*args, "--json"]) == 0
     remark = "free-2 did not get above chance: its gap says nothing."
     assert remark in json.loads(capsys.readouterr().out)["notes"]
@@ -67,7 +67,7 @@ def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
         (
             ["--algorithms", "fast,free-2", "--algorithm-args", "tau=1"],
@@ -82,8 +82,8 @@ def test_the_document_says_what_the_table_says(tmp_path: Path, capsys: pytest.Ca
     ids=str,
 )
 def test_bad_comparisons_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    assert run([*compare_arguments(tmp_path / "c"), *words]) == 2
+    assert run([*compare_arguments(tmp_path / "c"), *options]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "c").exists()

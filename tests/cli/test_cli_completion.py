@@ -1,4 +1,4 @@
-"""Completion in the shell: the script, and what it asks for, quickly and without torch."""
+"""Completion in the shell: the script and its answers, quickly and without torch."""
 
 import os
 import shutil
@@ -12,11 +12,11 @@ from freeat.cli.main import COMMANDS, run
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_of_each_shell_is_printed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", shell]) == 0
-    told = capsys.readouterr().out
-    assert told.startswith("# ")
-    assert f"_FREEAT_COMPLETE={shell}_complete" in told
+    output = capsys.readouterr().out
+    assert output.startswith("# ")
+    assert f"_FREEAT_COMPLETE={shell}_complete" in output
 
 
 def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,11 +27,11 @@ def test_an_unknown_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None
 def completed(line: str) -> list[str]:
     """What bash would offer at the end of a line, and whether torch was imported on the way."""
     code = "import sys, freeat.cli.main as c\ntry: c.main()\nfinally: print('torch' in sys.modules, file=sys.stderr)"
-    words = line.split(" ")
+    options = line.split(" ")
     environment = os.environ | {
         "_FREEAT_COMPLETE": "bash_complete",
         "COMP_WORDS": line,
-        "COMP_CWORD": str(len(words) - 1),
+        "COMP_CWORD": str(len(options) - 1),
     }
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False, timeout=60
@@ -52,7 +52,7 @@ def test_options_are_completed() -> None:
     assert "fetch" in completed("freeat data f")
 
 
-def test_a_command_that_does_not_exist_has_nothing_to_offer() -> None:
+def test_an_unknown_command_has_no_completions() -> None:
     assert completed("freeat trian --al") == []
 
 
@@ -60,7 +60,7 @@ def test_a_command_that_does_not_exist_has_nothing_to_offer() -> None:
 def test_bash_accepts_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["completion", "bash"]) == 0
     (tmp_path / "script").write_text(capsys.readouterr().out, encoding="utf-8")
-    asked = f"source {tmp_path / 'script'} && complete -p freeat"
-    done = subprocess.run(["bash", "-c", asked], capture_output=True, text=True, check=False, timeout=60)
+    script = f"source {tmp_path / 'script'} && complete -p freeat"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "freeat" in done.stdout

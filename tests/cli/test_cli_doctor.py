@@ -1,4 +1,4 @@
-"""``freeat doctor`` and what it says of extras."""
+"""``freeat doctor`` and the extras it lists."""
 
 import json
 from importlib import metadata
@@ -14,7 +14,7 @@ from freeat.compute.precision import Precision
 from freeat.errors import InputError, need, optional_packages
 
 
-def test_it_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_describes_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json", "--data-dir", str(tmp_path)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["versions"]["freeat"] == freeat.__version__
@@ -33,20 +33,20 @@ def test_it_says_what_there_is(tmp_path: Path, capsys: pytest.CaptureFixture[str
         assert (row["installed"] is None) == (row["command"] is not None)
 
 
-def test_it_tells_people_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_describes_the_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--data-dir", str(tmp_path / "not" / "there")]) == 0
-    told = capsys.readouterr().out
-    assert f"freeat {freeat.__version__}" in told
-    assert "fp32  1.00 × fp32" in told
-    assert "freeat data fetch cifar10" in told
-    assert "autoattack" in told
+    output = capsys.readouterr().out
+    assert f"freeat {freeat.__version__}" in output
+    assert "fp32  1.00 × fp32" in output
+    assert "freeat data fetch cifar10" in output
+    assert "autoattack" in output
 
 
 @pytest.mark.parametrize(
     ("cores", "threads", "line"),
     [(1, 1, "1 core, 1 thread"), (2, 1, "2 cores, 1 thread"), (None, 4, "unknown cores, 4 threads")],
 )
-def test_one_is_one(
+def test_counts_of_one_are_singular(
     cores: int | None,
     threads: int,
     line: str,
@@ -60,7 +60,7 @@ def test_one_is_one(
     assert capsys.readouterr().out.splitlines()[1] == line
 
 
-def test_a_precision_that_does_not_work_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_precision_that_does_not_work_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: object, model: object, x: object) -> object:
         raise RuntimeError("not implemented for 'Half'")
 

@@ -1,4 +1,4 @@
-"""``freeat evaluate`` and ``freeat transfer`` from reference to picture."""
+"""``freeat evaluate`` and ``freeat transfer`` from reference to figure."""
 
 import importlib
 import json
@@ -36,7 +36,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("runs")
     paths = {}
     for algorithm in ("free-4", "erm"):
-        words = {
+        options = {
             "data": "digits",
             "model": "mlp-w32",
             "algorithm": algorithm,
@@ -44,13 +44,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "lr": 0.05,
             "updates": 40,
         }
-        training, evaluation = split_settings({**words, "final_size": 20, "threads": 1})
+        training, evaluation = split_settings({**options, "final_size": 20, "threads": 1})
         paths[algorithm] = folder / algorithm
         execute(training, evaluation, RunOptions(folder=paths[algorithm], device="cpu"))
     return paths
 
 
-def small_run(path: Path, **words: object) -> Path:
+def small_run(path: Path, **options: object) -> Path:
     """A run of a few updates."""
     settings = {
         "model": "mlp-w16",
@@ -60,7 +60,7 @@ def small_run(path: Path, **words: object) -> Path:
         "batch_size": 8,
         "threads": 1,
     }
-    training, evaluation = split_settings({**settings, "final_size": 8, "attack": "pgd-1", **words})
+    training, evaluation = split_settings({**settings, "final_size": 8, "attack": "pgd-1", **options})
     execute(training, evaluation, RunOptions(folder=path, device="cpu"))
     return path
 
@@ -75,17 +75,17 @@ def photographs(folder: Path, seed: int) -> Path:
     return folder
 
 
-def ask(command: object, *words: str | Path) -> Result:
+def invoke(command: object, *options: str | Path) -> Result:
     runner = CliRunner()
     return runner.invoke(
-        command, [str(word) for word in words], catch_exceptions=False, standalone_mode=False
+        command, [str(word) for word in options], catch_exceptions=False, standalone_mode=False
     )  # type: ignore[arg-type]
 
 
-def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[str, Path]) -> None:
-    asked = ask(evaluate, runs["free-4"], "-n", "50", "--json")
-    (cell,) = json.loads(asked.stdout)["results"]
-    assert (cell["data"], cell["norm"], cell["eps"], cell["attack"], cell["n"]) == (
+def test_defaults_are_the_runs_data_norm_and_radius_and_the_result_is_stored(runs: dict[str, Path]) -> None:
+    done = invoke(evaluate, runs["free-4"], "-n", "50", "--json")
+    (result,) = json.loads(done.stdout)["results"]
+    assert (result["data"], result["norm"], result["eps"], result["attack"], result["n"]) == (
         "digits",
         "linf",
         0.08,
@@ -93,7 +93,7 @@ def test_a_run_knows_its_data_norm_and_radius_and_keeps_the_result(runs: dict[st
         50,
     )
     assert list((runs["free-4"] / "results").glob("*.json"))
-    assert cell == json.loads(ask(evaluate, runs["free-4"], "-n", "50", "--json").stdout)["results"][0]
+    assert result == json.loads(invoke(evaluate, runs["free-4"], "-n", "50", "--json").stdout)["results"][0]
 
 
 def of_split(results: list[dict[str, Any]], split: str) -> dict[str, Any]:
@@ -110,11 +110,11 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
         iterate="last", eval_eps=0.05, seed=3, norm="linf", train_size=100,
     )  # fmt: skip
     trained = json.loads(to_json(plain(RunFolder(run).result)))
-    document = json.loads(ask(evaluate, run, "--json").stdout)
+    document = json.loads(invoke(evaluate, run, "--json").stdout)
     splits = ("train", "train_augmented", "test", "validation")
     assert [result["split"] for result in document["results"]] == list(splits)
     for weights, expected in (("", trained), ("@ema", trained["ema"])):
-        document = json.loads(ask(evaluate, f"{run}{weights}", "--json").stdout)
+        document = json.loads(invoke(evaluate, f"{run}{weights}", "--json").stdout)
         (gap,) = document["gaps"]
         for name in ("value", "low", "high"):
             assert gap[name] == expected["gap"][name]
@@ -130,19 +130,19 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
             names = ("n", "population", "per_class", "clean_loss", "robust_loss", "robust_accuracy", "cost")
             assert {name: found[name] for name in names} == {name: expected[split][name] for name in names}
         assert document["checks"] == []
-    said = ask(evaluate, run).stdout.splitlines()
-    assert said[0].startswith("erm after 5 updates, evaluated by pgd-2 at ε = 0.05")
-    assert said[1].split()[:2] == ["robust", "train"]
+    output = invoke(evaluate, run).stdout.splitlines()
+    assert output[0].startswith("erm after 5 updates, evaluated by pgd-2 at ε = 0.05")
+    assert output[1].split()[:2] == ["robust", "train"]
     for path in (run / "results").glob("*.json"):
         path.write_text(path.read_text().replace('"device": "cpu"', '"device": "found again"'))
-    again = json.loads(ask(evaluate, run, "--json").stdout)["results"]
+    again = json.loads(invoke(evaluate, run, "--json").stdout)["results"]
     assert {result["device"] for result in again} == {"found again"}
     with pytest.raises(InputError, match="no weights called 'best'"):
-        ask(evaluate, f"{small_run(tmp_path / 'other', data='digits')}@best")
+        invoke(evaluate, f"{small_run(tmp_path / 'other', data='digits')}@best")
 
 
 def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_path: Path) -> None:
-    words = (
+    options = (
         "--attack",
         "fgsm",
         "--attack",
@@ -155,7 +155,7 @@ def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_
         "30",
     )
     out = ("--out", tmp_path / "out", "--plot", tmp_path / "radii.png")
-    text = ask(evaluate, f"robust={runs['free-4']}", runs["erm"], *words, *out).stdout
+    text = invoke(evaluate, f"robust={runs['free-4']}", runs["erm"], *options, *out).stdout
     lines = text.splitlines()
     assert lines[0].split()[:2] == ["model", "attack"]
     assert [line.split()[0] for line in lines[1:25]] == ["robust"] * 12 + ["erm"] * 12
@@ -165,69 +165,71 @@ def test_several_models_radii_and_splits_in_one_plot(runs: dict[str, Path], tmp_
     assert lines[-1] == f"plot: {tmp_path / 'radii.png'}"
 
 
-def test_examples_with_a_picture(runs: dict[str, Path], tmp_path: Path) -> None:
-    words = ("--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
-    text = ask(evaluate, runs["erm"], *words).stdout
+def test_examples_are_stored_with_a_figure(runs: dict[str, Path], tmp_path: Path) -> None:
+    options = ("--attack", "fgsm", "-n", "5", "--out", tmp_path, "--examples")
+    text = invoke(evaluate, runs["erm"], *options).stdout
     names = sorted(path.name for path in (tmp_path / "examples").iterdir())
     assert [re.sub(r"-[0-9a-f]{8}\.", ".", name) for name in names] == [
         f"erm-fgsm-linf-0.08000-test.{ending}" for ending in ("npz", "png")
     ]
     npz, png = (str(tmp_path / "examples" / name) for name in names)
     assert text.splitlines()[-1] == f"examples: {npz}, drawn in {png}"
-    document = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)
+    document = json.loads(invoke(evaluate, runs["erm"], *options, "--json").stdout)
     assert document["examples"] == [{"arrays": npz, "figure": png}]
-    (cell,) = document["results"]
-    assert cell["wrong_under_attack"] == len(cell["fooled"])
-    assert cell["turned_wrong"] == len(set(cell["fooled"]) - set(cell["misclassified"]))
+    (result,) = document["results"]
+    assert result["wrong_under_attack"] == len(result["fooled"])
+    assert result["turned_wrong"] == len(set(result["fooled"]) - set(result["misclassified"]))
 
 
-def test_a_weights_file_gives_the_same_figures_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_weights_file_has_the_same_accuracy_as_its_run(runs: dict[str, Path], tmp_path: Path) -> None:
     state = RunFolder(runs["free-4"]).weights()
     torch.save({"state_dict": {f"module.{name}": value for name, value in state.items()}}, tmp_path / "w.pt")
     options = ("--data", "digits", "--norm", "linf", "--eps", "0.08", "-n", "40", "--json")
-    of_file = json.loads(ask(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["results"][0]
-    of_run = json.loads(ask(evaluate, runs["free-4"], *options).stdout)["results"][0]
+    of_file = json.loads(invoke(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options).stdout)["results"][0]
+    of_run = json.loads(invoke(evaluate, runs["free-4"], *options).stdout)["results"][0]
     assert of_file["fooled"] == of_run["fooled"]
     assert of_file["weights"] == of_run["weights"]
     assert list((tmp_path / "w.results").glob("*.json"))
-    said = ask(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
-    assert said[-1] == f"stored in: {tmp_path / 'w.results'}"
+    output = invoke(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
+    assert output[-1] == f"stored in: {tmp_path / 'w.results'}"
 
 
-def test_a_matrix_in_one_command(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_transfer_gives_a_matrix_of_sources_and_targets(runs: dict[str, Path], tmp_path: Path) -> None:
     both = (runs["free-4"], runs["erm"])
-    asked = ask(transfer, *both, "--to", *both, "--eps", "0.05,0.1", "-n", "40", "--out", tmp_path, "--json")
-    cells = json.loads(asked.stdout)["results"]
-    assert {(cell["source"], cell["model"], cell["eps"]) for cell in cells} == {
+    done = invoke(
+        transfer, *both, "--to", *both, "--eps", "0.05,0.1", "-n", "40", "--out", tmp_path, "--json"
+    )
+    results = json.loads(done.stdout)["results"]
+    assert {(result["source"], result["model"], result["eps"]) for result in results} == {
         (source, target, eps)
         for source in ("free-4", "erm")
         for target in ("free-4", "erm")
         for eps in (0.05, 0.1)
     }
-    assert all(cell["iterate"] == "last" for cell in cells)
+    assert all(result["iterate"] == "last" for result in results)
 
 
-def test_runs_of_one_folder_name_are_told_apart_by_the_folders_above(
-    runs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_runs_of_equal_folder_names_are_named_by_their_parents(runs: dict[str, Path], tmp_path: Path) -> None:
     """As `freeat compare` leaves them: every algorithm's run is called seed-0."""
     free, erm = (tmp_path / "runs" / name / "seed-0" for name in ("free-4", "erm"))
     shutil.copytree(runs["free-4"], free)
     shutil.copytree(runs["erm"], erm)
-    words = ("--attack", "fgsm", "-n", "5", "--json")
-    evaluated = json.loads(ask(evaluate, free, erm, *words, "--out", tmp_path / "out", "--examples").stdout)
-    assert [cell["model"] for cell in evaluated["results"]] == ["free-4/seed-0", "erm/seed-0"]
+    options = ("--attack", "fgsm", "-n", "5", "--json")
+    evaluated = json.loads(
+        invoke(evaluate, free, erm, *options, "--out", tmp_path / "out", "--examples").stdout
+    )
+    assert [result["model"] for result in evaluated["results"]] == ["free-4/seed-0", "erm/seed-0"]
     stored = sorted(path.name for path in (tmp_path / "out" / "examples").glob("*.npz"))
     assert [name.partition("-fgsm")[0] for name in stored] == ["erm%2Fseed-0", "free-4%2Fseed-0"]
-    moved = json.loads(ask(transfer, free, "--to", f"seed-0={free}", erm, *words).stdout)["results"]
-    assert [(cell["source"], cell["model"]) for cell in moved] == [
+    moved = json.loads(invoke(transfer, free, "--to", f"seed-0={free}", erm, *options).stdout)["results"]
+    assert [(result["source"], result["model"]) for result in moved] == [
         ("free-4/seed-0", "seed-0"),
         ("free-4/seed-0", "erm/seed-0"),
     ]
 
 
-def test_refusals(runs: dict[str, Path]) -> None:
-    for command, words, message in (
+def test_bad_input_is_refused(runs: dict[str, Path]) -> None:
+    for command, options, message in (
         (evaluate, ["nowhere", "--eps", "0.1", "--norm", "l2", "--data", "digits"], "not a run folder"),
         (
             evaluate,
@@ -240,43 +242,43 @@ def test_refusals(runs: dict[str, Path]) -> None:
         (transfer, [runs["erm"]], "no target"),
     ):
         with pytest.raises(InputError, match=message):
-            ask(command, *words)  # type: ignore[arg-type]
+            invoke(command, *options)  # type: ignore[arg-type]
 
 
-def test_a_run_is_judged_on_the_test_images_that_its_seed_made(tmp_path: Path) -> None:
+def test_a_run_is_evaluated_on_the_test_split_of_its_seed(tmp_path: Path) -> None:
     data = photographs(tmp_path / "pets", 0)
     one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
-    document = json.loads(ask(evaluate, one, "--attack", "fgsm", "--json").stdout)
-    (cell,) = document["results"]
+    document = json.loads(invoke(evaluate, one, "--attack", "fgsm", "--json").stdout)
+    (result,) = document["results"]
     assert (
-        cell["identity"]["images"]
+        result["identity"]["images"]
         == load_data(data, seed=1).test.digest
         != load_data(data, seed=0).test.digest
     )
-    assert "(seed 1)" in cell["notes"][0]
+    assert "(seed 1)" in result["notes"][0]
     with pytest.raises(InputError, match="one seed at a time"):
-        ask(evaluate, one, two, "--attack", "fgsm")
+        invoke(evaluate, one, two, "--attack", "fgsm")
     other = photographs(tmp_path / "others", 1)
-    said = ask(evaluate, one, "--attack", "fgsm", "--data", other).stdout
-    assert "note: seed-1 was trained on other data than others." in said
+    output = invoke(evaluate, one, "--attack", "fgsm", "--data", other).stdout
+    assert "note: seed-1 was trained on other data than others." in output
     (data / "cats" / "0.png").unlink()
     with pytest.raises(InputError, match="not as it was"):
-        ask(evaluate, one, "--attack", "fgsm")
+        invoke(evaluate, one, "--attack", "fgsm")
 
 
 def test_training_images_are_those_a_run_was_trained_on(tmp_path: Path) -> None:
     sizes: tuple[dict[str, object], ...] = ({"train_size": 50}, {"train_size": 30, "validation": 0.5})
     runs = [small_run(tmp_path / f"run-{k}", data="digits", **size) for k, size in enumerate(sizes)]
-    words = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
-    evaluated = json.loads(ask(evaluate, *runs, *words).stdout)
-    moved = json.loads(ask(transfer, runs[0], "--to", *runs, *words).stdout)
+    options = ("--split", "both", "--attack", "fgsm", "--eps", "0.3", "--json")
+    evaluated = json.loads(invoke(evaluate, *runs, *options).stdout)
+    moved = json.loads(invoke(transfer, runs[0], "--to", *runs, *options).stdout)
     for document in (evaluated, moved):
-        trained = [cell for cell in document["results"] if cell["split"] == "train"]
-        assert [(cell["n"], cell["population"]) for cell in trained] == [(50, 50), (30, 30)]
-        for run, cell in zip(runs, trained, strict=True):
+        trained = [result for result in document["results"] if result["split"] == "train"]
+        assert [(result["n"], result["population"]) for result in trained] == [(50, 50), (30, 30)]
+        for run, result in zip(runs, trained, strict=True):
             own = build_images(RunFolder(run).spec, load_data("digits"))[0].index.tolist()
-            assert cell["fooled"]
-            assert {*cell["fooled"]} <= {*own}
+            assert result["fooled"]
+            assert {*result["fooled"]} <= {*own}
         assert len(document["gaps"]) == 2
 
 
@@ -292,36 +294,48 @@ def test_threads_and_determinism_are_as_asked_for(
 
     monkeypatch.setattr(Pgd, "__call__", watched)
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-    words = ("--attack", "fgsm", "-n", "7")
-    ask(evaluate, runs["erm"], *words, "--threads", "2")
+    options = ("--attack", "fgsm", "-n", "7")
+    invoke(evaluate, runs["erm"], *options, "--threads", "2")
     assert {*seen} == {(2, True)}
     seen.clear()
-    ask(transfer, runs["erm"], "--to", runs["free-4"], *words, "--threads", "2", "--fast")
+    invoke(transfer, runs["erm"], "--to", runs["free-4"], *options, "--threads", "2", "--fast")
     assert {*seen} == {(2, False)}
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
-def test_what_a_factory_was_told_tells_its_cells_apart(tmp_path: Path) -> None:
+def test_model_args_are_part_of_the_identity_of_a_result(tmp_path: Path) -> None:
     torch.save(troubled_models.Tempered(1.0).state_dict(), tmp_path / "w.pt")
-    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    options = [
+        "--data",
+        "digits",
+        "--norm",
+        "linf",
+        "--eps",
+        "0.08",
+        "--attack",
+        "fgsm",
+        "-n",
+        "40",
+        "--json",
+    ]
     reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
     wrong = []
     for temperature in ("1", "-1"):
-        asked = ask(evaluate, reference, "--model-args", f"temperature={temperature}", *words)
-        wrong.append(json.loads(asked.stdout)["results"][0]["misclassified"])
+        done = invoke(evaluate, reference, "--model-args", f"temperature={temperature}", *options)
+        wrong.append(json.loads(done.stdout)["results"][0]["misclassified"])
     assert wrong[0] != wrong[1]
 
 
-def test_every_target_is_judged_however_they_are_listed(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_every_target_is_evaluated_in_any_order(runs: dict[str, Path], tmp_path: Path) -> None:
     for name in ("a", "b"):
         shutil.copytree(runs["erm"], tmp_path / name)
     free, a, b = runs["free-4"], tmp_path / "a", tmp_path / "b"
-    words = ["--attack", "fgsm", "-n", "10", "--json"]
+    options = ["--attack", "fgsm", "-n", "10", "--json"]
     lists = [["--to", a, b, free], ["--to", a, "--to", b, free], ["--to", a, "-n", "10", "--to", b, free]]
     for to in lists:
-        cells = json.loads(ask(transfer, free, *to, *words).stdout)["results"]
-        assert [cell["model"] for cell in cells] == ["a", "b", "free-4"]
-        assert {cell["source"] for cell in cells} == {"free-4"}
+        results = json.loads(invoke(transfer, free, *to, *options).stdout)["results"]
+        assert [result["model"] for result in results] == ["a", "b", "free-4"]
+        assert {result["source"] for result in results} == {"free-4"}
 
 
 def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
@@ -336,7 +350,7 @@ def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
         return real(model, images, *rest, **settings)
 
     monkeypatch.setattr(evaluations, "evaluate", counted)
-    asked = ask(
+    done = invoke(
         transfer,
         sizes["40"],
         "--to",
@@ -349,8 +363,8 @@ def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
         "-n",
         "30",
     )
-    cells = json.loads(asked.stdout)["results"]
-    assert len(cells) == 4
+    results = json.loads(done.stdout)["results"]
+    assert len(results) == 4
     assert len(made) == len(set(made)) == 3, "the test images once, the training images of each target"
 
 
@@ -358,9 +372,9 @@ def test_the_precision_that_a_machine_chooses_is_stored(
     runs: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def chosen() -> str:
-        asked = ask(evaluate, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
-        (cell,) = json.loads(asked.stdout)["results"]
-        return str(cell["settings"]["precision"])
+        done = invoke(evaluate, runs["erm"], "--attack", "fgsm", "--precision", "auto", "-n", "12", "--json")
+        (result,) = json.loads(done.stdout)["results"]
+        return str(result["settings"]["precision"])
 
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
@@ -371,30 +385,42 @@ def test_the_precision_that_a_machine_chooses_is_stored(
 
 def test_an_attack_that_does_not_move_is_refused(runs: dict[str, Path]) -> None:
     with pytest.raises(InputError, match="--alpha 0 does not move"):
-        ask(evaluate, runs["erm"], "--alpha", "0", "-n", "5")
+        invoke(evaluate, runs["erm"], "--alpha", "0", "-n", "5")
     for step in (-0.1, float("inf"), float("nan")):
         with pytest.raises(InputError, match="must be positive and finite"):
             Pgd(alpha=step)
 
 
-def test_a_torn_file_of_examples_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
-    words = ["--attack", "fgsm", "-n", "10", "--examples", "--out", tmp_path]
-    ask(evaluate, runs["erm"], *words)
+def test_a_damaged_file_of_examples_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
+    options = ["--attack", "fgsm", "-n", "10", "--examples", "--out", tmp_path]
+    invoke(evaluate, runs["erm"], *options)
     (stored,) = tmp_path.rglob("*.npz")
     stored.write_bytes(stored.read_bytes()[:1000])
     with pytest.raises(InputError, match=r"is not a file of adversarial examples .* delete it, and evaluate"):
-        ask(evaluate, runs["erm"], *words)
+        invoke(evaluate, runs["erm"], *options)
     np.savez(stored, format=np.int64(99))
     with pytest.raises(InputError, match="has format 99, newer than"):
         load_examples(stored)
 
 
-def test_a_factory_that_was_rewritten_is_judged_again(
+def test_a_factory_whose_source_changed_is_evaluated_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     torch.save(troubled_models.fine().state_dict(), tmp_path / "w.pt")
-    words = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+    options = [
+        "--data",
+        "digits",
+        "--norm",
+        "linf",
+        "--eps",
+        "0.08",
+        "--attack",
+        "fgsm",
+        "-n",
+        "40",
+        "--json",
+    ]
     text = "import troubled_models\n\n\ndef make():\n    return troubled_models.Tempered(1.0)\n"
     found = []
     for written in (text, text.replace("1.0", "-1.0")):
@@ -402,26 +428,26 @@ def test_a_factory_that_was_rewritten_is_judged_again(
         sys.modules.pop("rewritten_net", None)
         importlib.invalidate_caches()
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        asked = ask(evaluate, f"rewritten_net:make@{tmp_path / 'w.pt'}", *words)
-        found.append(json.loads(asked.stdout)["results"][0]["misclassified"])
+        done = invoke(evaluate, f"rewritten_net:make@{tmp_path / 'w.pt'}", *options)
+        found.append(json.loads(done.stdout)["results"][0]["misclassified"])
     sys.modules.pop("rewritten_net")
     assert found[0] != found[1]
     measured = gather([tmp_path / "w.results"]).evaluations
-    assert len({one.model for one in measured}) == 2, "the report tells them apart"
+    assert len({one.model for one in measured}) == 2, "the report distinguishes them"
 
 
 @pytest.mark.parametrize(
     ("reference", "message"),
     [("runs/nope", "no such folder"), ("mlp@nope.safetensors", "weights nope.safetensors: no such file")],
 )
-def test_what_is_not_there_is_said_first(reference: str, message: str) -> None:
+def test_a_missing_model_is_refused_before_anything_else(reference: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ask(evaluate, reference)
+        invoke(evaluate, reference)
 
 
-def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_training_split_of_a_weights_file_is_refused(runs: dict[str, Path], tmp_path: Path) -> None:
     shutil.copy(runs["erm"] / "model.safetensors", tmp_path / "w.safetensors")
-    words = [
+    options = [
         "--data",
         "digits",
         "--norm",
@@ -435,29 +461,29 @@ def test_the_training_images_of_a_file_are_not_known(runs: dict[str, Path], tmp_
         "--split",
         "both",
     ]
-    said = "Which images w was trained on is not known"
-    cells = json.loads(ask(evaluate, f"mlp-w32@{tmp_path / 'w.safetensors'}", *words, "--json").stdout)[
-        "results"
-    ]
-    assert [any(said in note for note in cell["notes"]) for cell in cells] == [True, False]
-    (of_run, _) = json.loads(ask(evaluate, runs["erm"], *words, "--json").stdout)["results"]
+    output = "Which images w was trained on is not known"
+    results = json.loads(
+        invoke(evaluate, f"mlp-w32@{tmp_path / 'w.safetensors'}", *options, "--json").stdout
+    )["results"]
+    assert [any(output in note for note in result["notes"]) for result in results] == [True, False]
+    (of_run, _) = json.loads(invoke(evaluate, runs["erm"], *options, "--json").stdout)["results"]
     assert not any("not known" in note for note in of_run["notes"])
 
 
-def test_anyones_attack_by_its_import_path(
+def test_an_attack_by_import_path_is_evaluated(
     runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The function's source is a part of the result's identity: one that was rewritten is evaluated again."""
     monkeypatch.syspath_prepend(tmp_path)
     text = "def darken(model, x, y, ball, rng):\n    return -ball.eps * x.new_ones(x.shape)\n"
-    words = ("--attack", "attack_of_mine:darken", "-n", "30", "--examples", "--json")
+    options = ("--attack", "attack_of_mine:darken", "-n", "30", "--examples", "--json")
     found = []
     for written in (text, text.replace("-ball", "0 * ball")):
         (tmp_path / "attack_of_mine.py").write_text(written)
         sys.modules.pop("attack_of_mine", None)
         importlib.invalidate_caches()
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        (result,) = json.loads(ask(evaluate, runs["erm"], *words).stdout)["results"]
+        (result,) = json.loads(invoke(evaluate, runs["erm"], *options).stdout)["results"]
         assert result["attack"] == "attack_of_mine:darken"
         assert ":" not in Path(result["examples"]).name
         found.append(result)

@@ -1,4 +1,4 @@
-"""Progress: throughput without the time of judging, the time that remains, plain lines without a terminal."""
+"""Progress: throughput without the time of evaluations, the time that remains, plain lines without a terminal."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 RECORD = make_record(make_summary(0.75, n=100), make_summary(0.5, 0.9, n=80), update=20)
 
 
-def test_speed_leaves_pauses_out_and_forgets() -> None:
+def test_speed_excludes_evaluations_and_uses_recent_updates() -> None:
     speed = Speed()
     assert speed.at(0.0, 0) is None
     assert speed.at(2.0, 10) == 5.0
@@ -40,21 +40,25 @@ def test_speed_leaves_pauses_out_and_forgets() -> None:
     assert rate == pytest.approx(1.0, rel=0.2)  # of late, not on the whole
 
 
-def test_plain_lines_say_everything(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_show_update_time_left_loss_and_throughput(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
     callback = RunProgress("free-4", batch_size=32)
     with callback:
         for update in range(0, 41, 4):
             callback.step(update, 100, 1.25)
             clock.now += 4
-        told = capsys.readouterr().err.splitlines()
-        assert told == ["free-4: update 32/100  0:01:08 left  loss 1.250  32 images/s"]
+        output = capsys.readouterr().err.splitlines()
+        assert output == ["free-4: update 32/100  0:01:08 left  loss 1.250  32 images/s"]
         callback.record(RECORD)
-    (told,) = capsys.readouterr().err.splitlines()
-    assert told.startswith("free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0%  clean test 90.0%")
-    assert told.endswith("32 images/s")
+    (output,) = capsys.readouterr().err.splitlines()
+    assert output.startswith(
+        "free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0%  clean test 90.0%"
+    )
+    assert output.endswith("32 images/s")
 
 
-def test_a_resumed_run_is_not_credited_with_what_it_did_before(
+def test_time_left_of_a_resumed_run_ignores_earlier_updates(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     callback = RunProgress("free-4", batch_size=32)
@@ -65,7 +69,7 @@ def test_a_resumed_run_is_not_credited_with_what_it_did_before(
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_terminal_sees_a_bar(
+def test_a_terminal_shows_a_bar(
     width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also a narrow one: nothing of it is cut."""
@@ -81,7 +85,7 @@ def test_a_terminal_sees_a_bar(
         callback.step(1, 100, 1.5)
         callback.record(RECORD)
         callback.step(21, 100, 0.5)
-    told = capsys.readouterr().err
+    output = capsys.readouterr().err
     for part in (
         "free-4",
         "━━━━",
@@ -91,12 +95,12 @@ def test_a_terminal_sees_a_bar(
         "robust train 75.0%",
         "gap +25.0%",
     ):
-        assert part in told
-    assert "…" not in told
+        assert part in output
+    assert "…" not in output
 
 
 class Chore:
-    """A task that says how it went."""
+    """A task with a summary."""
 
     key, needs, threads = "", (), 1
 
@@ -112,7 +116,7 @@ class Chore:
         return "all well"
 
 
-def test_tasks_that_end_are_told_with_the_time_that_remains(
+def test_finished_tasks_are_listed_with_the_time_left(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """What was found is no measure of the speed; a task counts by its weight."""
@@ -133,7 +137,7 @@ def test_tasks_that_end_are_told_with_the_time_that_remains(
     ]
 
 
-def test_evaluations_that_follow_one_another_have_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_evaluation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     with SweepProgress() as reported:
         for title in ("free-4 under pgd-10", "fast under pgd-10"):
             advance = reported.watch(title, 100)
@@ -162,12 +166,12 @@ def test_tasks_and_evaluations_are_bars_on_a_terminal(
         with SweepProgress() as sweep:
             sweep.watch("free-4 under pgd-10", 100)(40)
         parts = ("free-4 under pgd-10", "40/100 images")
-    told = capsys.readouterr().err
-    assert all(part in told for part in parts)
+    output = capsys.readouterr().err
+    assert all(part in output for part in parts)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5999, "100 min"), (12_600, "3.5 h")]
+    ("seconds", "output"), [(0.4, "0 s"), (99, "99 s"), (100, "2 min"), (5999, "100 min"), (12_600, "3.5 h")]
 )
-def test_durations_are_said_as_people_say_them(seconds: float, said: str) -> None:
-    assert duration(seconds) == said
+def test_durations_have_a_readable_unit(seconds: float, output: str) -> None:
+    assert duration(seconds) == output

@@ -19,7 +19,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def test_the_list_is_filtered_and_is_json_if_asked(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_is_filtered_as_text_and_json(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["runs", "--store", str(store)]) == 0
     text = capsys.readouterr().out
     assert [line.split()[0] for line in text.splitlines()[1:4]] == [
@@ -35,7 +35,7 @@ def test_the_list_is_filtered_and_is_json_if_asked(store: Path, capsys: pytest.C
     assert (row["run"], row["status"], row["algorithm"]) == ("runs/fast-run", "finished", "fast")
 
 
-def test_the_current_folder_is_the_store(
+def test_the_default_store_is_the_current_folder(
     store: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(store)
@@ -70,7 +70,7 @@ def test_diff_shows_settings_and_a_paired_interval(store: Path, capsys: pytest.C
     assert document["evaluated"]["robust"]["low"] <= document["evaluated"]["robust"]["difference"]
 
 
-def test_diff_of_runs_judged_differently_still_shows_the_settings(
+def test_diff_of_runs_with_different_evaluations_shows_the_settings(
     store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     carry_out(tmp_path / "other", algorithm="erm", norm="linf", eps=0.1, updates=2)
@@ -83,7 +83,7 @@ def test_diff_of_runs_judged_differently_still_shows_the_settings(
     assert "l2 ε = 0.3:" in capsys.readouterr().out
 
 
-def test_deleting_asks_first(
+def test_delete_asks_for_confirmation(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
@@ -108,9 +108,9 @@ def _no(question: str, *, abort: bool, err: bool) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
-        (["show", "nobody"], "no run 'nobody' among the 3 below"),
+        (["show", "missing"], "no run 'missing' among the 3 below"),
         (["show", ""], "no run ''"),
         (["diff", "fast", "fast"], "are the same run"),
         (["diff", "fast", "torn"], "carries no format number"),
@@ -118,8 +118,8 @@ def _no(question: str, *, abort: bool, err: bool) -> bool:
     ],
     ids=str,
 )
-def test_bad_questions_are_refused(
-    store: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+def test_bad_input_is_refused(
+    store: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
 ) -> None:
-    assert run(["runs", "--store", str(store), *words]) == 2
+    assert run(["runs", "--store", str(store), *options]) == 2
     assert message in capsys.readouterr().err

@@ -28,25 +28,25 @@ SMALL = {
 }
 
 
-def ask(folder: Path, *words: str) -> str:
-    arguments = [*(word for pair in SMALL.items() for word in pair), "--out", str(folder), *words]
+def invoke(folder: Path, *options: str) -> str:
+    arguments = [*(word for pair in SMALL.items() for word in pair), "--out", str(folder), *options]
     return CliRunner().invoke(stability, arguments, catch_exceptions=False, standalone_mode=False).stdout
 
 
-def test_a_table_and_figures(tmp_path: Path) -> None:
-    text = ask(tmp_path / "study", "--train-size", "30")
+def test_stability_prints_a_table_and_draws_figures(tmp_path: Path) -> None:
+    text = invoke(tmp_path / "study", "--train-size", "30")
     for word in ("uniform stability", "mean largest", "vanilla-2", "fast", "free-4", "robust train"):
         assert word in text
     names = {path.name for path in (tmp_path / "study").glob("*.png")}
     assert names == {"distance.png", "loss-difference.png", "gradient-norms.png"}
 
 
-def test_json_again_costs_nothing_and_says_the_same(tmp_path: Path) -> None:
-    words = ("--train-size", "20,30", "--sweep", "n", "--theorem", "--json")
-    first = json.loads(ask(tmp_path / "study", *words))
+def test_json_of_a_finished_study_is_equal_and_trains_nothing(tmp_path: Path) -> None:
+    options = ("--train-size", "20,30", "--sweep", "n", "--theorem", "--json")
+    first = json.loads(invoke(tmp_path / "study", *options))
     stored = {path: path.stat().st_mtime_ns for path in (tmp_path / "study" / "results").glob("*/*.json")}
     assert len(stored) == 12
-    assert json.loads(ask(tmp_path / "study", *words)) == first
+    assert json.loads(invoke(tmp_path / "study", *options)) == first
     assert stored == {path: path.stat().st_mtime_ns for path in stored}
     assert len(first["rows"]) == 6
     assert all(row["bound"] is not None for row in first["rows"])
@@ -55,36 +55,42 @@ def test_json_again_costs_nothing_and_says_the_same(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "study" / "summary.json").read_text())["rows"] == first["rows"]
 
 
-def test_several_sizes_need_a_sweep(tmp_path: Path) -> None:
+def test_several_sizes_without_sweep_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--sweep n"):
-        ask(tmp_path / "study", "--train-size", "20,30")
+        invoke(tmp_path / "study", "--train-size", "20,30")
     assert not (tmp_path / "study").exists()
 
 
-def test_a_stop_is_told_and_what_failed_is_named(
+def test_a_stop_exits_with_code_1_and_failures_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [*(word for pair in SMALL.items() for word in pair), "--train-size", "30", "--algorithms", "fast"]
-    words += ["--engine", "separate", "--out", str(tmp_path / "study")]
+    options = [
+        *(word for pair in SMALL.items() for word in pair),
+        "--train-size",
+        "30",
+        "--algorithms",
+        "fast",
+    ]
+    options += ["--engine", "separate", "--out", str(tmp_path / "study")]
 
     def stopped(*tasks: object, **options: object) -> None:
         raise Stopped("stopped as asked; run the same command again to resume")
 
     with monkeypatch.context() as patched:
         patched.setattr(tasks, "run_tasks", stopped)
-        assert stability.main(words, standalone_mode=False) == 1
+        assert stability.main(options, standalone_mode=False) == 1
     assert "run the same command again" in capsys.readouterr().err
     damaged = tmp_path / "study" / "results" / "fast-n30-seed1" / "result.json"
     damaged.parent.mkdir(parents=True)
     damaged.write_text("{")
-    assert stability.main([*words, "--json"], standalone_mode=False) == 1
+    assert stability.main([*options, "--json"], standalone_mode=False) == 1
     document = json.loads(capsys.readouterr().out)
     assert [row["seeds"] for row in document["rows"]] == [1]
     assert list(document["failures"]) == ["fast n=30 seed 1"]
 
 
 def strictly(text: str) -> Any:
-    """JSON as the standard has it, which knows neither NaN nor Infinity."""
+    """JSON as the standard has it, which has neither NaN nor Infinity."""
 
     def refuse(word: str) -> None:
         raise AssertionError(f"{word} is not JSON")
@@ -93,20 +99,20 @@ def strictly(text: str) -> Any:
 
 
 def test_runs_that_diverge_are_null_with_a_reason(tmp_path: Path) -> None:
-    words = ("--train-size", "30", "--algorithms", "vanilla-2,fast", "--lr", "1e38")
-    document = strictly(ask(tmp_path / "study", *words, "--json"))
+    options = ("--train-size", "30", "--algorithms", "vanilla-2,fast", "--lr", "1e38")
+    document = strictly(invoke(tmp_path / "study", *options, "--json"))
     for row in document["rows"]:
         assert (row["seeds"], row["diverged"], row["distance"], row["gap"]) == (0, 2, None, None)
         assert row["reason"].startswith("2 of 2 seeds diverged, first seen at update")
     for path in (tmp_path / "study").rglob("*.json"):
         strictly(path.read_text())
-    text = ask(tmp_path / "study", *words)
+    text = invoke(tmp_path / "study", *options)
     assert "fast (n = 30): 2 of 2 seeds diverged" in text
     assert "lower --lr" in text
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
         (("--model", "mlpp"), "unknown"),
         (("--algorithms", "fast,fre-4"), "did you mean 'free-4'"),
@@ -121,8 +127,8 @@ def test_runs_that_diverge_are_null_with_a_reason(tmp_path: Path) -> None:
     ids=str,
 )
 def test_bad_input_is_refused_before_anything_is_written(
-    tmp_path: Path, words: tuple[str, ...], message: str
+    tmp_path: Path, options: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        ask(tmp_path / "study", "--train-size", "30", *words)
+        invoke(tmp_path / "study", "--train-size", "30", *options)
     assert not (tmp_path / "study").exists()

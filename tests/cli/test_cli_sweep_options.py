@@ -50,8 +50,8 @@ def test_each_option_reaches_the_models_it_fits(
     torch.testing.assert_close(logits(own, x), logits(bare, (x - 0.25) / 0.5))
     (plain,) = opened(references[1:2], model_args="classes=10")
     torch.testing.assert_close(logits(made, x), logits(plain, (x - 0.5) / 0.25))
-    (said,) = (record.getMessage() for record in caplog.records)
-    assert "own.pt brings its own normalization" in said
+    (output,) = (record.getMessage() for record in caplog.records)
+    assert "own.pt brings its own normalization" in output
 
 
 def test_an_option_that_fits_no_model_is_refused(references: list[str], tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
     return result
 
 
-def test_foolbox(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_foolbox_gives_the_same_accuracy(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     foolbox = pytest.importorskip("foolbox", reason="pip install 'freeat[peers]'")
     x, y = batch
     model, theirs = freeat.load(trained), as_foolbox(trained)
@@ -45,7 +45,7 @@ def test_foolbox(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     assert fooled.sum() > (logits(model, x).argmax(-1) != y).sum()
 
 
-def test_art(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_art_gives_the_same_logits(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     pytest.importorskip("art", reason="pip install 'freeat[peers]'")
     from art.attacks.evasion import FastGradientMethod
 
@@ -59,7 +59,7 @@ def test_art(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     assert wrong > (logits(model, x).argmax(-1) != y).sum()
 
 
-def test_art_must_know_the_images_of_a_live_model(batch: tuple[Tensor, Tensor]) -> None:
+def test_art_needs_the_shape_of_a_live_models_images(batch: tuple[Tensor, Tensor]) -> None:
     pytest.importorskip("art", reason="pip install 'freeat[peers]'")
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).train()
     with pytest.raises(freeat.InputError, match="shape="):
@@ -70,7 +70,7 @@ def test_art_must_know_the_images_of_a_live_model(batch: tuple[Tensor, Tensor]) 
     assert not net.training
 
 
-def test_robustbench(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_robustbench_takes_a_run_in_evaluation_mode(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     x, y = batch
     model = as_robustbench(trained)
     assert not model.training
@@ -80,7 +80,7 @@ def test_robustbench(trained: Path, batch: tuple[Tensor, Tensor]) -> None:
     assert robust < clean
 
 
-def test_an_exported_folder_will_do(trained: Path, tmp_path: Path, batch: tuple[Tensor, Tensor]) -> None:
+def test_an_exported_folder_is_accepted(trained: Path, tmp_path: Path, batch: tuple[Tensor, Tensor]) -> None:
     folder = freeat.export(trained, tmp_path / "out")
     assert torch.equal(logits(as_robustbench(folder), batch[0]), logits(freeat.load(trained), batch[0]))
     with pytest.raises(freeat.InputError, match="neither an exported model"):

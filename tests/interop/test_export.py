@@ -1,4 +1,4 @@
-"""An exported model: the same logits, everything known of it, whole or not at all."""
+"""An exported model: the same logits, a complete manifest, written completely or not at all."""
 
 import json
 from dataclasses import replace
@@ -41,7 +41,7 @@ def images(n: int = 20) -> Tensor:
 
 
 @pytest.mark.parametrize("weights", ["model", "ema", "best"])
-def test_the_same_bits_come_back(trained: Path, tmp_path: Path, weights: str) -> None:
+def test_a_loaded_export_has_the_same_bits(trained: Path, tmp_path: Path, weights: str) -> None:
     folder = freeat.export(trained, tmp_path / "out", weights=weights)
     model = freeat.load(folder)
     expected = freeat.load(f"{trained}@{weights}")
@@ -50,7 +50,7 @@ def test_the_same_bits_come_back(trained: Path, tmp_path: Path, weights: str) ->
     assert torch.equal(freeat.load(f"{trained}@{weights}")(images()), expected(images()))
 
 
-def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
+def test_the_manifest_holds_run_weights_and_scores(trained: Path, exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     run_facts, result = RunFolder(trained).description, RunFolder(trained).result
     assert result is not None
@@ -67,7 +67,7 @@ def test_the_manifest_says_everything(trained: Path, exported: Path) -> None:
     assert ExportedFolder(exported).spec == RunFolder(trained).spec
 
 
-def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
+def test_scores_are_those_of_the_exported_weights(trained: Path, tmp_path: Path) -> None:
     result = RunFolder(trained).result
     assert result is not None
     averaged = ExportedFolder(freeat.export(trained, tmp_path / "ema", weights="ema")).manifest
@@ -78,7 +78,7 @@ def test_figures_belong_to_the_weights(trained: Path, tmp_path: Path) -> None:
     assert best.weights.update == records[-1].update
 
 
-def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:
+def test_later_evaluations_are_exported(trained: Path, tmp_path: Path) -> None:
     assert (
         run(["evaluate", str(trained), "--attack", "pgd-3", "--eps", "1/4", "-n", "30", "--split", "both"])
         == 0
@@ -93,17 +93,17 @@ def test_later_evaluations_are_in_it(trained: Path, tmp_path: Path) -> None:
     assert "| `pgd-3`, l2 ε = 0.25 | 30 |" in card
 
 
-def test_evaluations_on_other_data_are_not_in_it(trained: Path, tmp_path: Path) -> None:
+def test_evaluations_on_other_data_are_not_exported(trained: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((60, 8, 8, 1), np.float32)
     y = np.arange(60) % 10
     np.savez(tmp_path / "digits.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    words = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
-    assert run(["evaluate", str(trained), *words]) == 0
+    options = ["--attack", "pgd-4", "--data", str(tmp_path / "digits.npz"), "--device", "cpu"]
+    assert run(["evaluate", str(trained), *options]) == 0
     rows = ExportedFolder(freeat.export(trained, tmp_path / "out")).manifest.further
     assert "pgd-4" not in {row.attack for row in rows}
 
 
-def test_exports_of_several_seeds_have_names_of_their_own(
+def test_exports_of_several_seeds_have_distinct_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -120,7 +120,7 @@ def front_matter(card: str) -> dict[str, Any]:
     return document
 
 
-def test_the_card_shows_the_figures(exported: Path) -> None:
+def test_the_card_shows_the_scores(exported: Path) -> None:
     card = (exported / "README.md").read_text(encoding="utf-8")
     front, scores = front_matter(card), ExportedFolder(exported).manifest.scores
     assert front["library_name"] == "freeat"
@@ -140,7 +140,7 @@ def test_the_card_shows_the_figures(exported: Path) -> None:
     assert "Evaluated on 24 of 60 training and 24 of 597 test images." in card
 
 
-def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
+def test_the_card_lists_limitations(exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     assert "against l2 ε = 0.5 perturbations" in model_card(manifest)
     data, test = manifest.run.data, manifest.scores.test
@@ -166,7 +166,7 @@ def test_the_card_says_what_a_reader_must_know(exported: Path) -> None:
         assert part in card
 
 
-def test_names_cannot_write_the_card(exported: Path) -> None:
+def test_names_are_escaped_in_the_card(exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     evil = "<script>alert(1)</script> | # `x`\n# title"
     data = manifest.run.data
@@ -178,14 +178,14 @@ def test_names_cannot_write_the_card(exported: Path) -> None:
     assert "<script>" not in body.replace("`<script>", "")  # inside code it is text
 
 
-def test_it_is_a_reference_for_attacks(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_accepts_an_exported_folder(exported: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = load_data("digits")
     opened = open_model(str(exported), data)
     assert opened.name == "model"
     assert opened.results == exported.with_name("model.results")
     assert run(["evaluate", str(exported), "--attack", "pgd-2", "-n", "20", "--device", "cpu", "--json"]) == 0
-    (cell,) = json.loads(capsys.readouterr().out)["results"]
-    assert (cell["data"], cell["norm"], cell["eps"]) == ("digits", "l2", 0.5)
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert (result["data"], result["norm"], result["eps"]) == ("digits", "l2", 0.5)
     assert not (exported / "results").exists()
     assert list((exported.with_name("model.results")).glob("*.json"))
 
@@ -202,7 +202,7 @@ def test_an_earlier_export_is_replaced_and_anything_else_refused(trained: Path, 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "out"]
 
 
-def test_a_failure_leaves_what_was_there(
+def test_a_failed_export_leaves_the_earlier_one(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = freeat.export(trained, tmp_path / "out")
@@ -243,7 +243,7 @@ def test_damaged_and_newer_exports_are_refused(trained: Path, tmp_path: Path) ->
         freeat.load(tmp_path)
 
 
-def test_one_set_of_weights_only(exported: Path) -> None:
+def test_other_weights_of_an_export_are_refused(exported: Path) -> None:
     with pytest.raises(freeat.InputError, match="leave @ema out"):
         freeat.load(f"{exported}@ema")
 
@@ -258,19 +258,19 @@ def test_an_unfinished_run_is_not_exported(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def test_weights_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_weights_are_refused(tmp_path: Path) -> None:
     carry_out(tmp_path / "run")
     for weights in ("ema", "best", "worst"):
         with pytest.raises(freeat.InputError, match=f"no weights called '{weights}'|no best weights"):
             freeat.export(tmp_path / "run", tmp_path / "out", weights=weights)
 
 
-def test_a_model_of_ones_own_needs_trust(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_users_model_needs_trust_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     carry_out(tmp_path / "run", model="troubled_models:fine_for", model_args={"classes": 10})
     assert run(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 2
     assert "--trust-code" in capsys.readouterr().err
-    words = ["--out", str(tmp_path / "out"), "--model", "troubled_models:fine_for", "--json"]
-    assert run(["export", str(tmp_path / "run"), *words]) == 0
+    options = ["--out", str(tmp_path / "out"), "--model", "troubled_models:fine_for", "--json"]
+    assert run(["export", str(tmp_path / "run"), *options]) == 0
     assert json.loads(capsys.readouterr().out)["files"] == ["README.md", "freeat.json", "model.safetensors"]
     assert "trust_code=True" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     with pytest.raises(freeat.InputError, match="trust"):

@@ -23,7 +23,7 @@ def runtime() -> object:
 
 
 @pytest.mark.parametrize("name", ["cnn-w4", "preact-resnet18-w4"])
-def test_logits_are_the_same(runtime: object, tmp_path: Path, name: str) -> None:
+def test_onnx_gives_the_same_logits(runtime: object, tmp_path: Path, name: str) -> None:
     shape = (3, 32, 32)
     model = build(name, classes=7, shape=shape).eval()
     assert write_onnx(model, tmp_path / "model.onnx", shape) < 1e-4
@@ -44,7 +44,7 @@ def test_a_model_that_differs_is_refused(
 
 
 class Eigenvalues(nn.Module):
-    """Does what ONNX has no word for."""
+    """An operation that ONNX does not have."""
 
     def forward(self, x: Tensor) -> Tensor:
         values: Tensor = torch.linalg.eigvalsh(x.squeeze(1))

@@ -1,4 +1,4 @@
-"""RobustBench's form: its lines run here, a model is found by its reference, and doubts are said."""
+"""RobustBench's functions: its scripts run, models load by reference, failed sanity checks are warned of."""
 
 import json
 import logging
@@ -27,7 +27,7 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
-def test_clean_and_robust_accuracy(weights: Path) -> None:
+def test_benchmark_returns_clean_and_robust_accuracy(weights: Path) -> None:
     net, model = digits_classifier(), load_model(f"linear@{weights}", dataset="digits")
     clean, robust = benchmark(model, 100, "digits", "L2", eps="1/10", device="cpu", attack="pgd-10")
     x, y = DATA.test.batch(torch.arange(100))
@@ -38,9 +38,7 @@ def test_clean_and_robust_accuracy(weights: Path) -> None:
     assert standard == benchmark(model, 40, "digits", "L2", eps=0.5, device="cpu", attack="pgd-5")
 
 
-def test_robustbench_s_own_line_needs_no_data_on_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_load_model_needs_no_data_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FREEAT_DATA", str(tmp_path))
     net = build("cnn-w4", classes=10, shape=(3, 32, 32))
     torch.save(net.state_dict(), tmp_path / "w.pt")
@@ -53,7 +51,7 @@ def test_robustbench_s_own_line_needs_no_data_on_disk(
         benchmark(model, 10)
 
 
-def test_a_run_folder_knows_its_own_images(tmp_path: Path) -> None:
+def test_load_model_of_a_run_ignores_the_dataset(tmp_path: Path) -> None:
     carry_out(tmp_path / "run")
     model = load_model(tmp_path / "run")  # RobustBench's default is CIFAR-10; the run saw digits
     clean, robust = benchmark(model, 20, "digits", "L2", eps=0.2, attack="pgd-2")
@@ -74,9 +72,7 @@ def test_a_data_set_by_its_path(weights: Path, tmp_path: Path) -> None:
     assert by_path == benchmark(model, 50, "digits", "L2", eps=0.1, attack="fgsm")
 
 
-def test_what_was_found_is_written_where_robustbench_writes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_to_disk_writes_the_file_of_robustbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = {"dataset": "digits", "threat_model": "Linf", "eps": 0.05, "attack": "fgsm"}
     clean, robust = benchmark(digits_classifier(), 30, **asked, to_disk=True, model_name="mine/1")  # type: ignore[arg-type]
@@ -103,7 +99,7 @@ class Rounding(nn.Module):
         return logits
 
 
-def test_sanity_checks_that_fail_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_sanity_checks_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     asked = {"dataset": "digits", "threat_model": "Linf", "eps": 0.1, "attack": "fgsm"}
     with caplog.at_level(logging.WARNING, "freeat"):
         benchmark(digits_classifier(), 40, **asked)  # type: ignore[arg-type]
@@ -129,7 +125,7 @@ def test_the_benchmark_computes_the_same_bits_every_time(
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("options", "message"),
     [
         ({"n_examples": 0}, "n_examples=0: evaluate at least 1 image"),
         ({"n_examples": -5}, "at least 1"),
@@ -137,6 +133,6 @@ def test_the_benchmark_computes_the_same_bits_every_time(
         ({"threat_model": "corruptions"}, "unknown norm"),
     ],
 )
-def test_refusals(words: dict[str, object], message: str) -> None:
+def test_bad_input_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        benchmark(digits_classifier(), **{"n_examples": 5, "dataset": "digits", **words})  # type: ignore[arg-type]
+        benchmark(digits_classifier(), **{"n_examples": 5, "dataset": "digits", **options})  # type: ignore[arg-type]

@@ -137,7 +137,7 @@ def bound(
 
 @dataclass(frozen=True, kw_only=True)
 class Output:
-    """All that the command computed; what was not asked for is None."""
+    """All that the command computed; tables and plots that were not requested are None."""
 
     bounds: tuple[BoundDocument, ...]
     constants: "Constants | None" = None
@@ -147,7 +147,7 @@ class Output:
 
 
 def _of_run(run: Path, own: Parameters, points: int, data_dir: Path | None, trust_code: bool) -> "RunBound":
-    """The parameters that the run gives, and what it says about the hypotheses."""
+    """The parameters of the run, and which hypotheses it meets."""
     from freeat.stability.bound_of_run import bound_of_run
 
     trusted = trusts_code(trust_code, names_code=False)

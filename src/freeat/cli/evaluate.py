@@ -111,9 +111,9 @@ def _as_trained(
     check_distinct(names)
     with SweepProgress() as progress:
         for name, text in zip(names, models, strict=True):
-            asked = Reference.of(split_name(text)[1])
-            assert isinstance(asked.folder, RunFolder)
-            folder, spec = asked.folder, asked.folder.spec
+            reference = Reference.of(split_name(text)[1])
+            assert isinstance(reference.folder, RunFolder)
+            folder, spec = reference.folder, reference.folder.spec
             threads = given["threads"] or folder.description.chosen.threads
             with arithmetic(threads=resolve_threads(threads), deterministic=spec.deterministic):
                 data = build_data(spec, data_dir=given["data_dir"])
@@ -127,7 +127,7 @@ def _as_trained(
                 )
                 sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
                 report = evaluate_models([model], sweep, folder=out, checks=False, watch=progress.watch)
-            update = folder.weights_update(asked.weights or "model")
+            update = folder.weights_update(reference.weights or "model")
             reports.append(report)
             lines, remarks = trained_lines(report, spec.algorithm, update)
             tables += lines

@@ -135,12 +135,12 @@ def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     return bool(paths) and all(given.get(name) is not None for name in paths)
 
 
-def trusts_code(asked: bool, names_code: bool) -> bool:
-    """Whether code may be imported: the user asked for it, or has just typed its import path.
+def trusts_code(flag: bool, names_code: bool) -> bool:
+    """Whether code may be imported: with ``--trust-code``, or where the user has typed its import path.
 
     Then it is also found in the current folder, as ``python -m`` would find it.
     """
-    trusted = asked or names_code
+    trusted = flag or names_code
     if trusted and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     return trusted
@@ -171,7 +171,7 @@ class StopRequest:
 
 @contextmanager
 def stop_on_signal() -> Iterator[StopRequest]:
-    """Inside, the first SIGTERM or SIGINT asks to stop with everything saved; the second interrupts as usual.
+    """Inside, the first SIGTERM or SIGINT requests a stop with everything saved; the second interrupts as usual.
 
     A run that stopped ends the command with its message: exit code 128 + signal, or 1 where no signal came.
     """

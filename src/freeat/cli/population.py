@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import json_option, stop_on_signal
+from freeat.cli.options import jobs_option, json_option, path_option, stop_on_signal
 from freeat.errors import InputError
 from freeat.units import parse_finite, parse_radius, parse_whole
 
@@ -17,57 +17,38 @@ if TYPE_CHECKING:
 DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
 
 
-@click.command()
-@click.option(
-    "--model", default="linear", show_default=True, help="linear, or tanh (one hidden layer, no biases)"
-)
+@click.command(context_settings={"show_default": True})
+@click.option("--model", default="linear", help="linear, or tanh (one hidden layer, no biases)")
 @click.option(
     "--algorithms",
     "arms",
     default=DEFAULT_ARMS,
-    show_default=True,
     help="names as elsewhere; vanilla-exact (exact maximizer); vanilla-weak and vanilla-weak-replay (controls)",
 )
-@click.option(
-    "--match", default="free-4", show_default=True, help="the Free run that the controls are matched to"
-)
-@click.option("--norm", default="l2", show_default=True, help="l2 or linf; several separated by commas")
-@click.option(
-    "--eps", default="1/4", show_default=True, help="radii ε/‖μ‖ in the ball's norm, separated by commas"
-)
-@click.option("--n", "sizes", default="100", show_default=True, help="sample sizes, separated by commas")
-@click.option("--d", "dimensions", default="50", show_default=True, help="dimensions, separated by commas")
+@click.option("--match", default="free-4", help="the Free run that the controls are matched to")
+@click.option("--norm", default="l2", help="l2 or linf; several separated by commas")
+@click.option("--eps", default="1/4", help="radii ε/‖μ‖ in the ball's norm, separated by commas")
+@click.option("--n", "sizes", default="100", help="sample sizes, separated by commas")
+@click.option("--d", "dimensions", default="50", help="dimensions, separated by commas")
 @click.option(
     "--alpha", help="relative steps α_δ of Fast and Free, separated by commas  [default: 1/2 or 7/8, 1]"
 )
-@click.option("--distance", default=2.0, show_default=True, help="‖μ‖₂: half the distance of the class means")
-@click.option("--sigma", default=1.0, show_default=True, help="standard deviation of the noise")
-@click.option("--width", default=16, show_default=True, help="hidden units of the tanh net")
-@click.option("--initial-scale", default=0.5, show_default=True, help="‖w₀‖, or the gain of the net's layers")
-@click.option("--updates", default=2000, show_default=True, help="weight updates T")
-@click.option("--batch-size", default=10, show_default=True, help="examples per batch")
-@click.option("--lr", default=0.1, show_default=True, help="learning rate; with --theorem the c of c/t")
+@click.option("--distance", default=2.0, help="‖μ‖₂: half the distance of the class means")
+@click.option("--sigma", default=1.0, help="standard deviation of the noise")
+@click.option("--width", default=16, help="hidden units of the tanh net")
+@click.option("--initial-scale", default=0.5, help="‖w₀‖, or the gain of the net's layers")
+@click.option("--updates", default=2000, help="weight updates T")
+@click.option("--batch-size", default=10, help="examples per batch")
+@click.option("--lr", default=0.1, help="learning rate; with --theorem the c of c/t")
 @click.option(
     "--theorem", is_flag=True, help="as the theorems assume: steps c/t, loss 1 − p_y, bounded inputs"
 )
-@click.option(
-    "--seeds", default=100, show_default=True, help="samples S, each with its weights, batches and starts"
-)
-@click.option(
-    "--times", default=16, show_default=True, help="how often risks are measured along the training"
-)
-@click.option(
-    "--fresh", default=2000, show_default=True, help="fresh examples per seed that estimate a net's risk"
-)
-@click.option(
-    "--attack-steps", default=20, show_default=True, help="steps of the PGD that estimates a net's risk"
-)
-@click.option(
-    "--jobs", type=click.IntRange(min=1), help="tasks at the same time  [default: as the cores allow]"
-)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default="population", show_default=True, help="folder"
-)
+@click.option("--seeds", default=100, help="samples S, each with its weights, batches and starts")
+@click.option("--times", default=16, help="how often risks are measured along the training")
+@click.option("--fresh", default=2000, help="fresh examples per seed that estimate a net's risk")
+@click.option("--attack-steps", default=20, help="steps of the PGD that estimates a net's risk")
+@jobs_option
+@path_option("--out", default="population", help="folder of the study")
 @json_option
 def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str, **given: Any) -> int:
     """Measure the generalization gap exactly, without a test set.
@@ -88,7 +69,7 @@ def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str
     from freeat.stability.population_summary import PopulationStudy, summarize_population
     from freeat.tasks import make_backend, run_tasks
 
-    tasks = _tasks(out, _words(arms), match, given)
+    tasks = _tasks(out, _split(arms), match, given)
     with (
         stop_on_signal() as stop,
         TaskProgress("measuring", [task.name for task in tasks]) as progress,
@@ -118,8 +99,8 @@ def _provenance() -> Any:
     return provenance(torch.device("cpu"))
 
 
-def _words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]
+def _split(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) -> "list[PopulationTask]":
@@ -135,11 +116,11 @@ def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) ->
         raise InputError("--algorithms names none: give at least one, such as free-4")
     if any(name in CONTROLS for name in names) and matched not in names:
         names.append(matched)
-    sizes = [parse_whole(word) for word in _words(given.pop("sizes"))]
-    dimensions = [parse_whole(word) for word in _words(given.pop("dimensions"))]
-    radii = [parse_radius(word) for word in _words(given.pop("eps"))]
-    steps: list[float | None] = [parse_finite(word) for word in _words(given.pop("alpha") or "")]
-    norms = [word.lower() for word in _words(given.pop("norm"))]
+    sizes = [parse_whole(part) for part in _split(given.pop("sizes"))]
+    dimensions = [parse_whole(part) for part in _split(given.pop("dimensions"))]
+    radii = [parse_radius(part) for part in _split(given.pop("eps"))]
+    steps: list[float | None] = [parse_finite(part) for part in _split(given.pop("alpha") or "")]
+    norms = [part.lower() for part in _split(given.pop("norm"))]
     instances = [
         PopulationSettings(norm=norm, d=d, eps=eps, n=n, alpha=alpha, **given)
         for norm, d, eps, alpha, n in product(norms, dimensions, radii, steps or [None], sizes)

@@ -95,8 +95,8 @@ def reproduce(
     if dry_run and so_far:
         raise InputError("--dry-run shows what would be done, --so-far what is done: choose one of them")
     where = _store(size, store.resolve(), device, data_dir, checkpoint_every)
-    asked = [name.strip() for name in data.split(",")] if data is not None else None
-    work = prepare(names, size, where, data=asked, dry=dry_run)
+    chosen = [name.strip() for name in data.split(",")] if data is not None else None
+    work = prepare(names, size, where, data=chosen, dry=dry_run)
     if so_far:
         work.check_begun()
         _publish(work.document(), folder, as_json)

@@ -163,8 +163,8 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
-    asked = [split_name(text) for text in references]
-    parsed = [Reference.of(reference) for _, reference in asked]
+    named = [split_name(text) for text in references]
+    parsed = [Reference.of(reference) for _, reference in named]
     if args and not any(one.names_code for one in parsed):
         raise InputError(
             f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE"
@@ -175,7 +175,7 @@ def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any
             "models from weights files"
         )
     opened = []
-    for name, (_, reference), one in zip(model_names(references), asked, parsed, strict=True):
+    for name, (_, reference), one in zip(model_names(references), named, parsed, strict=True):
         opened.append(
             open_model(
                 reference,
@@ -195,13 +195,13 @@ def model_names(references: Sequence[str]) -> list[str]:
     """The names of the models: those the user gave, or the shortest distinct ends of their paths."""
     from freeat.runs.open import titles
 
-    asked = [split_name(text) for text in references]
-    chosen = {name for name, _ in asked if name is not None}
-    found = iter(titles([reference for name, reference in asked if name is None], taken=chosen))
-    return [next(found) if name is None else name for name, _ in asked]
+    named = [split_name(text) for text in references]
+    chosen = {name for name, _ in named if name is not None}
+    found = iter(titles([reference for name, reference in named if name is None], taken=chosen))
+    return [next(found) if name is None else name for name, _ in named]
 
 
-def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) -> None:
+def _check_data(models: "Sequence[Opened]", data: "DataSet", chosen: str | None) -> None:
     """Refuse data that have changed since a run was trained on them: test images may be training images.
 
     Other data that the user names with ``--data`` are accepted.
@@ -209,7 +209,7 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", asked: str | None) 
     runs = [(model, model.spec) for model in models if model.spec is not None]
     seeds = sorted({spec.seed for _, spec in runs})
     for model, spec in runs:
-        if model.trained_on in (None, data.digest) or asked not in (None, spec.data):
+        if model.trained_on in (None, data.digest) or chosen not in (None, spec.data):
             continue
         if len(seeds) > 1:
             raise InputError(

@@ -18,7 +18,7 @@ TAGS = ["adversarial-robustness", "adversarial-training", "image-classification"
 
 
 def model_card(manifest: Manifest) -> str:
-    """The card of an exported model, from its manifest alone."""
+    """The card of an exported model, from its manifest."""
     sections = (_summary, _evaluation, _threat, _use, _training, _limits)
     front = yaml.safe_dump(_front_matter(manifest), sort_keys=False, allow_unicode=True)
     body = "\n\n".join(section(manifest) for section in sections)
