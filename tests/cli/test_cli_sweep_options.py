@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.cli.sweep_options import open_models
+from freeat.cli.sweep_options import open_models, parse_models
 from freeat.data import load_data
 from freeat.errors import InputError
 from problems import digits_classifier
@@ -30,8 +30,8 @@ def references(tmp_path: Path) -> list[str]:
 
 
 def opened(references: list[str], **given: Any) -> list[nn.Module]:
-    asked = {"device": "cpu", "model_args": None, "normalize": None, "trust_code": False, "data": None}
-    return [one.model for one in open_models(references, DATA, {**asked, **given})]
+    defaults = {"device": "cpu", "model_args": None, "normalize": None, "trust_code": False, "data": None}
+    return [one.model for one in open_models(parse_models(references), DATA, {**defaults, **given})]
 
 
 def logits(model: nn.Module, x: Tensor) -> Tensor:

@@ -8,10 +8,10 @@ import click
 
 from freeat.cli.options import trusts_code
 from freeat.cli.sweep_options import (
+    NamedReference,
     make_sweep,
-    model_names,
     open_models,
-    split_name,
+    parse_models,
     sweep_arithmetic,
     sweep_options,
 )
@@ -51,6 +51,7 @@ def evaluate(
     from freeat.experiments.examples import load_examples
     from freeat.files.documents import plain, to_json
     from freeat.reports.robustness import draw_examples, draw_radii, robustness_lines
+    from freeat.runs.folder import RunFolder
     from freeat.units import radius_text
 
     chosen = {
@@ -58,12 +59,14 @@ def evaluate(
         for name in context.params
         if context.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE
     }
-    if chosen <= EXECUTION | {"models"} and _all_runs(models):
-        report, tables, notes = _as_trained(models, out, given)
+    named = parse_models(models)
+    are_runs = all(isinstance(model.reference.folder, RunFolder) for model in named)
+    if chosen <= EXECUTION | {"models"} and are_runs:
+        report, tables, notes = _as_trained(named, out, given)
         click.echo(to_json(plain(report) | {"notes": notes}) if as_json else "\n".join([*tables, *notes]))
         return
-    sweep = make_sweep(models, given)
-    opened = open_models(models, sweep.data, given)
+    sweep = make_sweep(named, given)
+    opened = open_models(named, sweep.data, given)
     with sweep_arithmetic(given), SweepProgress() as progress:
         report = evaluate_models(opened, sweep, folder=out, examples=examples, watch=progress.watch)
     more: dict[str, Any] = {}
@@ -84,15 +87,8 @@ def evaluate(
         click.echo("\n".join(robustness_lines(report, plot=plot, examples=drawn)))
 
 
-def _all_runs(models: tuple[str, ...]) -> bool:
-    from freeat.runs.folder import RunFolder
-    from freeat.runs.open import Reference
-
-    return all(isinstance(Reference.of(split_name(text)[1]).folder, RunFolder) for text in models)
-
-
 def _as_trained(
-    models: tuple[str, ...], out: Path | None, given: dict[str, Any]
+    models: list[NamedReference], out: Path | None, given: dict[str, Any]
 ) -> "tuple[SweepReport, list[str], list[str]]":
     """Every run under the attack and radius of its training, on all its splits; the tables, and the notes."""
     from freeat.cli.progress import SweepProgress
@@ -102,32 +98,31 @@ def _as_trained(
     from freeat.reports.robustness import trained_lines
     from freeat.runs.build import build_data
     from freeat.runs.folder import RunFolder
-    from freeat.runs.open import Reference, open_model
+    from freeat.runs.open import open_model
 
     reports: list[SweepReport] = []
     tables: list[str] = []
     notes: dict[str, None] = {}
-    names = model_names(models)
-    check_distinct(names)
+    check_distinct([model.name for model in models])
     with SweepProgress() as progress:
-        for name, text in zip(names, models, strict=True):
-            reference = Reference.of(split_name(text)[1])
-            assert isinstance(reference.folder, RunFolder)
-            folder, spec = reference.folder, reference.folder.spec
+        for named in models:
+            folder = named.reference.folder
+            assert isinstance(folder, RunFolder)
+            spec = folder.spec
             threads = given["threads"] or folder.description.chosen.threads
             with arithmetic(threads=resolve_threads(threads), deterministic=spec.deterministic):
                 data = build_data(spec, data_dir=given["data_dir"])
                 folder.check_data(data.digest, OTHER_DATA)
                 model = open_model(
-                    split_name(text)[1],
+                    named.text,
                     data,
                     device=resolve_device(given["device"]),
-                    name=name,
+                    name=named.name,
                     trust_code=trusts_code(given["trust_code"], names_code=False),
                 )
                 sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
                 report = evaluate_models([model], sweep, folder=out, checks=False, watch=progress.watch)
-            update = folder.weights_update(reference.weights or "model")
+            update = folder.weights_update(named.reference.weights or "model")
             reports.append(report)
             lines, remarks = trained_lines(report, spec.algorithm, update)
             tables += lines

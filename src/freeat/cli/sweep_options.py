@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from freeat.errors import InputError
 if TYPE_CHECKING:
     from freeat.data import DataSet
     from freeat.experiments.sweep import Sweep
-    from freeat.runs.open import Opened
+    from freeat.runs.open import Opened, Reference
     from freeat.runs.spec import TrainSpec
 
 _NAMED = re.compile(r"([\w .+-]+)=(.+)")
@@ -105,7 +106,34 @@ def sweep_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
     return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
 
 
-def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
+@dataclass(frozen=True)
+class NamedReference:
+    """A model as the command line names it: ``[NAME=]REFERENCE``, with a name that no other model has."""
+
+    name: str
+    text: str
+    reference: "Reference"
+
+
+def parse_models(texts: Sequence[str]) -> list[NamedReference]:
+    """The models of a command line; one without a name gets the shortest distinct end of its path."""
+    from freeat.runs.open import Reference, titles
+
+    pairs = [_split_name(text) for text in texts]
+    given = {name for name, _ in pairs if name is not None}
+    found = iter(titles([reference for name, reference in pairs if name is None], taken=given))
+    return [
+        NamedReference(next(found) if name is None else name, reference, Reference.of(reference))
+        for name, reference in pairs
+    ]
+
+
+def _split_name(text: str) -> tuple[str | None, str]:
+    named = _NAMED.fullmatch(text)
+    return (named[1], named[2]) if named and not Path(text).exists() else (None, text)
+
+
+def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Sweep":
     """The sweep that the options describe; the defaults are those of the runs among the models."""
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
@@ -113,14 +141,12 @@ def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
     from freeat.data import load_data
     from freeat.experiments.sweep import SPLITS, Sweep
     from freeat.models.imported import is_import_path
-    from freeat.runs.open import Reference
     from freeat.threat import make_ball
     from freeat.units import parse_radii, parse_radius
 
-    asked = [Reference.of(split_name(reference)[1]) for reference in references]
-    for reference in asked:
-        reference.check()
-    specs = [reference.folder.spec for reference in asked if reference.folder is not None]
+    for model in models:
+        model.reference.check()
+    specs = [model.reference.folder.spec for model in models if model.reference.folder is not None]
     norm = given["norm"] or _agreed(specs, "norm")
     radii = parse_radii(given["eps"]) if given["eps"] else (float(_agreed(specs, "eps")),)
     name = given["data"] or _agreed(specs, "data")
@@ -152,53 +178,40 @@ def make_sweep(references: Sequence[str], given: dict[str, Any]) -> "Sweep":
     )
 
 
-def open_models(references: Sequence[str], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
-    """The models behind ``[NAME=]REFERENCE``, each with a name of its own.
+def open_models(models: Sequence[NamedReference], data: "DataSet", given: dict[str, Any]) -> "list[Opened]":
+    """Open the models for evaluation on the data.
 
     A factory written on the command line is trusted. Arguments go to factories only, and a normalization only in front
     of models from weights files.
     """
     from freeat.compute.machine import resolve_device
-    from freeat.runs.open import Reference, open_model
+    from freeat.runs.open import open_model
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
-    named = [split_name(text) for text in references]
-    parsed = [Reference.of(reference) for _, reference in named]
-    if args and not any(one.names_code for one in parsed):
+    if args and not any(model.reference.names_code for model in models):
         raise InputError(
             f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE"
         )
-    if given["normalize"] and all(one.folder is not None for one in parsed):
+    if given["normalize"] and all(model.reference.folder is not None for model in models):
         raise InputError(
             f"--normalize {given['normalize']} fits none of the models: a folder has its own; it is for "
             "models from weights files"
         )
-    opened = []
-    for name, (_, reference), one in zip(model_names(references), named, parsed, strict=True):
-        opened.append(
-            open_model(
-                reference,
-                data,
-                device=device,
-                args=args if one.names_code else None,
-                normalize=given["normalize"] if one.folder is None else None,
-                name=name,
-                trust_code=trusts_code(given["trust_code"], one.names_code),
-            )
+    opened = [
+        open_model(
+            model.text,
+            data,
+            device=device,
+            args=args if model.reference.names_code else None,
+            normalize=given["normalize"] if model.reference.folder is None else None,
+            name=model.name,
+            trust_code=trusts_code(given["trust_code"], model.reference.names_code),
         )
+        for model in models
+    ]
     _check_data(opened, data, given["data"])
     return opened
-
-
-def model_names(references: Sequence[str]) -> list[str]:
-    """The names of the models: those the user gave, or the shortest distinct ends of their paths."""
-    from freeat.runs.open import titles
-
-    named = [split_name(text) for text in references]
-    chosen = {name for name, _ in named if name is not None}
-    found = iter(titles([reference for name, reference in named if name is None], taken=chosen))
-    return [next(found) if name is None else name for name, _ in named]
 
 
 def _check_data(models: "Sequence[Opened]", data: "DataSet", chosen: str | None) -> None:
@@ -221,12 +234,6 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", chosen: str | None)
             f"of {str(model.trained_on)[:16]}): its test images may be training images; restore it, or name other "
             "data with --data"
         )
-
-
-def split_name(text: str) -> tuple[str | None, str]:
-    """The name and the reference of ``[NAME=]REFERENCE``."""
-    named = _NAMED.fullmatch(text)
-    return (named[1], named[2]) if named and not Path(text).exists() else (None, text)
 
 
 def _agreed(specs: "Sequence[TrainSpec]", setting: str) -> Any:

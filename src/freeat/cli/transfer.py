@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from freeat.cli.sweep_options import make_sweep, open_models, sweep_arithmetic, sweep_options
+from freeat.cli.sweep_options import make_sweep, open_models, parse_models, sweep_arithmetic, sweep_options
 from freeat.errors import InputError
 
 
@@ -50,9 +50,10 @@ def transfer(
 
     if not targets:
         raise InputError("no target: write freeat transfer SOURCES… --to TARGETS…")
-    sweep = make_sweep([*sources, *targets], given)
-    named = list(dict.fromkeys([*sources, *targets]))
-    opened = dict(zip(named, open_models(named, sweep.data, given), strict=True))
+    texts = list(dict.fromkeys([*sources, *targets]))
+    named = parse_models(texts)
+    sweep = make_sweep(named, given)
+    opened = dict(zip(texts, open_models(named, sweep.data, given), strict=True))
     with sweep_arithmetic(given), SweepProgress() as progress:
         report = transfer_models(
             [opened[text] for text in sources],
