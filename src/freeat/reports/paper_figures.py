@@ -1,25 +1,36 @@
-"""The paper's figures from a reproduction's document, in the paper's form, as PNG and PDF."""
+"""The paper's figures as charts, for the page and, as PNG and PDF, in the paper's form."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from freeat.experiments.paper.documents import (
     CurveFigure,
     CurveSeries,
     Figure,
-    FigurePanel,
     NormFigure,
-    PointSeries,
     RadiusFigure,
+    SeedMean,
     SizeFigure,
 )
+from freeat.reports.charts import (
+    ChartAxis,
+    ChartPanel,
+    ChartSeries,
+    Curve,
+    HeatMap,
+    HeatMapPanel,
+    LineChart,
+    positive,
+)
 from freeat.reports.paper_tables import heading, label_name, panel_name
-from freeat.reports.plots import HOLLOW, look, save_figure, styled
+from freeat.reports.plots import draw_heat_map, draw_line_chart
+from freeat.reports.stability import SIZES
+from freeat.reports.tables import ReportTable, number_text
+from freeat.reports.training import AXES, PANELS
 
-STYLES = {
+LOOKS = {
     "vanilla-10": 0,
     "fast": 1,
     "fast-7/255": 1,
@@ -40,157 +51,160 @@ def draw_figure(figure: Figure, folder: Path) -> list[Path]:
     """The figure as ``NAME.png`` and ``NAME.pdf``; none where nothing of it was measured."""
     if not figure.panels:
         return []
-    with styled():
-        drawn = _drawn(figure)
-        drawn.suptitle(f"{heading(figure.name)}: {figure.title}", fontsize=10.5)
-        return [save_figure(drawn, folder / f"{figure.name}.{ending}") for ending in ENDINGS]
+    paths = [folder / f"{figure.name}.{ending}" for ending in ENDINGS]
+    chart = figure_chart(figure)
+    if isinstance(chart, HeatMap):
+        return [draw_heat_map(path, chart) for path in paths]
+    looks = {label_name(label): look for label, look in LOOKS.items()}
+    series = [replace(one, name=label_name(one.name)) for one in chart.series]
+    named = replace(chart, series=series)
+    return [draw_line_chart(path, named, columns=_columns(figure), looks=looks) for path in paths]
 
 
-def _drawn(figure: Figure) -> Any:
+def _columns(figure: Figure) -> int:
+    """Panels in a row: those of one curve, those that share data set and norm, or the norms."""
+    if isinstance(figure, CurveFigure):
+        return len(PANELS)
+    shared = max(Counter((panel.data, panel.norm) for panel in figure.panels).values())
+    return shared if shared > 1 else len({panel.norm for panel in figure.panels})
+
+
+def figure_chart(figure: Figure, *, log: bool = False) -> LineChart | HeatMap:
+    """The chart of a figure; ``log``: the gap against n over logarithmic axes, without gaps of zero or less."""
     match figure:
         case CurveFigure():
             return _curves(figure)
         case RadiusFigure():
             return _radius(figure)
         case SizeFigure():
-            return _size(figure)
+            return _size(figure, log=log)
         case NormFigure():
             return _norms(figure)
 
 
-def _look(label: str) -> dict[str, Any]:
-    return look(STYLES.get(label, len(STYLES)))
-
-
-def _title(panel: FigurePanel[Any]) -> str:
-    return panel_name(panel.data, panel.norm, panel.panel)
-
-
-def _percent(values: Sequence[float]) -> np.ndarray:
-    return 100 * np.asarray(values, float)
-
-
-def _legend(figure: Any, axes: Sequence[Any]) -> None:
-    """One legend for all panels, each label once."""
-    entries = {
-        label: handle
-        for axis in axes
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=min(8, len(entries)))
-
-
-def _band(axis: Any, x: Any, series: PointSeries) -> None:
-    """The points of a series with their 95 % intervals, as far as ``x`` goes."""
-    label, n = series.label, len(x)
-    points = series.points[:n]
-    y, low, high = (_percent([getattr(point, name) for point in points]) for name in ("mean", "low", "high"))
-    axis.plot(x, y, label=label_name(label), markevery=max(1, n // 8), **_look(label))
-    axis.fill_between(x, low, high, color=_look(label)["color"], alpha=0.15, linewidth=0)
-
-
-def _curves(figure: CurveFigure) -> Any:
-    """Figures 1, 5, 11: training error, test error and gap side by side, a row per panel."""
-    import matplotlib.pyplot as plt
-
-    panels = figure.panels
-    drawn, axes = plt.subplots(
-        len(panels), 3, figsize=(11.5, 3.1 * len(panels) + 0.6), layout="constrained", squeeze=False
+def _lines(
+    figure: Figure, axes: Sequence[ChartAxis], panels: Sequence[ChartPanel], curves: dict[str, list[Curve]]
+) -> LineChart:
+    series = [ChartSeries(name=name, curves=own) for name, own in curves.items()]
+    rows = [
+        [name, panels[curve.panel].title, f"{curve.x[axes[0].key][k]:.4g}", number_text(y)]
+        for name, own in curves.items()
+        for curve in own
+        for k, y in enumerate(curve.y)
+    ]
+    return LineChart(
+        title=_title(figure),
+        description=f"{figure.title}: {', '.join(curves)}",
+        axes=axes,
+        panels=panels,
+        series=series,
+        numbers=ReportTable(
+            caption=f"{heading(figure.name)} as numbers",
+            columns=("series", "panel", axes[0].label, "value"),
+            rows=rows,
+            text_columns=2,
+        ),
     )
-    for row, panel in zip(axes, panels, strict=True):
-        for series in panel.series:
-            _learning_curve(row, series)
-        for axis, text in zip(
-            row, ("robust train error (%)", "robust test error (%)", "gap (points)"), strict=True
-        ):
-            axis.set(title=f"{_title(panel)}: {text}", xlabel="epochs (Free's × m)")
-    _legend(drawn, list(axes[:, 0]))
-    return drawn
 
 
-def _learning_curve(row: Sequence[Any], series: CurveSeries) -> None:
-    """The curve on equal samples; a last evaluation on more images is drawn apart as a hollow mark."""
-    x, whole = np.asarray(series.epochs, float), series.equal_samples
-    gap = tuple(point.mean for point in series.points)
-    for axis, values in zip(row[:2], (series.train, series.test), strict=True):
-        axis.plot(x[:whole], _percent(values)[:whole], label=label_name(series.label), **_look(series.label))
-    _band(row[2], series.epochs[:whole], series)
-    for axis, values in zip(row, (series.train, series.test, gap), strict=True):
-        axis.plot(x[whole:], _percent(values)[whole:], **(_look(series.label) | HOLLOW))
+def _title(figure: Figure) -> str:
+    return f"{heading(figure.name)}: {figure.title}"
 
 
-def _grid(panels: Sequence[FigurePanel[Any]]) -> tuple[Any, list[Any]]:
-    """Axes for the panels: L2 on the left, Linf on the right, a row per data set and target or source."""
-    import matplotlib.pyplot as plt
-
-    rows = list(dict.fromkeys((panel.data, panel.panel) for panel in panels))
-    norms = sorted({panel.norm for panel in panels})
-    drawn, axes = plt.subplots(
-        len(rows),
-        len(norms),
-        figsize=(4.4 * len(norms) + 0.6, 3.1 * len(rows) + 0.7),
-        layout="constrained",
-        squeeze=False,
+def _in_percent(points: Sequence[SeedMean]) -> tuple[list[float], list[float], list[float]]:
+    """Means of a series, and the ends of their intervals."""
+    columns = (
+        [point.mean for point in points],
+        [point.low for point in points],
+        [point.high for point in points],
     )
-    for axis in axes.flat:
-        axis.set_visible(False)
-    taken = []
-    for panel in panels:
-        axis = axes[rows.index((panel.data, panel.panel))][norms.index(panel.norm)]
-        axis.set_visible(True)
-        axis.set_title(_title(panel))
-        taken.append(axis)
-    return drawn, taken
+    mean, low, high = ([100 * value for value in column] for column in columns)
+    return mean, low, high
 
 
-def _radius(figure: RadiusFigure) -> Any:
+def _curves(figure: CurveFigure) -> LineChart:
+    """Figures 1, 5, 11: training error, test error and gap of each panel; a last evaluation on more images apart."""
+    panels: list[ChartPanel] = []
+    curves: dict[str, list[Curve]] = {}
+    for index, panel in enumerate(figure.panels):
+        panels += [replace(one, title=f"{panel_name(panel)}: {one.title}") for one in PANELS]
+        for one in panel.series:
+            whole = one.equal_samples
+            own = curves.setdefault(one.label, [])
+            own += _learning(one, slice(whole), 3 * index)
+            if whole < len(one.epochs):
+                own += _learning(one, slice(whole, None), 3 * index, apart=True)
+    axes = [ChartAxis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
+    return _lines(figure, axes, panels, curves)
+
+
+def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
+    """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
+    x: dict[str, Sequence[float]] = {"epochs": one.epochs[part], "updates": one.updates[part]}
+    train, test = ([100 * error for error in errors[part]] for errors in (one.train, one.test))
+    gap, low, high = _in_percent(one.points[part])
+    errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
+    if apart:
+        return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
+    return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
+
+
+def _radius(figure: RadiusFigure) -> LineChart:
     """Figures 2, 3, 6 to 9: accuracy against the radius."""
-    drawn, axes = _grid(figure.panels)
-    for axis, panel in zip(axes, figure.panels, strict=True):
-        for series in panel.series:
-            _band(axis, _percent(series.eps) * 2.55, series)
-        axis.set(xlabel="radius ε, in 255ths", ylabel="accuracy (%)", ylim=(0, None))
-    _legend(drawn, axes)
-    return drawn
+    curves: dict[str, list[Curve]] = {}
+    for index, panel in enumerate(figure.panels):
+        for one in panel.series:
+            x = {"levels": [255 * eps for eps in one.eps], "eps": one.eps}
+            y, low, high = _in_percent(one.points)
+            curves.setdefault(one.label, []).append(Curve(panel=index, x=x, y=y, low=low, high=high))
+    axes = [ChartAxis(key="levels", label="radius ε in 255ths"), ChartAxis(key="eps", label="radius ε")]
+    panels = [ChartPanel(title=panel_name(panel), unit="% correct") for panel in figure.panels]
+    return _lines(figure, axes, panels, curves)
 
 
-def _size(figure: SizeFigure) -> Any:
+def _size(figure: SizeFigure, *, log: bool) -> LineChart:
     """Figures 4, 10: the gap against n, with the exponent of each series in its panel."""
-    drawn, axes = _grid(figure.panels)
-    for axis, panel in zip(axes, figure.panels, strict=True):
-        for series in panel.series:
-            _band(axis, series.n, series)
+    curves: dict[str, list[Curve]] = {}
+    panels = []
+    for index, panel in enumerate(figure.panels):
+        for one in panel.series:
+            y, low, high = (positive(values) if log else values for values in _in_percent(one.points))
+            curve = Curve(panel=index, x={"n": one.n}, y=y, low=low, high=high)
+            curves.setdefault(one.label, []).append(curve)
         fitted = [
-            f"{label_name(series.label)}: n^{-series.exponent.value:.2f}"
-            for series in panel.series
-            if series.exponent
+            f"{label_name(one.label)}: n^{-one.exponent.value:.2f}" for one in panel.series if one.exponent
         ]
-        axis.set(xlabel="training images n (equal updates)", ylabel="robust gap (points)")
-        axis.annotate(
-            "\n".join(fitted), (0.97, 0.96), xycoords="axes fraction", ha="right", va="top", fontsize=7.5
-        )
-    _legend(drawn, axes)
-    return drawn
+        panels.append(ChartPanel(title=panel_name(panel), unit="points", log=log, note="\n".join(fitted)))
+    return _lines(figure, [replace(SIZES, log=log)], panels, curves)
 
 
-def _norms(figure: NormFigure) -> Any:
+def _norms(figure: NormFigure) -> HeatMap:
     """Figure 12: heat maps of the gradient norms, with the smallest so far."""
-    import matplotlib.pyplot as plt
-
-    shown = [(panel, series) for panel in figure.panels for series in panel.series]
-    columns = max(len(panel.series) for panel in figure.panels)
-    rows = -(-len(shown) // columns)
-    drawn, axes = plt.subplots(
-        rows, columns, figsize=(4.6 * columns, 3.5 * rows), layout="constrained", squeeze=False
+    panels, rows = [], []
+    for panel in figure.panels:
+        for one in panel.series:
+            name = f"{panel_name(panel)}: {label_name(one.label)}"
+            panels.append(
+                HeatMapPanel(
+                    title=name,
+                    updates=[0, *one.updates],
+                    counts=[
+                        (column, round(10 * edge), images)
+                        for column, counts in enumerate(one.counts)
+                        for edge, images in zip(one.bins, counts, strict=False)  # one edge more than bins
+                        if images
+                    ],
+                    smallest=one.smallest,
+                )
+            )
+            pairs = zip(one.updates, one.smallest, strict=True)
+            rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
+    columns = ("algorithm", "update", "smallest so far")
+    return HeatMap(
+        title=_title(figure),
+        description=f"{figure.title}, with the running minimum",
+        x_label="weight updates",
+        y_label="‖∂h/∂δ‖",
+        panels=panels,
+        numbers=ReportTable(caption=f"{heading(figure.name)} as numbers", columns=columns, rows=rows),
     )
-    for axis, (panel, series) in zip(axes.flat, shown, strict=False):
-        updates, counts = np.array([0, *series.updates]), np.array(series.counts, float)
-        axis.pcolormesh(updates, 10 ** np.asarray(series.bins), np.log1p(counts.T), cmap="viridis")
-        smallest = np.maximum(series.smallest, 10 ** series.bins[0])  # a logarithmic axis has no zero
-        axis.plot(updates[1:], smallest, color="white", linewidth=1.2)
-        axis.set(yscale="log", xlabel="weight updates", title=f"{_title(panel)}, {label_name(series.label)}")
-        axis.set_ylabel("‖∇_δ h‖; white: smallest so far")
-        axis.grid(False)
-    for axis in axes.flat[len(shown) :]:
-        axis.set_visible(False)
-    return drawn

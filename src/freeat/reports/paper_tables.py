@@ -5,10 +5,10 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from freeat.experiments.paper.documents import PaperTable, Printed, SeedMean, TableRow
-from freeat.reports.tables import NOTHING, percent_spread
+from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
+from freeat.reports.tables import NOTHING, norm_text, percent_spread
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -49,13 +49,14 @@ def label_name(label: str) -> str:
     return LABELS.get(label, label[:1].upper() + label[1:])
 
 
-def panel_name(data: str, norm: str, panel: str) -> str:
+def panel_name(panel: FigurePanel[Any]) -> str:
     """The title of a figure's panel."""
-    if panel.startswith("from "):
-        panel = f"perturbations from {label_name(panel.removeprefix('from '))}"
-    elif panel:
-        panel = f"target {NETWORKS.get(panel, panel)}"
-    return ", ".join(word for word in (data_name(data), norm_name(norm), panel) if word)
+    about = panel.panel
+    if about.startswith("from "):
+        about = f"perturbations from {label_name(about.removeprefix('from '))}"
+    elif about:
+        about = f"target {NETWORKS.get(about, about)}"
+    return ", ".join(filter(None, (data_name(panel.data), norm_text(panel.norm), about)))
 
 
 def heading(name: str) -> str:

@@ -1,6 +1,6 @@
 """Charts drawn by matplotlib, in a style that is safe for colour-blind readers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -62,39 +62,55 @@ def save_figure(figure: Any, path: Path) -> Path:
     return path
 
 
-def draw_line_chart(path: Path, chart: LineChart, *, axis: str | None = None) -> Path:
-    """The panels of a chart side by side, over its first x-axis or the one named; one legend for all of them."""
+def draw_line_chart(
+    path: Path,
+    chart: LineChart,
+    *,
+    axis: str | None = None,
+    columns: int | None = None,
+    looks: Mapping[str, int] | None = None,
+) -> Path:
+    """The panels of a chart, over its first x-axis or the one named; one legend for all of them.
+
+    They are side by side, or ``columns`` to a row. Series in ``looks`` have that look, others that of their position.
+    """
     import matplotlib.pyplot as plt
 
     along = next(one for one in chart.axes if axis in (None, one.key))
     longest = max(len(one.name) for one in chart.series)
     entry = LEGEND_MARK + LEGEND_LETTER * longest
-    width = max(3.8 * len(chart.panels) + 0.6, entry + 0.4)
+    across = min(columns or len(chart.panels), len(chart.panels))
+    rows = -(-len(chart.panels) // across)
+    width = max(3.8 * across + 0.6, entry + 0.4)
     with styled():
-        figure, axes = plt.subplots(
-            1, len(chart.panels), figsize=(width, 3.9), layout="constrained", squeeze=False
+        figure, grid = plt.subplots(
+            rows, across, figsize=(width, 3.1 * rows + 0.8), layout="constrained", squeeze=False
         )
+        axes = grid.flatten().tolist()
+        for unused in axes[len(chart.panels) :]:
+            unused.set_visible(False)
         for index, series in enumerate(chart.series):
+            style = look((looks or {}).get(series.name, index))
             for curve in series.curves:
-                _draw_curve(axes[0][curve.panel], curve, along.key, series.name, look(index))
+                _draw_curve(axes[curve.panel], curve, along.key, series.name, style)
         curves = [curve for series in chart.series for curve in series.curves]
         if any(curve.apart for curve in curves):
             label = "hollow: the last evaluation, on more images"
-            axes[0][0].plot([], [], label=label, marker="o", color="0.4", **HOLLOW)
-        for k, (drawn, panel) in enumerate(zip(axes[0], chart.panels, strict=True)):
+            axes[0].plot([], [], label=label, marker="o", color="0.4", **HOLLOW)
+        for k, (drawn, panel) in enumerate(zip(axes, chart.panels, strict=False)):
             _finish_panel(drawn, panel, along, [curve for curve in curves if curve.panel == k])
         figure.suptitle(chart.title, fontsize=10.5)
-        columns = int((width - 0.4) / entry)
+        names = int((width - 0.4) / entry)
         handles = {
             label: handle
-            for drawn in axes[0]
+            for drawn in axes
             for handle, label in zip(*drawn.get_legend_handles_labels(), strict=True)
         }
         figure.legend(
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=max(1, min(len(handles), columns)),
+            ncols=max(1, min(len(handles), names)),
         )
         return save_figure(figure, path)
 
@@ -154,7 +170,7 @@ def draw_heat_map(path: Path, chart: HeatMap) -> Path:
 def _binned(panel: HeatMapPanel) -> tuple[np.ndarray, np.ndarray]:
     """The edges of the bins, and the counts (bins, columns)."""
     bins = [bin_ for _, bin_, _ in panel.counts]
-    lowest, highest = min(bins), max(bins)
+    lowest, highest = min(bins, default=0), max(bins, default=0)
     counts = np.zeros((highest - lowest + 1, len(panel.smallest)))
     for column, bin_, images in panel.counts:
         counts[bin_ - lowest, column] = images

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd, write_comparison
-from freeat.experiments.paper.documents import CurveFigure
 from freeat.reports.charts import ChartSeries, HeatMap, LineChart
 from freeat.reports.html.answer import _about, _row
 from freeat.reports.html.blocks import (
@@ -25,8 +24,8 @@ from freeat.reports.html.blocks import (
 from freeat.reports.html.gather import ExampleFile, Findings, gather
 from freeat.reports.html.groups import benchmarks_of
 from freeat.reports.html.page import make_document
-from freeat.reports.html.reproduction import _curves
 from freeat.reports.html.robustness import data_uri, examples_section, largest_samples
+from freeat.reports.paper_figures import figure_chart
 from freeat.reports.robustness import radius_lines
 from freeat.reports.tables import ReportTable, TableCell, ball_text
 from freeat.reports.training import merged
@@ -365,8 +364,9 @@ def test_a_last_point_on_more_images_stands_apart() -> None:
     def drawn(images: list[int]) -> ChartSeries:
         shown = {"data": "cifar10", "norm": "l2", "panel": "", "series": [series | {"images": images}]}
         (figure,) = typed_figures([{"name": "figure-1", "panels": [shown]}])
-        assert isinstance(figure, CurveFigure)
-        (one,) = _curves(figure).series
+        chart = figure_chart(figure)
+        assert isinstance(chart, LineChart)
+        (one,) = chart.series
         return one
 
     one = drawn([128, 128, 1024])

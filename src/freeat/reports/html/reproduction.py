@@ -2,48 +2,28 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
 
 from freeat.experiments.paper.documents import (
     ClaimReport,
-    CurveFigure,
-    CurveSeries,
     Decision,
     Figure,
-    FigurePanel,
-    NormFigure,
     PaperTable,
-    RadiusFigure,
     ReproductionDocument,
-    SeedMean,
     SizeFigure,
     TableRow,
 )
-from freeat.reports.charts import (
-    ChartAxis,
-    ChartPanel,
-    ChartSeries,
-    Curve,
-    HeatMap,
-    HeatMapPanel,
-    LineChart,
-    positive,
-)
 from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
-from freeat.reports.paper_tables import heading, printed
+from freeat.reports.paper_figures import figure_chart
+from freeat.reports.paper_tables import heading, panel_name, printed
 from freeat.reports.reproduction import VERDICTS, statistic_text
-from freeat.reports.stability import SIZES
 from freeat.reports.tables import (
     NOTHING,
     ReportTable,
     TableCell,
     norm_text,
-    number_text,
     percent_spread,
     with_interval,
 )
-from freeat.reports.training import AXES, PANELS
 
 Documents = Sequence[tuple[str, ReproductionDocument]]
 PASSED = {"confirmed": True, "refuted": False}
@@ -173,120 +153,20 @@ def figures_section(documents: Documents) -> Section:
 
 
 def _charts(figure: Figure) -> list[Block]:
-    match figure:
-        case CurveFigure():
-            return [_curves(figure)]
-        case RadiusFigure():
-            return [_radius(figure)]
-        case SizeFigure():
-            return [_size(figure), _exponents(figure)]
-        case NormFigure():
-            return [_norms(figure)]
-
-
-def _lines(
-    figure: Figure, axes: Sequence[ChartAxis], panels: Sequence[ChartPanel], curves: dict[str, list[Curve]]
-) -> LineChart:
-    series = [ChartSeries(name=name, curves=own) for name, own in curves.items()]
-    rows = [
-        [name, panels[curve.panel].title, f"{curve.x[axes[0].key][k]:.4g}", number_text(y)]
-        for name, own in curves.items()
-        for curve in own
-        for k, y in enumerate(curve.y)
-    ]
-    return LineChart(
-        title=_title(figure),
-        description=f"{figure.title}: {', '.join(curves)}",
-        axes=axes,
-        panels=panels,
-        series=series,
-        numbers=ReportTable(
-            caption=f"{heading(figure.name)} as numbers",
-            columns=("series", "panel", axes[0].label, "value"),
-            rows=rows,
-            text_columns=2,
-        ),
-    )
-
-
-def _title(figure: Figure) -> str:
-    return f"{heading(figure.name)}: {figure.title}"
-
-
-def _panel_title(panel: FigurePanel[Any]) -> str:
-    return ", ".join(word for word in (panel.data, norm_text(panel.norm), panel.panel) if word)
-
-
-def _in_percent(points: Sequence[SeedMean]) -> tuple[list[float], list[float], list[float]]:
-    """Means of a series, and the ends of their intervals."""
-    columns = (
-        [point.mean for point in points],
-        [point.low for point in points],
-        [point.high for point in points],
-    )
-    mean, low, high = ([100 * value for value in column] for column in columns)
-    return mean, low, high
-
-
-def _curves(figure: CurveFigure) -> LineChart:
-    panels: list[ChartPanel] = []
-    curves: dict[str, list[Curve]] = {}
-    for index, panel in enumerate(figure.panels):
-        panels += [replace(one, title=f"{_panel_title(panel)}: {one.title}") for one in PANELS]
-        for one in panel.series:
-            whole = one.equal_samples
-            own = curves.setdefault(one.label, [])
-            own += _learning(one, slice(whole), 3 * index)
-            if whole < len(one.epochs):
-                own += _learning(one, slice(whole, None), 3 * index, apart=True)
-    axes = [ChartAxis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
-    return _lines(figure, axes, panels, curves)
-
-
-def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
-    """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
-    x: dict[str, Sequence[float]] = {"epochs": one.epochs[part], "updates": one.updates[part]}
-    train, test = ([100 * error for error in errors[part]] for errors in (one.train, one.test))
-    gap, low, high = _in_percent(one.points[part])
-    errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
-    if apart:
-        return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
-    return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
-
-
-def _radius(figure: RadiusFigure) -> LineChart:
-    curves: dict[str, list[Curve]] = {}
-    for index, panel in enumerate(figure.panels):
-        for one in panel.series:
-            x = {"levels": [255 * eps for eps in one.eps], "eps": one.eps}
-            y, low, high = _in_percent(one.points)
-            curves.setdefault(one.label, []).append(Curve(panel=index, x=x, y=y, low=low, high=high))
-    axes = [ChartAxis(key="levels", label="radius ε in 255ths"), ChartAxis(key="eps", label="radius ε")]
-    panels = [ChartPanel(title=_panel_title(panel), unit="% right") for panel in figure.panels]
-    return _lines(figure, axes, panels, curves)
-
-
-def _size(figure: SizeFigure) -> LineChart:
-    curves: dict[str, list[Curve]] = {}
-    for index, panel in enumerate(figure.panels):
-        for one in panel.series:
-            y, low, high = map(positive, _in_percent(one.points))
-            curve = Curve(panel=index, x={"n": one.n}, y=y, low=low, high=high)
-            curves.setdefault(one.label, []).append(curve)
-    panels = [ChartPanel(title=_panel_title(panel), unit="points", log=True) for panel in figure.panels]
-    return _lines(figure, [SIZES], panels, curves)
+    chart = figure_chart(figure, log=True)
+    return [chart, _exponents(figure)] if isinstance(figure, SizeFigure) else [chart]
 
 
 def _exponents(figure: SizeFigure) -> ReportTable:
     """How fast each gap falls, panel by panel."""
     labels = dict.fromkeys(one.label for panel in figure.panels for one in panel.series)
     fits = {
-        (_panel_title(panel), one.label): one.exponent
+        (panel_name(panel), one.label): one.exponent
         for panel in figure.panels
         for one in panel.series
         if one.exponent
     }
-    titles = [_panel_title(panel) for panel in figure.panels]
+    titles = [panel_name(panel) for panel in figure.panels]
     missing = len(fits) < len(labels) * len(titles)
     return ReportTable(
         caption=f"{heading(figure.name)}: fitted exponents a, the gap going with n⁻ᵃ, with 95 % intervals",
@@ -295,35 +175,4 @@ def _exponents(figure: SizeFigure) -> ReportTable:
         notes=["–: a single n, or a gap of zero or less, to which no power can be fitted."]
         if missing
         else [],
-    )
-
-
-def _norms(figure: NormFigure) -> HeatMap:
-    panels, rows = [], []
-    for panel in figure.panels:
-        for one in panel.series:
-            name = f"{_panel_title(panel)}: {one.label}"
-            panels.append(
-                HeatMapPanel(
-                    title=name,
-                    updates=[0, *one.updates],
-                    counts=[
-                        (column, round(10 * edge), images)
-                        for column, counts in enumerate(one.counts)
-                        for edge, images in zip(one.bins, counts, strict=False)  # one edge more than bins
-                        if images
-                    ],
-                    smallest=one.smallest,
-                )
-            )
-            pairs = zip(one.updates, one.smallest, strict=True)
-            rows += [[name, str(update), f"{smallest:.3g}"] for update, smallest in pairs]
-    columns = ("algorithm", "update", "smallest so far")
-    return HeatMap(
-        title=_title(figure),
-        description=f"{figure.title}, with the running minimum",
-        x_label="weight updates",
-        y_label="‖∂h/∂δ‖",
-        panels=panels,
-        numbers=ReportTable(caption=f"{heading(figure.name)} as numbers", columns=columns, rows=rows),
     )
