@@ -73,17 +73,17 @@ def test_one_seed_has_no_spread() -> None:
     assert "| measured | 80.0 |" in markdown(table("table-6", seeds=1))
 
 
-def test_runs_at_chance_and_collapsed_runs_are_named() -> None:
+def test_runs_at_chance_and_collapsed_runs_are_listed() -> None:
     made = with_second_row(table("table-6"), above_chance=False, collapsed=2, seeds=2)
     text = "\n".join(notes(made))
     assert "Not above chance, so that their gaps say nothing: CIFAR-10, Linf, Fast (10/255)." in text
     assert "had collapsed in 2 of 2 runs" in text
 
 
-def test_rows_with_fewer_seeds_than_asked_for_are_named() -> None:
+def test_rows_with_fewer_seeds_than_requested_are_listed() -> None:
     made = with_second_row(table("table-6", missing=("free-4",)), seeds=2)
     assert "fewer seeds" not in "\n".join(notes(table("table-6")))
-    note = "Finished with fewer seeds than asked for: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
+    note = "Finished with fewer seeds than requested: CIFAR-10, Linf, Fast (10/255) (2 of 3); "
     assert note + "CIFAR-10, Linf, Free-4 (0 of 3)." in notes(made)
 
 

@@ -118,8 +118,8 @@ def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
     )
     head = ledger(sufficiency=some).split("Each claim")[0]
     fit_text = (
-        "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are asked for); "
-        "not measured in Linf (at least 50 % are asked for); "
+        "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are required); "
+        "not measured in Linf (at least 50 % are required); "
     )
     assert f"- SVHN does not count. {fit_text}not above chance: L2 Free-8." in head
     assert f"- CIFAR-10 cannot be decided yet. {fit_text}every measured algorithm is above chance." in head

@@ -16,9 +16,11 @@ TOTAL = 400
 CLASSES = 10
 
 
-def training(store: Path, algorithm: str, seed: int = 0, **words: Any) -> TrainTask:
+def training(store: Path, algorithm: str, seed: int = 0, **settings: Any) -> TrainTask:
     """A task of training; nothing is trained."""
-    spec = TrainSpec.of({"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | words)
+    spec = TrainSpec.of(
+        {"data": "cifar10", "norm": "l2", "eps": 0.5, "updates": TOTAL, "seed": seed} | settings
+    )
     spec = replace(spec, algorithm=algorithm)
     return Store(path=store.resolve()).task(f"{algorithm} seed {seed}", spec, EvalSpec())
 
@@ -73,6 +75,6 @@ def finish_measurement(
         for split in ("train", "test")
     )
     weights = {run.key: WEIGHTS for run in task.runs}
-    told = {"name": task.name, "weights": weights, "results": results, "provenance": make_provenance()}
-    document = MeasurementDocument(**told | facts)
+    stated = {"name": task.name, "weights": weights, "results": results, "provenance": make_provenance()}
+    document = MeasurementDocument(**stated | facts)
     write_document(task.folder / "result.json", "measurement", document)

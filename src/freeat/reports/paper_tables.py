@@ -178,7 +178,7 @@ def notes(table: PaperTable) -> list[str]:
     """What a reader of the table must know."""
     lines = [
         "Measured: mean ± standard deviation over the seeds; without ± there was one seed. Training accuracy is on "
-        "augmented images, as in the paper, and on the images as they are where it says plain."
+        "augmented images, as in the paper, and on the images as they are in the lines marked plain."
     ]
     at_chance, fewer = [], []
     for row in table.rows:
@@ -198,7 +198,7 @@ def notes(table: PaperTable) -> list[str]:
     if at_chance:
         lines.append(f"Not above chance, so that their gaps say nothing: {'; '.join(at_chance)}.")
     if fewer:
-        lines.append(f"Finished with fewer seeds than asked for: {'; '.join(fewer)}.")
+        lines.append(f"Finished with fewer seeds than requested: {'; '.join(fewer)}.")
     return [*lines, *table.notes]
 
 

@@ -68,9 +68,9 @@ def _sufficient(one: Sufficiency) -> str:
 
 
 def _fits(fit: Fit) -> str:
-    asked = f"{norm_name(fit.norm)} (at least {100 * fit.least:.0f} % are asked for)"
+    required = f"{norm_name(fit.norm)} (at least {100 * fit.least:.0f} % are required)"
     reached = "not measured" if fit.robust_train is None else f"{100 * fit.robust_train:.1f} %"
-    return f"{reached} in {asked}"
+    return f"{reached} in {required}"
 
 
 def _missing(document: ReproductionDocument) -> str:

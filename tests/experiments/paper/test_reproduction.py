@@ -56,9 +56,9 @@ def test_unknown_data_sets_are_refused(tmp_path: Path) -> None:
         prepare(["all"], HOUR, store, data=["mnist"])
 
 
-def reproduce(tmp_path: Path, *words: str) -> int:
+def reproduce(tmp_path: Path, *options: str) -> int:
     return run(
-        ["reproduce", *words, "--scale", "smoke", "--store", str(tmp_path / "store"), "--device", "cpu"]
+        ["reproduce", *options, "--scale", "smoke", "--store", str(tmp_path / "store"), "--device", "cpu"]
     )
 
 

@@ -48,8 +48,8 @@ def start(store: Path, names: Sequence[str], *options: str, out: Path | None = N
 
 
 def finish(process: Process, out: Path, code: int = 0) -> Document:
-    _, said = process.communicate(timeout=2300)
-    assert process.returncode == code, said.decode()
+    _, errors = process.communicate(timeout=2300)
+    assert process.returncode == code, errors.decode()
     document: Document = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
     return document
 

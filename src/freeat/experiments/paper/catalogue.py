@@ -40,7 +40,7 @@ HEADLINE = (VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES, ERM)
 """The algorithms whose runs decide the first claims: they have several seeds at every scale."""
 
 COMPARED = (VANILLA, FAST, FREE)
-"""What "vanilla, fast, and free" stands for in the figures."""
+"""What "vanilla, fast, and free" means in the figures."""
 
 TRANSFERRED_FROM = (VANILLA, FREE)
 """The independently trained robust models whose perturbations are transferred in Figures 3 and 7."""

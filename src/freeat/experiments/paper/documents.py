@@ -30,7 +30,7 @@ class SeedMean:
 
 @dataclass(frozen=True, kw_only=True)
 class Printed:
-    """A number as it is printed, in percent; ``recomputed`` where the columns it stands on say otherwise."""
+    """A number as it is printed, in percent; ``recomputed`` where it differs from what its columns give."""
 
     value: float
     std: float | None = None

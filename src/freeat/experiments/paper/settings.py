@@ -295,14 +295,14 @@ def source(scale: Scale, store: Store, data: str) -> str:
 
 
 def _changes_text(changes: dict[str, Any]) -> list[str]:
-    """What tells a run apart from the common one, for people."""
-    words = []
+    """What distinguishes a run from the common one, for people."""
+    texts = []
     for name, value in changes.items():
         match name, value:
             case ("train_size", int(n)):
-                words.append(f"n={n}")
+                texts.append(f"n={n}")
             case ("eps" | "alpha", float(number)):
-                words.append(f"{name}={radius_text(number)}")
+                texts.append(f"{name}={radius_text(number)}")
             case ("model", str(network)):
-                words.append(network)
-    return words
+                texts.append(network)
+    return texts
