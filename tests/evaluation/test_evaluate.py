@@ -16,8 +16,8 @@ from freeat.data import CropFlip, Images, load_data
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import (
     ClassSummary,
-    Columns,
     Evaluation,
+    concatenated,
     device_and_dtype,
     evaluate,
     image_batches,
@@ -318,13 +318,11 @@ def test_no_rows_are_one_empty_batch() -> None:
     assert batch.x.shape == (0, 1, 2, 2)
 
 
-def test_columns_join_what_was_found() -> None:
-    found = Columns()
-    found.add(right=torch.tensor([True, False]))
-    found.add(right=torch.tensor([True]), queries=torch.tensor([5]))
-    joined = found.joined()
-    assert joined["right"].tolist() == [True, False, True]
-    assert joined["queries"].tolist() == [5]
+def test_columns_of_batches_are_concatenated_by_name() -> None:
+    first = {"right": torch.tensor([True, False]), "queries": torch.tensor([5, 7])}
+    found = concatenated([first, {"right": torch.tensor([True]), "queries": torch.tensor([6])}])
+    assert found["right"].tolist() == [True, False, True]
+    assert found["queries"].tolist() == [5, 7, 6]
 
 
 def test_a_model_without_weights_lives_on_the_cpu() -> None:

@@ -9,7 +9,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from freeat import Fast, Free, Friendly, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
-from freeat.learner.averaging import WeightAverage
+from freeat.learner.learner import WeightAverage
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades, cross_entropy
 from freeat.rng import StepRng
 from problems import BALLS, CLASSES, SHAPE, batch_norm_net, images, random, same_bits, smooth_net, weights

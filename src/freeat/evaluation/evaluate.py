@@ -1,7 +1,7 @@
 """Clean and robust accuracy of a model on images: the one evaluator, and what it returns."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -119,6 +119,11 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     classes: int
     population: int
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that have one entry per image, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
 
     @property
     def perturbations(self) -> Tensor:
@@ -256,7 +261,8 @@ def evaluate(
         raise wrong_type("images", images, "pass a split of a data set, such as data.test")
     own = torch.arange(len(images))[processes.share(len(images))]
     attacks = ball.eps > 0 or with_loss
-    found, cost = Columns(), Cost()
+    found: list[dict[str, Tensor]] = []
+    cost = Cost()
     notes: dict[str, None] = {}
     began = time.perf_counter()
     with frozen_eval(model):
@@ -271,27 +277,26 @@ def evaluate(
             cost.forward_passes += len(x) + attacked.cost.forward_passes
             cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
-            robust_correct = ~attacked.fooled
+            columns = {"clean_correct": clean.argmax(-1) == y, "robust_correct": ~attacked.fooled}
             if recheck:
                 predicted = clean.argmax(-1)
                 if attacks:
                     predicted = logits_of(model, ball.apply(x, attacked.delta)).argmax(-1)
                     cost.forward_passes += len(x)
-                robust_correct = predicted == y
-                found.add(predicted=predicted)
-            found.add(clean_correct=clean.argmax(-1) == y, robust_correct=robust_correct)
+                columns |= {"predicted": predicted, "robust_correct": predicted == y}
             if with_loss:
                 assert attacked.loss is not None
-                found.add(clean_loss=cross_entropy(clean, y), robust_loss=attacked.loss)
+                columns |= {"clean_loss": cross_entropy(clean, y), "robust_loss": attacked.loss}
             if keep_delta:
-                found.add(delta=attacked.delta)
+                columns["delta"] = attacked.delta
             if attacked.queries is not None:
-                found.add(queries=attacked.queries)
+                columns["queries"] = attacked.queries
+            found.append({name: column.cpu() for name, column in columns.items()})
             counted.end()
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        **{name: processes.concatenate(values) for name, values in found.joined().items()},
+        **{name: processes.concatenate(values) for name, values in concatenated(found).items()},
         cost=processes.total(cost, device_and_dtype(model)[0]),
         seconds=time.perf_counter() - began,
         notes=tuple(notes),
@@ -316,14 +321,9 @@ def logits_of(model: nn.Module, x: Tensor) -> Tensor:
 
 def joined(parts: Sequence[Evaluation], *, population: int | None = None) -> Evaluation:
     """Evaluations of the parts of one sample as one; without a population they are all there is."""
-    columns = {
-        name: torch.cat([getattr(part, name) for part in parts])
-        for name in TENSORS
-        if getattr(parts[0], name) is not None
-    }
     return replace(
         parts[0],
-        **columns,  # type: ignore[arg-type]
+        **concatenated([part.tensors for part in parts]),  # type: ignore[arg-type]
         cost=Cost(
             gradient_evaluations=sum(part.cost.gradient_evaluations for part in parts),
             forward_passes=sum(part.cost.forward_passes for part in parts),
@@ -332,20 +332,6 @@ def joined(parts: Sequence[Evaluation], *, population: int | None = None) -> Eva
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
         population=population or sum(len(part.y) for part in parts),
     )
-
-
-TENSORS = (
-    "index",
-    "y",
-    "clean_correct",
-    "robust_correct",
-    "clean_loss",
-    "robust_loss",
-    "predicted",
-    "delta",
-    "queries",
-)
-"""The fields of an evaluation that have one entry per image."""
 
 
 class _Counted:
@@ -404,20 +390,9 @@ def image_batches(
         yield ImageBatch(rows=part, x=x.to(device, dtype), y=y.to(device), rng=rng)
 
 
-class Columns:
-    """What was found of each image, by name; kept on the CPU."""
-
-    def __init__(self) -> None:
-        self._parts: dict[str, list[Tensor]] = {}
-
-    def add(self, **found: Tensor) -> None:
-        """What was found of the next batch."""
-        for name, values in found.items():
-            self._parts.setdefault(name, []).append(values.cpu())
-
-    def joined(self) -> dict[str, Tensor]:
-        """Every column whole."""
-        return {name: torch.cat(parts) for name, parts in self._parts.items()}
+def concatenated(batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    """What was found of the images of each batch, by name, as one tensor for all images."""
+    return {name: torch.cat([batch[name] for batch in batches]) for name in batches[0]}
 
 
 def device_and_dtype(model: nn.Module) -> tuple[torch.device, torch.dtype]:

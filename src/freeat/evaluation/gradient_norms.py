@@ -35,20 +35,17 @@ class GradientNorms:
         for bin_, count in zip(*torch.unique(bins, return_counts=True), strict=True):
             self.counts[int(bin_)] = self.counts.get(int(bin_), 0) + int(count)
 
-    def take(self) -> NormCounts | None:
-        """What was counted since the last call, for a record; None where the algorithm shows no norms."""
-        if self.smallest is None:
-            return None
-        bins = {str(k): v for k, v in sorted(self.counts.items())}
-        taken = NormCounts(smallest_so_far=self.smallest, bins=bins)
-        self.counts = {}
-        return taken
-
     def state(self) -> NormCounts | None:
-        """What a checkpoint keeps."""
+        """What a checkpoint keeps; None where the algorithm shows no norms."""
         if self.smallest is None:
             return None
-        return NormCounts(smallest_so_far=self.smallest, bins={str(k): v for k, v in self.counts.items()})
+        bins = {str(k): count for k, count in sorted(self.counts.items())}
+        return NormCounts(smallest_so_far=self.smallest, bins=bins)
+
+    def take(self) -> NormCounts | None:
+        """What was counted since the last call, for a record."""
+        taken, self.counts = self.state(), {}
+        return taken
 
     @classmethod
     def from_state(cls, state: NormCounts | None) -> "GradientNorms":

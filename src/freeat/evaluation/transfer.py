@@ -10,7 +10,7 @@ from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import BATCH, Columns, Evaluation, image_batches, logits_of
+from freeat.evaluation.evaluate import BATCH, Evaluation, concatenated, image_batches, logits_of
 from freeat.threat import Ball
 
 
@@ -37,18 +37,19 @@ def apply_to(
     Make them with an attack evaluated at its last iterate: one that stops at the first iterate that fools its model
     has perturbations that barely do, and those transfer badly. What the attack noted is noted here too.
     """
-    found = Columns()
+    found = []
     began = time.perf_counter()
     with frozen_eval(target):
         for batch in image_batches(target, images, batch_size):
             x, y = batch.x, batch.y
             clean = logits_of(target, x).argmax(-1)
             predicted = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x))).argmax(-1)
-            found.add(clean_correct=clean == y, robust_correct=predicted == y, predicted=predicted)
+            columns = {"clean_correct": clean == y, "robust_correct": predicted == y, "predicted": predicted}
+            found.append({name: column.cpu() for name, column in columns.items()})
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        **found.joined(),
+        **concatenated(found),
         cost=Cost(forward_passes=2 * len(images)),
         seconds=time.perf_counter() - began,
         notes=made.notes,

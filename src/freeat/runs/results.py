@@ -18,7 +18,7 @@ from freeat.attacks.result import Attack
 from freeat.compute.cost import Cost
 from freeat.compute.machine import Provenance
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import TENSORS, Evaluation, Outcomes, Queries
+from freeat.evaluation.evaluate import Evaluation, Outcomes, Queries
 from freeat.evaluation.sanity import SanityCheck
 from freeat.files.documents import FORMATS, decoded, identity_of, read_json, to_json, write_document
 from freeat.files.tensors import load_tensors, save_tensors
@@ -194,11 +194,10 @@ class Blocks:
         path = self._path(number)
         if path is None:
             return
-        columns = {name: getattr(block, name) for name in TENSORS}
         facts = {name: getattr(block, name) for name in ("seconds", "notes", "classes", "population")}
         save_tensors(
             path,
-            {name: column for name, column in columns.items() if column is not None},
+            block.tensors,
             facts | {"cost": asdict(block.cost)},
         )
 
