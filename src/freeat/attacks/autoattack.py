@@ -27,9 +27,9 @@ NORMS = {"l2": "L2", "linf": "Linf"}
 class AutoAttack:
     """The parts of AutoAttack one after another, each on the images that survived; by default ``standard``.
 
-    The seed is always passed (the package's own default is the clock). The package draws for a batch, so unlike
-    our own attacks its draws do depend on the batch. A loss, where asked for, is the larger of the clean one and
-    the one at the perturbation found.
+    The seed is always passed (the package's own default is the time). The package draws for a batch, so unlike the
+    built-in attacks its draws depend on the batch. A loss, where asked for, is the larger of the clean one and the
+    one at the perturbation found.
     """
 
     parts: tuple[str, ...] = STANDARD
@@ -54,7 +54,7 @@ class AutoAttack:
 
     @property
     def package(self) -> str:
-        """What does the work, with its version."""
+        """The package that attacks, with its version."""
         _package()
         return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
 
@@ -68,12 +68,12 @@ class AutoAttack:
             )
         oracle = Oracle(f, "fp32", x)
         search = Search(oracle, x, y)
-        search.confirm(search.everyone, x, torch.zeros_like(x))
+        search.confirm(search.all_rows, x, torch.zeros_like(x))
         parts, notes = _defined(self.parts, oracle.classes)
         if ball.eps > 0:  # the package divides by ε
             x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, oracle.classes)
             delta = ball.confine(x, ball.project(x_adv - x))
-            search.confirm(search.everyone, ball.apply(x, delta), delta)
+            search.confirm(search.all_rows, ball.apply(x, delta), delta)
             notes += said
         notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
         return search.result(with_loss=with_loss, notes=notes)
@@ -133,11 +133,11 @@ def _run(
         # The package reshapes with view(), which needs images that are contiguous in NCHW.
         images = x.float().contiguous(memory_format=torch.contiguous_format)
         x_adv, _ = adversary.run_standard_evaluation(images, y, batch_size=len(x))
-    said = tuple(f"AutoAttack warns: {_ours(text)}" for text in warned if "DLR loss" not in text)
+    said = tuple(f"AutoAttack warns: {_shortened(text)}" for text in warned if "DLR loss" not in text)
     return x_adv.to(x.dtype), said
 
 
-def _ours(text: str) -> str:
+def _shortened(text: str) -> str:
     """A warning of the package without its pointers to a version and a page that are not here."""
     for pointer in (' Please use version="rand".', " See flags_doc.md for details."):
         text = text.replace(pointer, "")
@@ -146,7 +146,7 @@ def _ours(text: str) -> str:
 
 @contextmanager
 def _undisturbed(device: torch.device) -> Iterator[None]:
-    """The package seeds torch's global generators and takes over the trace function; both are given back."""
+    """The package seeds torch's global generators and takes over the trace function; both are restored."""
     trace = sys.gettrace()
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:

@@ -18,12 +18,12 @@ from freeat.threat import STARTS, Ball, Start
 Iterate = Literal["last", "worst"]
 ITERATES: tuple[str, ...] = get_args(Iterate)
 NO_GRADIENT = (
-    "The model hides its gradient altogether: PGD walked at random, and what it left right is not robust."
+    "The model has no gradient: PGD took random steps, and the accuracy it left is no robust accuracy."
 )
 ImageLoss = Callable[[Tensor], Tensor]  # perturbed images to one value each
 Evaluate = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]
-"""From an iterate (x + δ, δ and the rows of the images still in play) to the values that are ascended, one per image,
-and whether each image is misclassified, which only a stop rule asks for. What is kept of the iterates is kept here."""
+"""From an iterate (x + δ, δ and the rows of the images that still move) to the values that are ascended, one per image,
+and whether each image is misclassified, which only a stop rule needs. It keeps what is kept of the iterates."""
 
 
 class Maximizer(Protocol):
@@ -62,7 +62,7 @@ def projected_ascent(
     """The last of ``steps`` iterates δ ← P_Δ(δ + α π_Δ(∇_δ)/ε), kept in the box; the one loop of every PGD.
 
     Args:
-        evaluate: receives every iterate, with gradients enabled; it keeps what the caller wants to know of them.
+        evaluate: receives every iterate, with gradients enabled, and keeps what the caller needs of it.
         x: images (..., b, C, H, W); a stack of batches has leading axes.
         alpha: the length of a step, in input units.
         noise: the standard deviation of Gaussian noise that is added to each step.
@@ -155,7 +155,7 @@ class Pgd:
 
     @property
     def name(self) -> str:
-        """What it is called; ``alpha``, ``iterate``, ``precision`` and most starts are said elsewhere."""
+        """The name of the attack, without ``alpha``, ``iterate``, ``precision`` and most starts."""
         loss = [self.loss] if self.loss != "ce" else []
         if self.steps == self.restarts == 1 and self.start == "zero":
             return "-".join(["fgsm", *loss])
@@ -175,15 +175,15 @@ class Pgd:
         search = Search(oracle, x, y)
         if self.iterate == "worst" and len(x):
             clean = torch.zeros_like(x)
-            search.confirm(search.everyone, ball.apply(x, clean), clean)
+            search.confirm(search.all_rows, ball.apply(x, clean), clean)
         for r in range(self.restarts):
             own = rng.at("restart", r)
             if self.iterate == "worst" and not with_loss:
-                rows = search.everyone[~search.fooled]
+                rows = search.all_rows[~search.fooled]
                 own = own.select(rows.tolist())
                 self._restart(search, x[rows], rows, ball, own, until_fooled=True)
             else:
-                self._restart(search, x, search.everyone, ball, own, until_fooled=False)
+                self._restart(search, x, search.all_rows, ball, own, until_fooled=False)
         notes = (
             *defined_loss(self.loss, oracle.classes)[1],
             *(() if oracle.differentiable else (NO_GRADIENT,)),
@@ -204,7 +204,7 @@ class Pgd:
             losses = LOSSES[name](logits, y)
             wrong = oracle.wrong(x_adv, y, logits) if self.iterate == "worst" else None
             measured = losses if name == "ce" else cross_entropy(logits.detach(), y)
-            search.see(mine, delta, measured, wrong)
+            search.update(mine, delta, measured, wrong)
             return losses, wrong
 
         projected_ascent(

@@ -8,7 +8,7 @@
     part  =  apgd-ce | apgd-dlr | apgd-t | fab | fab-t | square
 
 ``pgd`` is ``pgd-10``, ``cw`` another word for the margin loss, ``square`` has 5000 queries. ``autoattack-square``
-is pyautoattack's own Square attack, ``square`` alone is ours; ``apgd-ce+fab`` runs parts of AutoAttack one after
+is pyautoattack's own Square attack, ``square`` the built-in one; ``apgd-ce+fab`` runs parts of AutoAttack one after
 another. ``package.module:name`` is anyone's attack (``ImportedAttack``).
 """
 
@@ -43,7 +43,7 @@ EXAMPLES = {
     "fab-t": "AutoAttack's targeted FAB alone",
     "autoattack-square": "AutoAttack's Square attack alone",
 }
-"""The names shown to a newcomer; every number of steps, restarts and queries works."""
+"""The names that are listed; every number of steps, restarts and queries works."""
 
 
 Perturb = Callable[[Model, Tensor, Tensor, Ball, ImageRng], Tensor]  # f, x, y, ball, rng to δ of x's shape
@@ -54,7 +54,7 @@ class ImportedAttack:
     """Anyone's attack: a function f(model, x, y, ball, rng) → δ, or a class that makes one without arguments.
 
     The model's scores decide whether an image is fooled, at x itself and at x + δ with δ projected to the ball and
-    the box, whatever the function claims. One with the attribute ``black_box`` is given no gradient, and its
+    the box, whatever the function claims. One with the attribute ``black_box`` receives no gradient, and its
     queries are counted. ``source`` is the digest of its file, a part of every result's identity.
     """
 
@@ -96,7 +96,7 @@ class ImportedAttack:
                 f"attack {self.path!r} returned {shown}: it must return δ of shape {tuple(x.shape)}"
             )
         for delta in (torch.zeros_like(x), ball.confine(x, ball.project(found.detach().to(x.dtype)))):
-            search.confirm(search.everyone, ball.apply(x, delta), delta)
+            search.confirm(search.all_rows, ball.apply(x, delta), delta)
         return search.result(with_loss=with_loss, queries=queries)
 
 
@@ -118,8 +118,7 @@ def parse_attack(
     written = text.lower().replace("_", "-")
     if "+" in written:
         return _autoattack(text, written)
-    words = written.split("-")
-    family, rest = words[0], words[1:]
+    family, *rest = written.split("-")
     if family == "fgsm" and len(rest) <= 1:
         loss = _loss(text, rest[0]) if rest else "ce"
         return Pgd(steps=1, start="zero", alpha=alpha, iterate=iterate, loss=loss, precision=precision)

@@ -1,4 +1,4 @@
-"""What an attack is, what it finds, and how it asks the model: counted passes, correctness in full precision."""
+"""What an attack is, what it finds, and how it queries the model: costs counted, correctness in fp32."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,8 +17,8 @@ from freeat.threat import Ball
 class AttackResult:
     """The result of an attack on a batch. ``loss`` is the largest cross-entropy along the way, if asked for.
 
-    ``queries`` counts, for a black-box attack, the scores it asked of each image; ``notes`` are sentences that a
-    report of this result must say.
+    ``queries`` counts the queries of each image, for a black-box attack; ``notes`` are sentences that a report of
+    this result must contain.
     """
 
     delta: Tensor
@@ -40,7 +40,7 @@ class Attack(Protocol):
 
     @property
     def black_box(self) -> bool:
-        """Whether it asks for scores only, never for a gradient."""
+        """Whether it queries scores only, never a gradient."""
         ...
 
     def __call__(
@@ -54,22 +54,25 @@ def misclassified(logits: Tensor, y: Tensor) -> Tensor:
 
 
 class Oracle:
-    """Counts the passes it is asked for. Rough logits guide an attack; whether an image is fooled is then
-    confirmed by the model itself, so that a bf16 attack never claims what fp32 does not show."""
+    """The model as an attack queries it, in the attack's precision, with its cost counted.
+
+    Where that precision is not fp32, the model itself decides whether an image is fooled, so that an attack in bf16
+    never claims what fp32 does not confirm.
+    """
 
     def __init__(self, f: Model, precision: str, x: Tensor) -> None:
         self.f = f
         self.precision = Precision(precision, x.device)
         self.cost = Cost()
-        self.classes = 0  # known once the model has answered
-        self.differentiable = True  # until an answer has no gradient
+        self.classes = 0  # set by the first logits
+        self.differentiable = True  # until logits have no gradient
 
     @property
     def exact(self) -> bool:
         return self.precision.dtype is None
 
     def logits(self, x_adv: Tensor) -> Tensor:
-        """The logits that guide the attack, in the precision asked for."""
+        """The logits that guide the attack, in its precision."""
         self.cost.add(len(x_adv))
         return self._seen(self.precision.run(self.f, x_adv))
 
@@ -80,7 +83,7 @@ class Oracle:
         return self._seen(self.f(x_adv))
 
     def gradient(self, losses: Tensor, delta: Tensor) -> Tensor:
-        """∇_δ of the losses; zero, and known to be none, where the model cut it off."""
+        """∇_δ of the losses; zero, with ``differentiable`` unset, where the model cut it off."""
         if losses.requires_grad:
             (g_delta,) = torch.autograd.grad(losses.sum(), delta, allow_unused=True)
             if g_delta is not None:
@@ -89,7 +92,7 @@ class Oracle:
         return torch.zeros_like(delta)
 
     def wrong(self, x_adv: Tensor, y: Tensor, logits: Tensor) -> Tensor:
-        """Whether the model is wrong at x_adv, where ``logits`` are already known from ``logits(x_adv)``."""
+        """Whether the model is wrong at x_adv, given ``logits(x_adv)``."""
         wrong = misclassified(logits, y)
         if not self.exact and bool(wrong.any()):
             rows = wrong.nonzero().squeeze(-1)
@@ -102,24 +105,24 @@ class Oracle:
 
 
 class Search:
-    """The best found so far for each image of a batch, while an attack runs."""
+    """The best perturbation found so far for each image of a batch, while an attack runs."""
 
     def __init__(self, oracle: Oracle, x: Tensor, y: Tensor) -> None:
         self.oracle = oracle
         self.y = y
-        self.everyone = torch.arange(len(x), device=x.device)
+        self.all_rows = torch.arange(len(x), device=x.device)
         self.delta = torch.zeros_like(x)
         self.fooled = torch.zeros_like(y, dtype=torch.bool)
         self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
         self._kept = self.loss.clone()  # the loss at the perturbation that is kept
 
     def confirm(self, rows: Tensor, x_adv: Tensor, delta: Tensor) -> None:
-        """See an iterate of the images ``rows``, evaluated in full precision."""
+        """Take in an iterate of the images ``rows``, evaluated in fp32."""
         logits, y = self.oracle.exact_logits(x_adv), self.y[rows]
-        self.see(rows, delta, cross_entropy(logits, y), misclassified(logits, y))
+        self.update(rows, delta, cross_entropy(logits, y), misclassified(logits, y))
 
-    def see(self, rows: Tensor, delta: Tensor, loss: Tensor, wrong: Tensor | None) -> None:
-        """An iterate of the images ``rows``, of which some are ``wrong``; None: it counts for the loss only.
+    def update(self, rows: Tensor, delta: Tensor, loss: Tensor, wrong: Tensor | None) -> None:
+        """Take in an iterate of the images ``rows``, of which some are ``wrong``; None: it counts for the loss only.
 
         Kept is the first perturbation that fools, and until there is one, that of the largest loss.
         """

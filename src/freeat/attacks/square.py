@@ -1,10 +1,10 @@
-"""The Square attack: a random search that asks the model for scores and never for a gradient."""
+"""The Square attack: a random search that queries the model's scores and never its gradient."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ ROUGH = (
 class Square:
     """Square attack (Andriushchenko et al., 2020) on the margin loss, with AutoAttack's constants.
 
-    An image is asked about at most ``queries`` times, the clean image not counted, and no more once it is fooled.
+    An image takes at most ``queries`` queries, the clean image not counted, and no more once it is fooled.
     A move is kept when it raises the margin. ``p`` is the part of the image the first moves change; ``rescale``
     stretches the schedule that halves it, made for 10,000 queries, to ``queries`` (AutoAttack does not).
     """
@@ -65,8 +65,8 @@ class Square:
         oracle = Oracle(f, self.precision, x)
         search = Search(oracle, x, y)
         queries = torch.zeros_like(y)
-        search.confirm(search.everyone, x, torch.zeros_like(x))
-        rows = search.everyone if with_loss else search.everyone[~search.fooled]
+        search.confirm(search.all_rows, x, torch.zeros_like(x))
+        rows = search.all_rows if with_loss else search.all_rows[~search.fooled]
         if len(rows):
             self._search(search, x, y, ball, rng, rows, queries, until_fooled=not with_loss)
         notes = () if oracle.exact else (ROUGH.format(oracle.precision.name),)
@@ -84,7 +84,7 @@ class Square:
         *,
         until_fooled: bool,
     ) -> None:
-        """The random search on the images ``rows``, which shrink as images fall."""
+        """The random search on the images ``rows``, which shrink as images are fooled."""
         _, c, h, w = x.shape
         move = moves(ball, (c, h, w))
         x, y = x[rows], y[rows]
@@ -93,7 +93,7 @@ class Square:
         height = torch.full_like(x[:, 0, 0, 0], -torch.inf)
         for t in range(self.queries):
             if t == 0:
-                raw = move.first(draws.once(move.first_shape()))
+                raw = move.first(draws.start(move.first_shape()))
             else:
                 raw = move.propose(best, self.part(t - 1), draws.query())
             delta = ball.confine(x, ball.project(raw))
@@ -101,7 +101,7 @@ class Square:
             logits = search.oracle.logits(x_adv)
             queries[rows] += 1
             wrong = search.oracle.wrong(x_adv, y, logits)
-            search.see(rows, delta, cross_entropy(logits, y), wrong)
+            search.update(rows, delta, cross_entropy(logits, y), wrong)
             score = margin(logits, y)
             better = score > height
             height = torch.where(better, score, height)
@@ -115,7 +115,7 @@ class Square:
 
 
 class SquareDraws:
-    """Uniform draws in [0, 1) for query after query of a set of images that may shrink, made in blocks.
+    """Uniform draws in [0, 1) for the queries of a set of images that may shrink, made in blocks.
 
     A stream per image and query would cost more than a small network's forward pass. Each image instead keeps one
     generator for the whole attack, and takes the same number of draws from it for every query, whether or not the
@@ -132,8 +132,8 @@ class SquareDraws:
         self._block = like.new_empty((0, len(self._streams), per_query))
         self._next = 0
 
-    def once(self, shape: tuple[int, ...]) -> Tensor:
-        """Draws of ``shape`` for each image, for the start: (n, *shape)."""
+    def start(self, shape: tuple[int, ...]) -> Tensor:
+        """Draws of ``shape`` for each image's first guess: (n, *shape)."""
         return self._tensor(np.stack([stream.random(shape, np.float32) for stream in self._streams]))
 
     def query(self) -> Tensor:
@@ -146,7 +146,7 @@ class SquareDraws:
         return self._block[self._next - 1]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these of the images only."""
+        """Keep these of the images only."""
         self._streams = [self._streams[row] for row in rows]
         self._block = self._block[:, torch.as_tensor(rows, device=self._block.device, dtype=torch.int64)]
 
@@ -154,38 +154,26 @@ class SquareDraws:
         return torch.from_numpy(drawn).to(self._like.device, self._like.dtype)
 
 
-class Moves(Protocol):
-    """The first guess and the moves in one norm; what they return is not yet confined to the box.
+def moves(ball: Ball, shape: tuple[int, int, int]) -> "LinfMoves | L2Moves":
+    """The first guess and the moves in the ball's norm; what they return is not yet confined to the box.
 
-    Every image has a place, a sign and an orientation of its own. Places are uniform over all those where the
-    window fits. The published code shares them between the images of a batch and never uses the last row and
-    column; on one image the laws are otherwise the same.
+    Every image has a window, a sign and an orientation of its own. Windows are uniform over all positions where
+    they fit. The published code shares them between the images of a batch and never uses the last row and column; on
+    one image the laws are otherwise the same.
     """
-
-    per_query: int
-
-    def first(self, draws: Tensor) -> Tensor: ...
-
-    def first_shape(self) -> tuple[int, ...]: ...
-
-    def propose(self, delta: Tensor, p: float, draws: Tensor) -> Tensor: ...
-
-
-def moves(ball: Ball, shape: tuple[int, int, int]) -> Moves:
-    """The moves that fit the ball's norm."""
     if isinstance(ball, Linf):
         return LinfMoves(ball.eps, shape)
     if isinstance(ball, L2):
         return L2Moves(ball.eps, shape)
-    raise InputError(f"the Square attack knows the L2 and Linf balls, not {type(ball).__name__}")
+    raise InputError(f"the Square attack works in L2 and Linf balls, not in {type(ball).__name__}")
 
 
 def _signs(draws: Tensor) -> Tensor:
     return torch.where(draws < 0.5, -1.0, 1.0).to(draws.dtype)
 
 
-def _place(draws: Tensor, side: int, s: int) -> Tensor:
-    """First row (or column) of a window of side s: uniform over the places where it fits."""
+def _first(draws: Tensor, side: int, s: int) -> Tensor:
+    """First row (or column) of a window of side s: uniform over the positions where it fits."""
     return (draws * (side - s + 1)).long().clamp_max(side - s)
 
 
@@ -212,7 +200,7 @@ class LinfMoves:
 
 def _window(draws: Tensor, side: int, s: int) -> Tensor:
     """Which of the ``side`` rows (or columns) are in each image's window: (n, side)."""
-    offset = torch.arange(side, device=draws.device) - _place(draws, side, s).unsqueeze(1)
+    offset = torch.arange(side, device=draws.device) - _first(draws, side, s).unsqueeze(1)
     return (offset >= 0) & (offset < s)
 
 
@@ -266,8 +254,8 @@ class L2Moves:
     def _bump(self, s: int, row: Tensor, column: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
         """Each image's window (n, H, W) and the bump in it."""
         _, h, w = self.shape
-        i = torch.arange(h, device=row.device) - _place(row, h, s).unsqueeze(1)
-        j = torch.arange(w, device=row.device) - _place(column, w, s).unsqueeze(1)
+        i = torch.arange(h, device=row.device) - _first(row, h, s).unsqueeze(1)
+        j = torch.arange(w, device=row.device) - _first(column, w, s).unsqueeze(1)
         inside = ((i >= 0) & (i < s)).unsqueeze(2) & ((j >= 0) & (j < s)).unsqueeze(1)
         values = _bumps(s).to(row)[
             (turn < 0.5).long()[:, None, None],
