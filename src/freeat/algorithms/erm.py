@@ -14,7 +14,16 @@ from freeat.objectives import CrossEntropy, Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Erm:
-    """No adversary: one descent of w on the images themselves, Algorithm 1 with Δ = {0}."""
+    """No adversary: one descent of w on the images themselves, Algorithm 1 with Δ = {0}.
+
+    Args:
+        objective: the loss that w descends.
+
+    Example:
+        >>> import freeat
+        >>> freeat.Erm().cost
+        Cost(gradient_evaluations=1, forward_passes=0)
+    """
 
     objective: Objective = CrossEntropy()
     updates_per_batch = 1

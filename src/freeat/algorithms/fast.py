@@ -20,7 +20,22 @@ from freeat.threat import Ball, Linf, Start, check_ball, l2_norm
 class Fast:
     """Algorithm 3, A_Fast: one projected step on δ from a random start, then one descent of w.
 
-    ``alpha`` is in input units; by default 7ε/8 for Linf and ε/2 for L2 (7/255 and 64/255 in the paper).
+    Args:
+        ball: the set Δ of perturbations.
+        alpha: the length of the step in input units; by default 7ε/8 for Linf and ε/2 for L2 (7/255 and 64/255 in
+            the paper).
+        start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        objective: the loss that w descends, and the function that the attack ascends.
+        attack_mode: the mode of the network during the attack, ``eval`` or ``train``.
+
+    Raises:
+        InputError: ``ball`` is no ball, or α is not positive.
+
+    Example:
+        >>> import freeat
+        >>> fast = freeat.Fast(ball=freeat.L2(0.5))
+        >>> fast.step_size, fast.cost.gradient_evaluations
+        (0.25, 2)
     """
 
     ball: Ball

@@ -21,9 +21,26 @@ from freeat.threat import Ball, Start, check_ball
 class Friendly:
     """Friendly AT: PGD-m in which an image takes ``tau`` more steps once misclassified.
 
-    The attack ascends cross-entropy. ``ball`` is the training ball (ε_train). ``alpha`` is in input units; by default
-    a quarter of its radius. ``omega`` adds Gaussian noise to each step; ``dynamic`` lets τ grow as 0, 1, …, tau over
-    the training. With τ = m and ω = 0 it is PGD-m.
+    The attack ascends cross-entropy. With τ = m and ω = 0 it is PGD-m.
+
+    Args:
+        ball: the set Δ of perturbations in training, of radius ε_train.
+        m: the most steps of PGD.
+        tau: the steps τ that an image still takes once it is misclassified.
+        omega: the standard deviation ω of Gaussian noise that is added to each step.
+        dynamic: let τ grow as 0, 1, …, ``tau`` over the training.
+        alpha: the length of a step in input units; by default ε_train/4.
+        start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        objective: the loss that w descends.
+        attack_mode: the mode of the network during the attack, ``eval`` or ``train``.
+
+    Raises:
+        InputError: ``ball`` is no ball, m < 1, α is not positive, or τ or ω is negative.
+
+    Example:
+        >>> import freeat
+        >>> freeat.Friendly(ball=freeat.L2(1.0), tau=3, alpha=0.125).step_size
+        0.125
     """
 
     ball: Ball

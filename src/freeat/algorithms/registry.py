@@ -48,7 +48,7 @@ class AlgorithmName:
 
     @property
     def imported(self) -> bool:
-        """Whether its class is someone's own, named by an import path."""
+        """Whether its class is named by an import path."""
         return is_import_path(self.family)
 
     @property
@@ -155,9 +155,29 @@ def make_algorithm(
 ) -> Algorithm:
     """The algorithm of that name against ``ball``; what is None follows from the name, the norm and ε.
 
-    ``objective`` replaces the named one (to give it another coefficient). ``options`` are those of the algorithm's
-    own, such as Friendly's ``tau`` or Free's ``carry``. A setting that the class does not declare is refused. A name
-    may be an import path, ``package.module:Class``, which is imported only with ``trust_code``.
+    Args:
+        name: a name such as ``vanilla-10``, ``fast``, ``free-4``, ``trades-10`` or ``free-trades-4``, or an import
+            path, ``package.module:Class``.
+        ball: the set Δ of perturbations; ``erm`` does not use it.
+        alpha: the length of an attack step, in input units.
+        start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        objective: replaces the named one, to give it another coefficient.
+        warmup_updates: the weight updates over which the radius grows from 0; 0 for none.
+        trust_code: import the class of an import path, which runs its code.
+        options: the algorithm's own, such as Friendly's ``tau`` or Free's ``carry``.
+
+    Returns:
+        The algorithm, ready to ``step``.
+
+    Raises:
+        InputError: the name is unknown, a value is out of range, the class does not declare a setting, or an
+            import path is given without ``trust_code``.
+
+    Example:
+        >>> import freeat
+        >>> free = freeat.make_algorithm("free-4", freeat.L2(0.5), carry=True)
+        >>> free.m, free.step_size, free.carry
+        (4, 0.5, True)
     """
     parsed = parse_algorithm(name)
     cls = algorithm_class(parsed, trust_code=trust_code)
@@ -224,7 +244,7 @@ def _plain(hint: Any) -> bool:
 
 
 def summary_of(cls: type[Algorithm]) -> str:
-    """What the first line of a class's docstring says."""
+    """The first line of a class's docstring."""
     return (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "").rstrip(".")
 
 

@@ -1,4 +1,4 @@
-"""What the algorithms have in common: the shape of a step and of what it reports, and the warm-up of ε."""
+"""What the algorithms have in common: the protocol of a step, its record, and the warm-up of ε."""
 
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Protocol
@@ -14,10 +14,10 @@ from freeat.threat import Ball
 
 @dataclass(frozen=True, kw_only=True)
 class StepRecord:
-    """What a step on one batch saw, detached from every graph.
+    """The result of a step on one batch, detached from every graph.
 
     ``losses``: of each image, before the (last) update; ``delta``: the (last) perturbation; ``g_norms``:
-    ‖∇_δ h‖₂ of each image and ascent, shape (ascents, ..., b), where the algorithm's own passes show it.
+    ‖∇_δ h‖₂ of each image and ascent, shape (ascents, ..., b), where the algorithm computes it anyway.
     """
 
     losses: Tensor
@@ -28,9 +28,17 @@ class StepRecord:
 class Algorithm(Protocol):
     """A way to train: one step on one batch, which may update the weights several times.
 
-    A class declares what it takes by its fields. ``ball`` (which makes a warm-up possible), ``m``, ``alpha``,
-    ``start`` and ``objective`` are given by a name and the settings of a run; all other fields are options of its
-    own (``--algorithm-args``). A setting that has no field is refused.
+    A class declares its settings by its fields. ``ball`` (which makes a warm-up possible), ``m``, ``alpha``,
+    ``start`` and ``objective`` are set by a name and the settings of a run; all other fields are its own options
+    (``--algorithm-args``). A setting that has no field is refused. Any class with these members is an algorithm; it
+    need not inherit.
+
+    Example:
+        >>> import freeat
+        >>> def cost_per_batch(algorithm: freeat.Algorithm) -> int:
+        ...     return algorithm.updates_per_batch * algorithm.cost.gradient_evaluations
+        >>> cost_per_batch(freeat.Free(ball=freeat.L2(0.5), m=4))
+        4
     """
 
     @property
@@ -40,17 +48,40 @@ class Algorithm(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """Forward–backward passes and forward-only passes of one weight update, per image."""
+        """Gradient evaluations and forward-only passes of one weight update, per image."""
         ...
 
-    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord: ...
+    def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+        """One step on a batch.
+
+        Args:
+            learner: the model with its optimizer, which the step updates.
+            x: images (b, C, H, W).
+            y: labels (b,).
+
+        Returns:
+            The losses and perturbations of the batch.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class WarmUp:
     """Another algorithm, whose radius and step grow linearly from 0 over the first ``updates`` weight updates.
 
-    It rescues Free from chance on data such as SVHN. A step left to its default follows the radius by itself.
+    With it Free trains above chance on data such as SVHN. A default step size follows the radius.
+
+    Args:
+        algorithm: any algorithm with a ball.
+        updates: the weight updates until the radius is ε.
+
+    Raises:
+        InputError: ``updates`` < 1, or the algorithm has no ball.
+
+    Example:
+        >>> import freeat
+        >>> freeat.WarmUp(algorithm=freeat.Free(ball=freeat.Linf(8 / 255), m=4), updates=100).updates_per_batch
+        4
     """
 
     algorithm: Algorithm
@@ -91,12 +122,12 @@ def perturbed_loss(objective: Objective, learner: Learner, ball: Ball) -> Loss:
 
 
 def without_warm_up(algorithm: Algorithm) -> Algorithm:
-    """The algorithm itself, which a warm-up may hold."""
+    """The algorithm itself, without its warm-up."""
     return algorithm.algorithm if isinstance(algorithm, WarmUp) else algorithm
 
 
 def threat_of(algorithm: Algorithm) -> Ball | None:
-    """The ball an algorithm trains against; None for one that knows no adversary."""
+    """The ball an algorithm trains against; None for one without an adversary."""
     ball = getattr(without_warm_up(algorithm), "ball", None)
     return ball if isinstance(ball, Ball) else None
 

@@ -20,7 +20,23 @@ from freeat.threat import Ball, Start, check_ball
 class Vanilla:
     """Algorithm 1, A_Vanilla: argmax_δ by PGD-m (or any ``maximizer``), then one descent of w.
 
-    ``alpha`` is in input units; by default ε/4, and ε when m = 1.
+    Args:
+        ball: the set Δ of perturbations.
+        m: the steps of PGD.
+        alpha: the length of a step in input units; by default ε/4, and ε when m = 1.
+        start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        objective: the loss that w descends, and the function that the attack ascends.
+        attack_mode: the mode of the network during the attack, ``eval`` or ``train``.
+        maximizer: solves line 4 instead of PGD-m.
+
+    Raises:
+        InputError: ``ball`` is no ball, m < 1, or α is not positive.
+
+    Example:
+        >>> import freeat
+        >>> vanilla = freeat.Vanilla(ball=freeat.L2(0.5), m=10)
+        >>> vanilla.step_size, vanilla.cost.gradient_evaluations
+        (0.125, 11)
     """
 
     ball: Ball

@@ -120,12 +120,29 @@ def last_iterate(
 
 @dataclass(frozen=True, kw_only=True)
 class Pgd:
-    """PGD with ``steps`` steps of length ``alpha`` (default ε/4, and ε for one step) from ``restarts`` starts.
+    """Projected gradient descent (PGD) as an evaluation attack.
 
-    ``iterate="last"``: every image takes every step and only the last iterate counts, as in the paper's code.
-    ``iterate="worst"``: every iterate counts, the clean image among them, and an image is done once it is fooled.
-    A loss, where it is asked for, is the largest cross-entropy over all iterates of all images, so nothing is
-    then cut short. In ``precision`` bf16 only the gradients are; correctness is decided in fp32.
+    A robust loss, where an evaluation computes it, is the largest cross-entropy over all iterates of an image; every
+    image then takes every step.
+
+    Args:
+        steps: the steps of each restart.
+        restarts: the random starts.
+        alpha: the length of a step in input units; by default ε/4, and ε for one step.
+        start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        iterate: ``last``: every image takes every step and only the last iterate counts, as in the paper's code.
+            ``worst``: every iterate counts, also the clean image, and an image stops once it is fooled.
+        loss: what is ascended: ``ce`` (cross-entropy), ``margin`` or ``dlr``.
+        precision: the arithmetic of the gradients; correctness is always decided in fp32.
+
+    Raises:
+        InputError: a number is out of range, or a name is unknown.
+
+    Example:
+        >>> import freeat
+        >>> attack = freeat.Pgd(steps=50, restarts=10, loss="margin")
+        >>> attack.name, attack.step_size(freeat.L2(0.5))
+        ('pgd-margin-50-10', 0.125)
     """
 
     steps: int = 10

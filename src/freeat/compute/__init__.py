@@ -1,1 +1,1 @@
-"""What computes: precision, counted costs, device and threads, provenance, frozen evaluation mode."""
+"""Precision, counted costs, device and threads, provenance, frozen eval mode with conv–BN fusion."""

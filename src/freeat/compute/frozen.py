@@ -105,22 +105,23 @@ def _identity(x: Tensor) -> Tensor:
 
 
 def _consecutive(model: nn.Module) -> Pairs:
-    """Layers of which the second takes the output of the first and nobody else does, each used once.
+    """Pairs of layers, each used once, of which only the second takes the output of the first.
 
     The forward is traced once for a model while its layers and their modes stay the same. One that cannot be
-    traced, because what it does depends on the values it sees, has no pairs that could be vouched for.
+    traced, because what it does depends on values, has no pairs.
     """
     parts = [(module, module.training) for module in model.modules() if module is not model]
-    known = _traced.get(model)
-    if known is None or known[0] != parts:
-        known = _traced[model] = (parts, _trace(model))
-    return known[1]
+    cached = _traced.get(model)
+    if cached is None or cached[0] != parts:
+        cached = _traced[model] = (parts, _trace(model))
+    return cached[1]
 
 
 def _trace(model: nn.Module) -> Pairs:
+    """The pairs of a model, by fx trace."""
     try:
         graph = fx.Tracer().trace(_traceable_copy(model))
-    except Exception as error:  # the forward is anybody's code, and may refuse a symbol in its own way
+    except Exception as error:  # a forward of any model may refuse a symbol in its own way
         _log.debug("the forward of %s cannot be traced: %s", type(model).__name__, error)
         return []
     return list(_pairs(graph, model))

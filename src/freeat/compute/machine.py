@@ -1,4 +1,4 @@
-"""The machine a run uses: device, threads, determinism, memory; and what is recorded about it."""
+"""Device, threads, determinism and memory of a run; the provenance of its results."""
 
 import ctypes
 import logging
@@ -51,21 +51,23 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def resolve_threads(asked: int | None) -> int:
-    """The CPU threads to use, by default torch's choice; more than there are cores is remarked."""
-    if asked is None:
+def resolve_threads(threads: int | None) -> int:
+    """The CPU threads to use, by default torch's choice; more than there are cores gives a warning."""
+    if threads is None:
         return torch.get_num_threads()
-    if asked < 1:
-        raise InputError(f"--threads {asked} must be at least 1")
+    if threads < 1:
+        raise InputError(f"--threads {threads} must be at least 1")
     cores = usable_cores()
-    if asked > cores:
-        log.warning("--threads %d on %d cores: they wait for each other; %d are enough", asked, cores, cores)
-    return asked
+    if threads > cores:
+        log.warning(
+            "--threads %d on %d cores: they wait for each other; %d are enough", threads, cores, cores
+        )
+    return threads
 
 
 @contextmanager
 def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
-    """Threads and determinism as the run asks for them; afterwards the process has its own settings back."""
+    """The threads and the determinism of a run; the settings of the process are restored afterwards."""
     before = (
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
@@ -105,7 +107,7 @@ def _new_memory_unfilled() -> Iterator[None]:
 def freed_memory_kept() -> Iterator[None]:
     """Inside, large freed blocks are used again instead of being returned to the system; glibc only.
 
-    A step frees and asks for the same activations over and over. Returned blocks come back as pages that the
+    Every step frees and allocates the same activations. Returned blocks come back as pages that the
     system clears one by one, which costs a tenth of a ResNet-18 step in fp32 at batch 128. Keeping them can
     raise the peak by a fifth.
     """
@@ -131,7 +133,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """What computed."""
+    """The machine that computed a result."""
 
     system: str
     processor: str
@@ -165,7 +167,7 @@ def provenance(device: torch.device) -> Provenance:
     )
 
 
-@cache  # a sweep has many results, and git takes its time
+@cache  # a sweep has many results, and git is slow
 def _commit() -> str | None:
     """The commit of the source tree this package runs from; None where it was installed."""
     root = Path(__file__).resolve().parents[3]
@@ -192,5 +194,5 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
-        pass  # not Linux: the platform module knows it too
+        pass  # not Linux
     return platform.processor() or platform.machine()

@@ -29,8 +29,8 @@ def resolve_precision(name: str, device: torch.device) -> str:
 
 @contextmanager
 def true_fp32() -> Iterator[None]:
-    """fp32 without short cuts: neither TF32, which cuDNN's convolutions take unasked, nor bf16 inside products."""
-    backends: Any = torch.backends  # whose kinds are unknown to its types
+    """fp32 without short cuts: neither TF32, the default of cuDNN's convolutions, nor bf16 inside products."""
+    backends: Any = torch.backends  # without type stubs
     kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
     kinds += [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]
     before = [kind.fp32_precision for kind in kinds]
@@ -60,7 +60,7 @@ class Precision:
     """How a network is run and its gradients are applied in a given arithmetic.
 
     In fp16 the gradient is enlarged where it enters the network and shrunk where it leaves at the images, so
-    that losses and δ's gradients are true everywhere and only the weights' gradients carry the factor, which
+    that losses and δ's gradients are unscaled everywhere and only the weights' gradients carry the factor, which
     ``apply`` removes.
     """
 
@@ -71,7 +71,7 @@ class Precision:
         self.scaler: torch.amp.GradScaler | None = None
         if self.name == "fp16":
             self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12)
-            self.scaler.scale(torch.zeros((), device=device))  # brings its lazy state into being
+            self.scaler.scale(torch.zeros((), device=device))  # initializes its lazy state
 
     def run(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The model's output in fp32 (or wider, if the model is), computed in this arithmetic."""
@@ -87,7 +87,7 @@ class Precision:
             return enlarged
 
     def apply(self, optimizer: torch.optim.Optimizer) -> None:
-        """One optimizer step from the gradients at hand; fp16 leaves a step out when they overflowed."""
+        """One optimizer step from the current gradients; fp16 skips a step whose gradients overflowed."""
         if self.scaler is None:
             optimizer.step()
         else:

@@ -20,7 +20,7 @@ from freeat.rng import ImageRng
 from freeat.threat import Ball, check_ball
 
 BATCH = 256
-Progress = Callable[[int], None]  # receives how many more images are done
+Progress = Callable[[int], None]  # receives the number of images newly done
 Measure = Literal["robust_accuracy", "clean_accuracy"]
 
 
@@ -61,7 +61,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Queries:
-    """Queries of a black-box attack, over the images it asked about; those wrong when clean need none."""
+    """Queries of a black-box attack, over the images it queried; those wrong when clean need none."""
 
     total: int
     mean: float
@@ -99,10 +99,10 @@ class Gap:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Evaluation:
-    """What a model did on each image of a sample of ``population`` images; tensors on the CPU.
+    """The evaluation of a model on each image of a sample of ``population`` images; tensors on the CPU.
 
-    ``predicted`` is the label given to x + δ, where that was decided here and not by the attack. Losses and δ are
-    there if they were asked for, ``queries`` for black-box attacks.
+    ``predicted`` is the label of x + δ, where that was decided here and not by the attack. Losses and δ are there if
+    they were asked for, ``queries`` for black-box attacks.
     """
 
     index: Tensor
@@ -136,7 +136,7 @@ class Evaluation:
     def labels(self) -> Tensor:
         """The label given to every x + δ, where that was decided by the evaluation itself."""
         if self.predicted is None:
-            raise InputError("the evaluation took the attack's word: evaluate with recheck=True")
+            raise InputError("the evaluation took the attack's result: evaluate with recheck=True")
         return self.predicted
 
     def summary(self) -> Summary:
@@ -198,13 +198,13 @@ def _mean(losses: Tensor | None) -> float | None:
 
 
 def _spread(queries: Tensor) -> Queries:
-    asked = queries[queries > 0].double()
-    found = bool(len(asked))
+    queried = queries[queries > 0].double()
+    found = bool(len(queried))
     return Queries(
-        total=int(asked.sum()),
-        mean=float(asked.mean()) if found else 0.0,
-        median=float(asked.median()) if found else 0.0,
-        most=int(asked.max()) if found else 0,
+        total=int(queried.sum()),
+        mean=float(queried.mean()) if found else 0.0,
+        median=float(queried.median()) if found else 0.0,
+        most=int(queried.max()) if found else 0,
         per_image=tuple(queries.tolist()),
     )
 
@@ -213,7 +213,7 @@ def gap(train: Summary, test: Summary, measure: Measure = "robust_accuracy") -> 
     """Training minus test accuracy with a 95 % interval.
 
     A training set evaluated whole has no sampling error, a sample of it has that of a finite population; test
-    images stand for the unseen. The spread over seeds is not in it: that takes several runs.
+    images are a sample of the distribution. The interval does not include the spread over seeds.
     """
     p, q = getattr(train, measure), getattr(test, measure)
     of_p = sampled(p * train.n, train.n, train.population)
@@ -239,21 +239,44 @@ def evaluate(
     progress: Progress | None = None,
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
-    """The model's answers to the images, clean and attacked, in frozen evaluation mode.
+    """Clean and robust correctness of the model on each image, in frozen eval mode.
 
-    Every draw follows the image, not its batch.
+    The draws of an image depend on its index and the seed, not on its batch. In a ball of radius 0 the clean
+    prediction counts and no attack runs, unless ``with_loss`` is set.
 
     Args:
+        model: a module from images (b, C, H, W) to logits, on any device and in any mode, which is restored.
+        images: a split of a data set, such as ``data.test``.
+        attack: an attack, such as ``Pgd(steps=10)``.
+        ball: the set Δ of perturbations.
         classes: the number of classes of the data.
-        population: how many images these were sampled from; by default they are all.
+        seed: the seed of every draw.
+        population: the number of images that these were sampled from; by default they are all.
         augment: evaluate a random view of each image instead of the image itself, the same view every time.
-        with_loss: also the clean cross-entropy and the largest one that the attack saw; no image is then cut short.
+        batch_size: the most images in one pass.
+        with_loss: also the clean cross-entropy, and the largest one that the attack saw; every image then takes all
+            steps.
         keep_delta: keep the perturbations.
-        recheck: decide in fp32 on the stored x + δ, at one more forward pass. What the attack claims does not count
-            then, nor what it does not claim. False takes the attack's word, for one that decides in fp32 itself.
-        progress: receives the number of images done, as they are done.
+        recheck: decide in fp32 on the stored x + δ, at one more forward pass, whatever the attack claims. False
+            takes the attack's result, for one that decides in fp32 itself.
+        progress: called with the number of images done, as they are done.
+        processes: the group of processes that share the images.
 
-    In a ball of radius 0 there is nothing to attack: the clean answer counts, unless losses are asked for.
+    Returns:
+        An ``Evaluation``: a tensor entry per image, and ``summary()`` with accuracies and 95 % intervals.
+
+    Raises:
+        InputError: ``images`` is no split, ``attack`` is no attack, or ``ball`` is no ball.
+
+    Example:
+        >>> import freeat, torch
+        >>> data = freeat.load_data("digits")
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        >>> found = freeat.evaluate(
+        ...     model, data.test.subset(20), freeat.Pgd(steps=2), freeat.L2(0.5), classes=10
+        ... )
+        >>> found.summary().n, bool((found.robust_correct <= found.clean_correct).all())
+        (20, True)
     """
     check_attack(attack)
     check_ball(ball)
@@ -335,9 +358,9 @@ def joined(parts: Sequence[Evaluation], *, population: int | None = None) -> Eva
 
 
 class _Counted:
-    """The model while an attack asks it about a batch; images are counted as their queries are worked off.
+    """The model while an attack queries it for a batch; images are counted in proportion to the queries made.
 
-    A batch of thousands of queries takes minutes. Where their number is not known, its images count at the end.
+    A batch of thousands of queries takes minutes. Where their number is unknown, its images count at the end.
     """
 
     def __init__(self, f: Model, queries: int | None, images: int, progress: Progress | None) -> None:
@@ -345,16 +368,16 @@ class _Counted:
         self.queries = queries
         self.images = images
         self.progress = progress
-        self.asked = self.counted = 0
+        self.calls = self.counted = 0
 
     def __call__(self, x: Tensor) -> Tensor:
-        self.asked += 1
+        self.calls += 1
         if self.queries is not None:
-            self._count(min(self.images * self.asked // self.queries, self.images))
+            self._count(min(self.images * self.calls // self.queries, self.images))
         return self.f(x)
 
     def end(self) -> None:
-        """All images are done, however few queries they took."""
+        """Count all images as done, however few queries they took."""
         self._count(self.images)
 
     def _count(self, done: int) -> None:
@@ -396,7 +419,7 @@ def concatenated(batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
 
 
 def device_and_dtype(model: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Where the model's weights are, and their floating-point type; a model without any: the CPU, float32."""
+    """The device and floating-point type of the model's weights; of a model without any: the CPU, float32."""
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.is_floating_point():
             return tensor.device, tensor.dtype

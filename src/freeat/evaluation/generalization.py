@@ -32,9 +32,23 @@ from freeat.threat import Ball
 
 @dataclass(frozen=True, kw_only=True)
 class RobustGap:
-    """How a model did on training and on test images, clean and attacked, and how far the two part.
+    """Clean and robust accuracy of a model on training and test images, and the generalization gaps.
 
-    ``train`` and ``test`` hold accuracies with 95 % intervals, whole and per class, and the outcome of every image.
+    Args:
+        train: accuracies on the training images with 95 % intervals, whole and per class, and the outcome of every
+            image.
+        test: the same of the test images.
+        attack: the name of the attack.
+        norm: ``l2`` or ``linf``.
+        eps: the radius of the ball.
+
+    Example:
+        >>> import freeat, torch
+        >>> data = freeat.load_data("digits")
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+        >>> found = freeat.robust_gap(model, data, data, freeat.L2(0.5), attack="pgd-2", size=20)
+        >>> found.gap.value == found.train.robust_accuracy - found.test.robust_accuracy
+        True
     """
 
     train: Outcomes
@@ -81,10 +95,35 @@ def robust_gap(
 ) -> RobustGap:
     """Clean and robust accuracy of ``model`` on both samples, and its robust generalization gap with an interval.
 
-    The model maps images (b, C, H, W) in [0, 1] to logits, on any device and in any mode; a normalization
-    belongs into the model. A sample is a loader of (x, y), a pair of tensors, a PyTorch data set, an `Images`,
-    or a `DataSet`, which stands for its split. With ``size``, that many images of each are evaluated, and the
-    interval says so. The model's modes and every global random state are afterwards as they were.
+    A sample is a loader of (x, y), a pair of tensors, a PyTorch data set, an `Images`, or a `DataSet`, of which the
+    split is taken. The model's modes and every global random state are restored.
+
+    Args:
+        model: a module from images (b, C, H, W) in [0, 1] to logits, on any device and in any mode; a normalization
+            is a part of the model.
+        train: the training sample.
+        test: the test sample.
+        ball: the set Δ of perturbations.
+        attack: an attack or its name, such as ``pgd-10``, ``square`` or ``autoattack``.
+        size: the number of images of each sample to evaluate, which widens the interval; by default all.
+        seed: the seed of every draw.
+        batch_size: the most images in one pass.
+        progress: called with the number of images done, as they are done.
+
+    Returns:
+        Both evaluations, and the gaps of robust and of clean accuracy with 95 % intervals.
+
+    Raises:
+        InputError: images, labels or the ball do not fit the model, the attack is unknown, ``size`` is below 1, or
+            ``size`` is given for a loader without a length.
+
+    Example:
+        >>> import freeat, torch
+        >>> x, y = torch.rand(8, 3, 4, 4), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 3))
+        >>> found = freeat.robust_gap(model, (x, y), (x, y), freeat.Linf(8 / 255), attack="pgd-2")
+        >>> found.gap.value, found.train.n
+        (0.0, 8)
     """
     attack = parse_attack(attack) if isinstance(attack, str) else attack
     samples = {
@@ -140,7 +179,7 @@ def _evaluated(
 
 
 def _classes(model: nn.Module, images: Images, ball: Ball) -> int:
-    """The number of classes the model tells apart; refuses images and a ball that do not fit it."""
+    """The number of classes of the model; refuses images and a ball that do not fit it."""
     ball.check(images.shape)
     return check_logits(model, images.shape, None, device_and_dtype(model)[0])
 
@@ -154,7 +193,7 @@ def _check_labels(images: Images, classes: int) -> None:
 
 @contextmanager
 def _undisturbed(device: torch.device, seed: int, sample: Sample) -> Iterator[None]:
-    """Loaders shuffle by a stream of their own; outside, no generator has moved."""
+    """Loaders shuffle by a random stream of the seed; every global generator is restored afterwards."""
     own = getattr(sample, "generator", None)
     before = own.get_state() if own is not None else None
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002

@@ -1,4 +1,4 @@
-"""The processes that train one model together, and what they say to each other."""
+"""The group of processes that train one model, and what they exchange."""
 
 import math
 import os
@@ -24,7 +24,7 @@ class ProcessGroup:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files and talks to the user."""
+        """Whether this process writes files and prints."""
         return self.rank == 0
 
     def share(self, total: int) -> slice:
@@ -79,7 +79,7 @@ class ProcessGroup:
         return any(flags)
 
     def wait(self) -> None:
-        """Until every process is here."""
+        """Wait until every process is here."""
         if self.size > 1:
             dist.barrier()
 
@@ -105,13 +105,13 @@ def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
 
 
 def is_main_process() -> bool:
-    """Whether this process speaks for all, before they are joined: the first that ``torchrun`` started, or the only."""
+    """Whether this is the first process that ``torchrun`` started, or the only one; also before they join a group."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 @contextmanager
 def join_process_group(device: torch.device) -> Iterator[ProcessGroup]:
-    """The processes that ``torchrun`` started, or this one alone."""
+    """The group of processes that ``torchrun`` started, or the group of this process only."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield SINGLE_PROCESS
         return

@@ -43,14 +43,37 @@ class WeightAverage:
 class Learner:
     """A model that an algorithm trains: forward, gradients, descent.
 
-    ``Learner(model, optimizer)`` is all that a loop of your own needs. The rest are parts the training of
-    this library composes: a budget of ``total_updates``, a learning-rate ``schedule``, a ``precision``, a
-    ``micro_batch`` for small memories, the group of ``processes``, a weight ``average``. Where a framework owns
-    the forward or the backward pass (Accelerate, Lightning), ``forward`` and ``backward`` are its functions; one
-    that scales the loss for fp16 scales δ's gradient too, of which the algorithms use the direction only.
+    A custom loop needs ``Learner(model, optimizer)`` only. Losses are averaged over the batch (the global one,
+    across processes) and summed over a stack of models.
 
-    Losses are averaged over the batch (the global one, across processes) and summed over a stack of models, whose
-    members share their draws unless ``member_seeds`` gives each its own.
+    Args:
+        model: a module from images (b, C, H, W) to logits (b, classes).
+        optimizer: a torch optimizer of the model's parameters.
+        seed: the seed of every draw of the algorithms.
+        member_seeds: a seed for each member of a stack of models; by default the members share their draws.
+        total_updates: the budget T of weight updates; None for no limit.
+        schedule: the learning rate of each update; None leaves the optimizer's own.
+        precision: the arithmetic of the forward and backward pass; fp32 by default.
+        micro_batch: the most images in one pass, for small memories.
+        processes: the group of processes that train this model.
+        average: a weight average that follows every update.
+        forward: the forward pass of a framework that wraps the model (Accelerate, Lightning).
+        backward: the backward pass of such a framework. One that scales the loss for fp16 scales δ's gradient too,
+            of which the algorithms use the direction only.
+
+    Raises:
+        InputError: ``model`` is no module or has no parameters, ``optimizer`` is no optimizer, or ``micro_batch``
+            is below 1.
+
+    Example:
+        >>> import freeat, torch
+        >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 3))
+        >>> learner = freeat.Learner(model, torch.optim.SGD(model.parameters(), lr=0.1), total_updates=2)
+        >>> x, y = torch.rand(5, 3, 2, 2), torch.tensor([0, 1, 2, 0, 1])
+        >>> while learner.updates_left > 0:
+        ...     record = freeat.Fast(ball=freeat.L2(0.5)).step(learner, x, y)
+        >>> learner.updates, record.losses.shape
+        (2, torch.Size([5]))
     """
 
     def __init__(
@@ -103,11 +126,11 @@ class Learner:
         return 0.0 if self.total_updates is None else self.updates / self.total_updates
 
     def expect(self, total: int, first: int) -> None:
-        """Say that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
+        """Announce that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
         self._expected = (total, first)
 
-    def place(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """A batch where the model is, for data that live elsewhere."""
+    def to_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch on the model's device."""
         device = self.precision.device
         return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
@@ -118,7 +141,7 @@ class Learner:
                 f"the budget of {self.total_updates} weight updates is spent: no step is left to take"
             )
         if self._expected is None:
-            check_batch(x, box if self.batches == 0 else None)  # a look waits for the device: one is enough
+            check_batch(x, box if self.batches == 0 else None)  # it waits for the device: once is enough
         b = x.shape[-4]
         total, first = self._expected or (b, 0)
         if not 0 <= first <= first + b <= total:
@@ -141,7 +164,7 @@ class Learner:
 
         Meanwhile w is frozen, so that gradients are computed for δ only, and the network is in ``mode``.
         """
-        own = self._forward is self.model  # what a compiled network has seen of the layers must not change
+        own = self._forward is self.model  # the layers of a compiled network must not change
         with frozen_eval(self.model) if own and mode == "eval" else frozen(self.model, mode):
             parts = [
                 attack(x[..., rows, :, :, :], y[..., rows], rng.from_row(rows.start))

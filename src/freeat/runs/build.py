@@ -28,7 +28,7 @@ from freeat.models.imported import is_import_path, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
-from freeat.training.checks import cautions, kept_near
+from freeat.training.checks import cautions, on_device_if_it_fits
 from freeat.training.trainer import Trainer
 
 
@@ -214,9 +214,9 @@ def build_evaluator(
     if algorithm is not None:
         adversarial = threat_of(algorithm) is not None
     return Evaluator(
-        train=kept_near(train, device),
-        test=kept_near(data.test, device),
-        validation=kept_near(validation, device) if validation is not None else None,
+        train=on_device_if_it_fits(train, device),
+        test=on_device_if_it_fits(data.test, device),
+        validation=on_device_if_it_fits(validation, device) if validation is not None else None,
         augment=parse_augmentation(chosen, data.augment) if isinstance(chosen, str) else chosen,
         attack=attack or evaluation_attack(evaluation),
         ball=ball,

@@ -32,7 +32,7 @@ def cautions(
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether this is a refusal of memory, on any device."""
+    """Whether an error says that memory is exhausted, on any device."""
     text = str(error).lower()
     return (
         isinstance(error, torch.OutOfMemoryError)
@@ -41,7 +41,7 @@ def out_of_memory(error: Exception) -> bool:
     )
 
 
-def kept_near(images: Images, device: torch.device) -> Images:
+def on_device_if_it_fits(images: Images, device: torch.device) -> Images:
     """The images on the device where they take at most half of its free memory; else where they are."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
@@ -51,7 +51,7 @@ def kept_near(images: Images, device: torch.device) -> Images:
 
 
 def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
-    """What to say to the user: which micro-batch fits."""
+    """The message of an exhausted memory: which micro-batch fits."""
     tried = learner.micro_batch or batch_size
     fits = fitting_size(learner, images, tried // 2)
     remedy = f"--micro-batch {fits} fits" if fits else "not even one image fits, so use a smaller --model"
@@ -69,7 +69,7 @@ def fitting_size(learner: Learner, images: Images, size: int) -> int | None:
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
         try:
-            x, y = learner.place(*images.batch(torch.arange(min(size, len(images)))))
+            x, y = learner.to_device(*images.batch(torch.arange(min(size, len(images)))))
             learner.expect(len(x), 0)
             learner.both_gradients(mean_logit, torch.zeros_like(x), x, y)
             return size

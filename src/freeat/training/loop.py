@@ -31,7 +31,7 @@ def train(
         rows = batches(t)
         mine = learner.processes.share(len(rows))
         rng = StepRng(learner.seed, (t,), len(rows), mine.start)
-        x, y = learner.place(*images.batch(rows[mine], augment, rng))
+        x, y = learner.to_device(*images.batch(rows[mine], augment, rng))
         learner.expect(len(rows), mine.start)
         with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.processes.rank)):
             record = algorithm.step(learner, x, y)
