@@ -1,1 +1,1 @@
-"""Clean and robust risk of a model: the evaluator, its statistics and sanity checks."""
+"""Clean and robust accuracy of a model, with statistics and sanity checks."""

@@ -1,4 +1,4 @@
-"""How a model is evaluated while it trains and at the end, and what that may cost."""
+"""Evaluations of a model during and after training: its scores, their cost, catastrophic overfitting."""
 
 from dataclasses import dataclass
 
@@ -195,10 +195,10 @@ def schedule_evaluations(
     size: int | None,
     largest: int,
 ) -> EvaluationSchedule:
-    """Where and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
+    """When and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
 
-    The end is not among these points: it has an evaluation of its own. What the user fixed (``every``, ``size``)
-    stays as it is. ``cost_per_image``: of one image of every split.
+    The evaluation at the end is not counted. What the user set (``every``, ``size``) is kept. ``cost_per_image`` is
+    that of one image of every split.
     """
     affordable = BUDGET * training_cost / cost_per_image
     if every is not None:

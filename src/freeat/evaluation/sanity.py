@@ -1,4 +1,4 @@
-"""Sanity checks: what must hold for a robust accuracy to be believed (no gradient masking), in plain sentences."""
+"""Sanity checks against gradient masking: what must hold of a model and its attacks, in plain sentences."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from freeat.threat import L2, NORMS, Ball
 MASKED = "gradients may be masked, and the white-box accuracy is then too high"
 LEVEL = 0.05
 IMAGES = 64
-"""How many images the checks of a model look at."""
+"""The images on which a model is checked."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SanityCheck:
-    """A check by name, whether it passed, and what it found."""
+    """A sanity check by name, whether it passed, and what it found."""
 
     name: str
     passed: bool
@@ -40,12 +40,12 @@ def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
     only_weak, only_strong = len({*weak} - {*strong}), len({*strong} - {*weak})
     if only_weak <= only_strong:
         return False
-    tail = betainc(only_weak, only_strong + 1, 0.5)  # of n fair coin tosses, at least only_weak heads
+    tail = betainc(only_weak, only_strong + 1, 0.5)  # P(at least only_weak of n), each with probability 1/2
     return float(tail) < LEVEL
 
 
 class Compared(Protocol):
-    """What a comparison asks of an evaluation of a model under an attack."""
+    """What a comparison needs of an evaluation of a model under an attack."""
 
     @property
     def model(self) -> str: ...
@@ -95,12 +95,11 @@ def _compare_radii(results: Sequence[Compared]) -> list[SanityCheck]:
             for low, result in zip(lowest, group[1:], strict=True)
             if outdone(result.fooled, low.fooled)
         ]
-        said = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy"
-        sentence = (
-            f"{said} rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
-            if rises
-            else f"{said} does not rise as ε grows from {group[0].eps:.4g} to {group[-1].eps:.4g}."
-        )
+        sentence = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy "
+        if rises:
+            sentence += f"rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
+        else:
+            sentence += f"does not rise as ε grows from {group[0].eps:.4g} to {group[-1].eps:.4g}."
         checks.append(SanityCheck(name="larger radius", passed=not rises, sentence=sentence))
     return checks
 
@@ -126,7 +125,7 @@ def _compare_boxes(results: Sequence[Compared]) -> list[SanityCheck]:
 
 
 def _written(norm: str) -> str:
-    """L2 and Linf, as people write them."""
+    """L2 or Linf, as in print."""
     return NORMS[norm].__name__
 
 
@@ -148,7 +147,7 @@ def sanity_checks(
 ) -> list[SanityCheck]:
     """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
 
-    Costs about 90 gradient and 120 forward passes of each of the first 64 images.
+    Costs about 90 gradient evaluations and 120 forward passes of each of the first 64 images.
     """
     images = images.take(torch.arange(min(IMAGES, len(images))))
     was_training = any(module.training for module in model.modules())
@@ -207,13 +206,13 @@ def _mode(model: nn.Module, x: Tensor, was_training: bool) -> SanityCheck:
     if training:
         layer = repr(training[0]) if training[0] else "the model itself"
         sentence = (
-            f"The model goes back to training mode while it classifies ({layer} first): it is not evaluated as it "
-            "would be used."
+            f"The model returns to training mode while it classifies ({layer} first): it is not evaluated as it would "
+            "be used."
         )
     elif changed:
         sentence = (
-            f"The model changes while it classifies ({changed[0]!r} first): what it says of an image depends on the "
-            "images before it, and these attacks take it for fixed."
+            f"The model changes while it classifies ({changed[0]!r} first): its logits depend on the images before, "
+            "and these attacks take them for fixed."
         )
     return SanityCheck(name="evaluation mode", passed=not training and not changed, sentence=sentence)
 
@@ -271,6 +270,6 @@ def _wider(ball: Ball) -> Ball | None:
 
 
 def _huge(ball: Ball, shape: tuple[int, int, int]) -> Ball:
-    """A ball in which every image reaches the grey one, so that nothing can be told apart any more."""
+    """A ball in which every image reaches the grey one, so that no classifier can be right."""
     half = 0.5 * torch.Size(shape).numel() ** 0.5 if isinstance(ball, L2) else 0.5
     return type(ball)(max(half, ball.eps), ball.box)

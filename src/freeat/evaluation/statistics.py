@@ -26,7 +26,7 @@ def difference(p: float, of_p: Interval, q: float, of_q: Interval) -> Interval:
 
 
 def paired(only_first: int, only_second: int, n: int, level: float = 0.95) -> Interval:
-    """Bonett and Price's interval of p − q from n pairs: in so many only the first succeeded, or only the second."""
+    """Bonett and Price's interval of p − q from n pairs, given the counts in which only one of the two succeeded."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
     p, q = (only_first + 1) / (n + 2), (only_second + 1) / (n + 2)
     half = z * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
@@ -50,5 +50,5 @@ def mean_std(values: list[float]) -> tuple[float, float | None]:
 
 
 def chance_remark(algorithm: str) -> str:
-    """What must be said of an algorithm that did not: a gap between two guesses says nothing."""
+    """The remark on an algorithm that did not train above chance."""
     return f"{algorithm} did not get above chance: its gap says nothing."

@@ -15,7 +15,7 @@ from freeat.threat import Ball
 
 
 def weakness(attack: Attack) -> tuple[str, ...]:
-    """What a report must say of perturbations that this attack hands on; refuses one that hands on none."""
+    """What a report must say of this attack's transferred perturbations; refuses an attack that returns none."""
     if isinstance(attack, AutoAttack):
         raise InputError(
             f"{attack.name} gives no perturbation for an image it could not fool, and its transfers would look "
@@ -25,17 +25,17 @@ def weakness(attack: Attack) -> tuple[str, ...]:
         return ()
     return (
         f"{attack.name} stops at the first perturbation that fools its source, which barely does: these transfers are "
-        "weaker than an attack that goes on to its end (PGD with --iterate last).",
+        "weaker than those of an attack that takes all its steps (PGD with --iterate last).",
     )
 
 
 def apply_to(
     target: nn.Module, images: Images, made: Evaluation, ball: Ball, *, batch_size: int = BATCH
 ) -> Evaluation:
-    """What the perturbations of these images that were made on another model do to this one.
+    """The evaluation of ``target`` under the perturbations of these images that were made on another model.
 
-    Make them with an attack evaluated at its last iterate: one that stops at the first iterate that fools its model
-    has perturbations that barely do, and those transfer badly. What the attack noted is noted here too.
+    They should come from an attack evaluated at its last iterate: the first iterate that fools the source barely
+    does, and transfers badly. The notes of the attack are kept.
     """
     found = []
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""The training loop, and the meter that reads it."""
+"""The training loop, and the meter of its losses and gradient norms."""
 
 import math
 from collections.abc import Iterator
@@ -43,7 +43,7 @@ def train(
 
 
 class Diverged(RuntimeError):
-    """Something in the training is not a finite number any more."""
+    """A loss or a weight of the training is no longer finite."""
 
     def __init__(self, what: str, kept: str = "") -> None:
         remedy = "lower --lr, warm ε up with --warmup, or use --precision fp32"
@@ -52,7 +52,7 @@ class Diverged(RuntimeError):
 
 
 def check_losses(scores: Scores) -> None:
-    """Refuse an evaluation whose losses are not finite: after the last update nothing else would notice."""
+    """Refuse an evaluation whose losses are not finite: nothing else checks the weights after the last update."""
     for name, split in scores.splits.items():
         if split.robust_loss is not None and not math.isfinite(split.robust_loss):
             raise Diverged(f"the robust loss on {name} became {split.robust_loss}")
@@ -62,7 +62,7 @@ def check_weights(model: nn.Module) -> None:
     """Refuse weights that overflowed: the loss of the next batch would be the first to show it."""
     for name, value in model.state_dict().items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            raise Diverged(f"the weights {name!r} are not finite any more")
+            raise Diverged(f"the weights {name!r} are no longer finite")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,10 +76,10 @@ class MeterState:
 
 @dataclass
 class Meter:
-    """What happened since the last record: the mean training loss and the gradient norms.
+    """The mean training loss and the gradient norms since the last record.
 
-    Numbers stay on the device until they are asked for. Every process adds the losses of its own rows; what is
-    reported is of the global batch.
+    Numbers stay on the device until ``fetch``. Every process adds the losses of its own rows; what is reported is of
+    the global batch.
     """
 
     processes: ProcessGroup = SINGLE_PROCESS
@@ -98,7 +98,7 @@ class Meter:
         if record.g_norms is not None:
             self._norms.append(record.g_norms.flatten())
 
-    def settle(self) -> None:
+    def fetch(self) -> None:
         """Fetch what is pending, and stop a run whose loss is no longer finite."""
         if not self._sums:
             return
@@ -115,13 +115,13 @@ class Meter:
 
     def take(self) -> tuple[float | None, NormCounts | None]:
         """The mean loss and the gradient norms since the last call."""
-        self.settle()
+        self.fetch()
         mean = self.total / self.batches if self.batches else None
         self.batches, self.total = 0, 0.0
         return mean, self.norms.take()
 
     def state(self) -> MeterState:
-        self.settle()
+        self.fetch()
         return MeterState(batches=self.batches, total=self.total, norms=self.norms.state())
 
     def restore(self, state: MeterState) -> None:

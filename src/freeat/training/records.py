@@ -1,4 +1,4 @@
-"""What a training run reports: its records, who keeps them (a run folder), and who receives them (callbacks)."""
+"""What a training run reports: its records, the recorder that keeps them, and callbacks that receive them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Record(Scores):
         equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
         gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
-        one_step, collapsed, collapse: the watch for catastrophic overfitting, of adversarial training.
+        one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training.
         ema: the same evaluation of the averaged weights.
         best: whether these weights were the best on the validation split so far.
         evaluation_share: the cost of all evaluations on the way as a part of the training's.
@@ -67,7 +67,7 @@ class Recorder(Protocol):
         """Add a record to the history; returns the history's length in bytes."""
 
     def truncate(self, length: int) -> None:
-        """Cut the history to what a checkpoint knew of."""
+        """Cut the history to its length at a checkpoint."""
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
         """Store the weights after this update under a name."""
@@ -83,7 +83,7 @@ def accuracies(scores: Scores) -> str:
 
 
 class Callback(Protocol):
-    """Receives every look at the loss and every record of a run: a progress bar, a log, a tracker."""
+    """Receives the losses and records of a run: a progress bar, a log, a tracker."""
 
     def step(self, update: int, total: int, loss: float | None) -> None:
         """After a batch; ``loss`` is None where it was not fetched from the device."""

@@ -1,4 +1,4 @@
-"""The whole state of a learner as named tensors and plain facts, so that it can be stored without pickles."""
+"""The whole state of a learner as named tensors and plain values, so that it can be stored without pickles."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,12 +11,12 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 
 Tensors = dict[str, Tensor]
-Slots = dict[str, Any]  # what torch's optimizers and scalers keep, by names of their own
+Slots = dict[str, Any]  # the state of torch's optimizers and scalers
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerState:
-    """What a learner is besides its tensors."""
+    """The state of a learner besides its tensors."""
 
     updates: int
     batches: int
@@ -53,7 +53,7 @@ def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
 
 
 def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) -> None:
-    """Put the learner where the snapshot was taken; the next update then has the same bits."""
+    """Restore the learner to a snapshot; the next update then has the same bits."""
     device = next(learner.model.parameters()).device
     learner.model.load_state_dict(_under(tensors, "model."))
     if learner.average is not None:
@@ -61,7 +61,7 @@ def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) ->
     learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
     learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, state))
     learner.updates, learner.batches = state.updates, state.batches
-    # The leading process goes on counting for all; their sum stays right.
+    # The main process holds the cost of all, so that their sum stays right.
     learner.cost = replace(state.cost) if learner.processes.is_main else Cost()
     learner.precision.load_state_dict(state.precision)
 

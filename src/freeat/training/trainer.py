@@ -31,12 +31,12 @@ from freeat.training.snapshot import LearnerState, restore_snapshot, take_snapsh
 log = logging.getLogger(__name__)
 
 OnCollapse = Literal["warn", "stop"]
-SETTLE_EVERY = 20
-"""Batches between two looks at the loss where a look means waiting for the device or for other processes."""
+FETCH_EVERY = 20
+"""Batches between two fetches of the loss, where one waits for the device or for other processes."""
 
 
 class Stopped(RuntimeError):
-    """The run was asked to stop and has saved where it is."""
+    """The run has saved a checkpoint and stopped, as requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class CheckpointFacts:
 
 @dataclass(kw_only=True)
 class Trainer:
-    """One model in training: what trains it, what evaluates it, where it is kept, and how far it is."""
+    """One model in training: its algorithm, evaluator, recorder, and progress."""
 
     learner: Learner
     algorithm: Algorithm
@@ -92,8 +92,8 @@ class Trainer:
         try:
             for record in train(learner, self.algorithm, self.evaluator.train, self.batches, self.augment):
                 self.meter.add(record, len(self.batches(learner.batches)))
-                if self._looks_now():
-                    self.meter.settle()
+                if self._fetches_loss():
+                    self.meter.fetch()
                     if learner.processes.is_main:
                         self.callback.step(learner.updates, total, self.meter.latest)
                 self.evaluations = self.evaluations or self._schedule_evaluations()
@@ -111,12 +111,12 @@ class Trainer:
         """Time spent on this run, also before it was interrupted."""
         return self.seconds_before + time.monotonic() - self._began
 
-    def _looks_now(self) -> bool:
+    def _fetches_loss(self) -> bool:
         near = self.learner.precision.device.type == "cpu" and self.learner.processes.size == 1
-        return near or self.learner.batches % SETTLE_EVERY == 0
+        return near or self.learner.batches % FETCH_EVERY == 0
 
     def _schedule_evaluations(self) -> EvaluationSchedule:
-        """After the first batch: what a batch costs is then known."""
+        """After the first batch, whose cost is then counted."""
         learner = self.learner
         total = learner.total_updates or 0
         per_image = self._cost().total / learner.updates / len(self.batches(1))
@@ -147,7 +147,7 @@ class Trainer:
         loss, norms = self.meter.take()
         scores = self.evaluator.scores(learner.model, size)
         check_losses(scores)
-        one_step, collapse = self._watch_collapse(scores, size)
+        one_step, collapse = self._check_collapse(scores, size)
         ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
         self.evaluation_cost += 0 if final else spent(scores, one_step) + spent(ema)
         record = Record(
@@ -178,8 +178,8 @@ class Trainer:
             raise Stopped(f"stopped at update {learner.updates} because of a {record.collapse}")
         return record
 
-    def _watch_collapse(self, scores: Scores, size: int | None) -> tuple[OneStep | None, str | None]:
-        """The one-step accuracy of adversarial training, and what to say where it shows a collapse."""
+    def _check_collapse(self, scores: Scores, size: int | None) -> tuple[OneStep | None, str | None]:
+        """The one-step accuracy of adversarial training, and a warning of catastrophic overfitting."""
         if not self.evaluator.watches_collapse:
             return None, None
         found = self.evaluator.one_step(self.learner.model, size)
@@ -205,7 +205,7 @@ class Trainer:
             self.callback.record(record)
 
     def _writable(self) -> Recorder | None:
-        """The folder, where this process is the one that writes it and has not lost the right to."""
+        """The folder, if this process writes it and still holds its lock."""
         if self.folder is None or not self.learner.processes.is_main:
             return None
         self.may_write()
@@ -219,14 +219,14 @@ class Trainer:
         processes = self.learner.processes
         stop = self.should_stop()
         if processes.size > 1:
-            if self.learner.batches % SETTLE_EVERY:
+            if self.learner.batches % FETCH_EVERY:
                 return
             stop = processes.any(stop)
         due = processes.any(time.monotonic() - self._saved >= self.checkpoint_every)
         if stop or due:
             self._checkpoint()
         if stop:
-            where = f"; run the same command again to go on from {self.folder.path}" if self.folder else ""
+            where = f"; run the same command again to resume from {self.folder.path}" if self.folder else ""
             raise Stopped(f"stopped at update {self.learner.updates} as asked{where}")
 
     def _checkpoint(self) -> None:
@@ -270,7 +270,7 @@ class Trainer:
         log.info("resumed at update %d of %s", self.learner.updates, self.learner.total_updates)
 
     def _finish(self) -> Record:
-        self.meter.settle()
+        self.meter.fetch()
         final = self._evaluate(final=True)
         self._publish("model", self.learner.model)
         if self.learner.average is not None:
