@@ -117,7 +117,7 @@ def test_only_free_carries(name: str) -> None:
         make_algorithm(name, BALL, carry=True)
 
 
-def test_numbers_that_mean_nothing_are_refused() -> None:
+def test_numbers_out_of_range_are_refused() -> None:
     refused = {
         r"m = 0 must be at least 1": lambda: Free(ball=BALL, m=0),
         r"α = 0 must be positive": lambda: Vanilla(ball=BALL, alpha=0.0),
@@ -131,7 +131,7 @@ def test_numbers_that_mean_nothing_are_refused() -> None:
             make()
 
 
-def test_records_and_algorithms_are_values() -> None:
+def test_records_and_algorithms_are_frozen() -> None:
     assert Free(ball=BALL) == Free(ball=BALL, objective=CrossEntropy())
     with pytest.raises(AttributeError):
         Free(ball=BALL).m = 3  # type: ignore[misc]
@@ -147,7 +147,7 @@ def test_options_have_the_types_that_the_class_declares() -> None:
         make_algorithm("vanilla", BALL, maximizer=3)
 
 
-def test_what_an_algorithm_takes_is_what_its_class_declares() -> None:
+def test_settings_are_the_fields_of_the_class() -> None:
     takes = {name: settings_of(parse_algorithm(name)) for name in ("erm", "free", "friendly", "free-trades")}
     assert takes["erm"] == frozenset()
     assert takes["free"] == {"alpha", "start", "warmup", "carry"}

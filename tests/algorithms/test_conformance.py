@@ -38,7 +38,7 @@ ROWS: dict[str, Make] = {
 
 
 @dataclass(frozen=True)
-class Cell:
+class Case:
     """One algorithm with one objective in one norm."""
 
     make: Make
@@ -54,8 +54,8 @@ class Cell:
         return self.algorithm().updates_per_batch
 
 
-CELLS = {
-    f"{name}-{objective}-{norm}": Cell(make, objective, ball)
+CASES = {
+    f"{name}-{objective}-{norm}": Case(make, objective, ball)
     for (name, make), objective, (norm, ball) in product(ROWS.items(), OBJECTIVES, BALLS.items())
 }
 SGD = torch.optim.SGD
@@ -67,7 +67,7 @@ OPTIMIZERS: dict[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]]
 
 
 def train(
-    cell: Cell,
+    case: Case,
     net: nn.Module,
     device: torch.device,
     *,
@@ -78,7 +78,7 @@ def train(
 ) -> tuple[Learner, list[StepRecord]]:
     """Some batches in a loop of the user's own; labels and images are of the net's device and type."""
     learner = Learner(net, OPTIMIZERS[optimizer](net.parameters()), precision=Precision(precision, device))
-    algorithm = cell.algorithm(start)
+    algorithm = case.algorithm(start)
     dtype = next(net.parameters()).dtype
     batch = [t.to(device) for t in images(0, B, dtype=dtype)]
     return learner, [algorithm.step(learner, *batch) for _ in range(batches)]
@@ -88,28 +88,30 @@ def net_on(device: torch.device) -> nn.Module:
     return batch_norm_net().to(device).train()
 
 
-@pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 class TestEveryAlgorithm:
-    def test_two_runs_have_the_same_bits(self, cell: Cell, device: torch.device) -> None:
+    def test_two_runs_have_the_same_bits(self, case: Case, device: torch.device) -> None:
         one, two = net_on(device), net_on(device)
-        records = [train(cell, net, device)[1][-1] for net in (one, two)]
+        records = [train(case, net, device)[1][-1] for net in (one, two)]
         assert same_bits(weights(one), weights(two))
         assert torch.equal(records[0].delta, records[1].delta)
         assert torch.equal(records[0].losses, records[1].losses)
 
-    def test_weights_move_and_the_loss_falls(self, cell: Cell, device: torch.device) -> None:
+    def test_weights_move_and_the_loss_falls(self, case: Case, device: torch.device) -> None:
         net = net_on(device)
         before = weights(net)
-        _, records = train(cell, net, device, batches=25)
+        _, records = train(case, net, device, batches=25)
         assert not same_bits(before, weights(net))
         assert records[-1].losses.mean() < 0.7 * records[0].losses.mean()
 
     @pytest.mark.parametrize("precision", ["bf16", "fp16"])
-    def test_low_precision(self, cell: Cell, precision: str, device: torch.device) -> None:
+    def test_low_precision_moves_weights_like_fp32(
+        self, case: Case, precision: str, device: torch.device
+    ) -> None:
         exact, net = net_on(device), net_on(device)
         start = weights(net)
-        train(cell, exact, device, batches=1)
-        _, records = train(cell, net, device, batches=1, precision=precision)
+        train(case, exact, device, batches=1)
+        _, records = train(case, net, device, batches=1, precision=precision)
         assert records[-1].losses.dtype == records[-1].delta.dtype == torch.float32
         assert all(t.isfinite().all() for t in weights(net))
         moved, expected = (
@@ -120,14 +122,14 @@ class TestEveryAlgorithm:
         )
         assert torch.cosine_similarity(moved, expected, dim=0) > 0.9
 
-    def test_no_gradients_modes_or_flags_are_left_behind(self, cell: Cell, device: torch.device) -> None:
+    def test_no_gradients_modes_or_flags_are_left_behind(self, case: Case, device: torch.device) -> None:
         net = net_on(device)
         net[1].eval()
         net[3].weight.requires_grad_(False)
         frozen, statistics = net[3].weight.clone(), net[1].running_mean.clone()
         modes = [module.training for module in net.modules()]
         flags = [p.requires_grad for p in net.parameters()]
-        _, records = train(cell, net, device)
+        _, records = train(case, net, device)
         assert all(p.grad is None for p in net.parameters())
         assert [module.training for module in net.modules()] == modes
         assert [p.requires_grad for p in net.parameters()] == flags
@@ -136,55 +138,55 @@ class TestEveryAlgorithm:
         for tensor in (records[0].losses, records[0].delta, records[0].g_norms):
             assert tensor is None or (tensor.grad_fn is None and not tensor.requires_grad)
 
-    def test_attacks_leave_batch_norm_alone(self, cell: Cell, device: torch.device) -> None:
+    def test_attacks_do_not_update_batch_norm_statistics(self, case: Case, device: torch.device) -> None:
         """The network's statistics are gathered by the passes of the loss only: attacks run in eval mode."""
         net = net_on(device)
-        train(cell, net, device, batches=1)
-        assert net[1].num_batches_tracked == OBJECTIVES[cell.objective].loss_passes * cell.updates
+        train(case, net, device, batches=1)
+        assert net[1].num_batches_tracked == OBJECTIVES[case.objective].loss_passes * case.updates
 
-    def test_a_step_on_meta(self, cell: Cell) -> None:
+    def test_a_step_runs_on_the_meta_device(self, case: Case) -> None:
         meta = torch.device("meta")
-        learner, records = train(cell, net_on(meta), meta)
-        assert learner.updates == 2 * cell.updates
+        learner, records = train(case, net_on(meta), meta)
+        assert learner.updates == 2 * case.updates
         assert {records[-1].losses.device, records[-1].delta.device} == {meta}
 
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-    def test_any_optimizer(self, cell: Cell, optimizer: str, device: torch.device) -> None:
+    def test_every_optimizer_trains(self, case: Case, optimizer: str, device: torch.device) -> None:
         net = net_on(device)
         before = weights(net)
-        learner, _ = train(cell, net, device, optimizer=optimizer)
-        assert learner.updates == 2 * cell.updates
+        learner, _ = train(case, net, device, optimizer=optimizer)
+        assert learner.updates == 2 * case.updates
         assert not same_bits(before, weights(net))
         assert all(t.isfinite().all() for t in weights(net))
 
-    def test_cost_and_updates_are_those_declared(self, cell: Cell, device: torch.device) -> None:
+    def test_cost_and_updates_are_those_declared(self, case: Case, device: torch.device) -> None:
         net = net_on(device)
         seen = []
         net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
-        learner, records = train(cell, net, device, batches=1)
-        declared = cell.algorithm().cost
-        assert learner.cost.gradient_evaluations == B * declared.gradient_evaluations * cell.updates
-        assert learner.cost.forward_passes == B * declared.forward_passes * cell.updates
+        learner, records = train(case, net, device, batches=1)
+        declared = case.algorithm().cost
+        assert learner.cost.gradient_evaluations == B * declared.gradient_evaluations * case.updates
+        assert learner.cost.forward_passes == B * declared.forward_passes * case.updates
         assert sum(seen) == learner.cost.gradient_evaluations + learner.cost.forward_passes
-        assert (learner.updates, learner.batches) == (cell.updates, 1)
+        assert (learner.updates, learner.batches) == (case.updates, 1)
         assert records[0].losses.shape == (B,)
         if records[0].g_norms is not None:
             assert records[0].g_norms.shape[1:] == (B,)
 
     @pytest.mark.parametrize("start", STARTS)
-    def test_delta_stays_in_the_ball_and_the_network_in_the_box(self, cell: Cell, start: Start) -> None:
+    def test_delta_stays_in_the_ball_and_the_network_in_the_box(self, case: Case, start: Start) -> None:
         seen: list[Tensor] = []
         net = smooth_net()
         net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
-        _, records = train(cell, net, torch.device("cpu"), batches=3, start=start)
-        x, radius = images(0, B)[0], cell.ball.eps * (1 + 1e-12)
+        _, records = train(case, net, torch.device("cpu"), batches=3, start=start)
+        x, radius = images(0, B)[0], case.ball.eps * (1 + 1e-12)
         assert seen
         for inputs in seen:
             assert inputs.min() >= 0
             assert inputs.max() <= 1
-            assert cell.ball.size(inputs - x).max() <= radius + 1e-15
+            assert case.ball.size(inputs - x).max() <= radius + 1e-15
         for record in records:
-            assert cell.ball.size(record.delta).max() <= radius
+            assert case.ball.size(record.delta).max() <= radius
 
 
 @pytest.mark.parametrize("name", example_names())
@@ -207,7 +209,7 @@ def test_without_a_box_the_network_sees_x_plus_delta(name: str) -> None:
     seen: list[Tensor] = []
     net = smooth_net()
     net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
-    train(Cell(ROWS[name], "ce", ball), net, torch.device("cpu"))
+    train(Case(ROWS[name], "ce", ball), net, torch.device("cpu"))
     assert min(inputs.min() for inputs in seen) < 0
     x = images(0, B)[0]
     assert all(ball.size(inputs - x).max() <= ball.eps * (1 + 1e-12) for inputs in seen)
@@ -217,13 +219,13 @@ def make_open(ball: Ball) -> Ball:
     return type(ball)(ball.eps, None)
 
 
-@pytest.mark.parametrize("cell", [CELLS["vanilla-ce-l2"], CELLS["free-trades-linf"], CELLS["fast-ce-linf"]])
-def test_radius_zero_is_training_without_an_adversary(cell: Cell) -> None:
-    nothing = Cell(cell.make, cell.objective, cell.ball.scaled(0))
+@pytest.mark.parametrize("case", [CASES["vanilla-ce-l2"], CASES["free-trades-linf"], CASES["fast-ce-linf"]])
+def test_radius_zero_is_training_without_an_adversary(case: Case) -> None:
+    nothing = Case(case.make, case.objective, case.ball.scaled(0))
     net = smooth_net()
     _, records = train(nothing, net, torch.device("cpu"), batches=1)
     assert (records[0].delta == 0).all()
-    if cell.updates == 1:
+    if case.updates == 1:
         plain = smooth_net()
-        train(Cell(ROWS["erm"], cell.objective, cell.ball), plain, torch.device("cpu"), batches=1)
+        train(Case(ROWS["erm"], case.objective, case.ball), plain, torch.device("cpu"), batches=1)
         assert same_bits(weights(net), weights(plain))

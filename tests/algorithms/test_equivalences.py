@@ -139,7 +139,7 @@ def test_trades_is_pgd_on_the_divergence_and_descent_on_both_branches(ball: Ball
     assert same_bits(run(Vanilla(ball=ball, m=3, start="gaussian", objective=Trades())), weights(net))
 
 
-def test_our_trades_gradient_is_that_of_the_public_formula() -> None:
+def test_trades_gradient_equals_the_public_formula() -> None:
     """cross_entropy(f(x)) + 6 · kl_div(log_softmax f(x'), softmax f(x)), batch means, through both branches."""
     x, y = images(0, B)
     x_adv = images(1, B)[0]
@@ -168,7 +168,7 @@ def test_friendly_with_tau_m_is_pgd(ball: Ball, start: str) -> None:
 @BOTH_NORMS
 @pytest.mark.parametrize("tau", [0, 1, 2])
 def test_friendly_counts_its_steps_image_by_image(ball: Ball, tau: int) -> None:
-    """Each image alone: PGD that goes on for τ more steps once the image is misclassified."""
+    """Image by image: PGD that takes τ more steps once the image is misclassified."""
     x, y = images(0, B)
     net, steps, ball = smooth_net(seed=3), 5, ball.scaled(0.4)
     for _ in range(30):  # so that some images are right to begin with
@@ -193,7 +193,7 @@ def test_friendly_counts_its_steps_image_by_image(ball: Ball, tau: int) -> None:
     assert 0 < stopped < B, "the example must hold images that stop and images that do not"
 
 
-def test_friendly_noise_and_growing_patience() -> None:
+def test_friendly_noise_and_growing_tau() -> None:
     ball = BALLS["linf"]
     plain = run(Friendly(ball=ball, m=3))
     assert not same_bits(run(Friendly(ball=ball, m=3, omega=0.05)), plain)
@@ -217,7 +217,7 @@ PLAIN: dict[str, Callable[[Ball], Vanilla | Fast | Free | Friendly]] = {
 
 @BOTH_NORMS
 @pytest.mark.parametrize("name", PLAIN)
-def test_warm_up_grows_the_ball_and_is_then_over(name: str, ball: Ball) -> None:
+def test_warm_up_grows_the_ball_to_its_radius(name: str, ball: Ball) -> None:
     plain = PLAIN[name](ball)
     warm = WarmUp(algorithm=plain, updates=6)
     net = smooth_net()
@@ -247,7 +247,7 @@ def test_warm_up_of_a_ball_of_radius_zero_trains() -> None:
 
 
 @BOTH_NORMS
-def test_carry_begins_where_the_slot_ended(ball: Ball) -> None:
+def test_carry_starts_from_the_delta_of_the_batch_before(ball: Ball) -> None:
     """As the first Free AT: a short batch uses the first slots and leaves the others as they were."""
     net = smooth_net()
     learner = Learner(net, sgd(net), seed=SEED)

@@ -61,9 +61,9 @@ def test_train_takes_warmup_and_alpha_and_refuses_a_changed_file(
 @pytest.mark.usefixtures("own_file")
 def test_compare_names_it_in_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(COMPARE) == 0
-    told = capsys.readouterr().out
-    assert "Noise-trades-3" in told
-    assert "free-4 does not take outward = True: its runs are without." in told
+    printed = capsys.readouterr().out
+    assert "Noise-trades-3" in printed
+    assert "free-4 does not take outward = True: its runs are without." in printed
     table = Path("comparison/table.md").read_text(encoding="utf-8")
     assert "| Noise-trades-3 |" in table
 
@@ -117,7 +117,7 @@ def joined(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_newcomer_conforms_and_is_listed(joined: Path) -> None:
+def test_a_new_algorithm_conforms_and_is_listed(joined: Path) -> None:
     paths = (joined / "src", joined / "tests" / "support")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))}
 

@@ -57,7 +57,9 @@ def test_the_seed_decides_the_draws(robust_net: nn.Module, few: tuple[Tensor, Te
     assert not torch.equal(found(4), first)
 
 
-def test_the_process_is_left_as_it_was(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
+def test_global_random_state_and_trace_function_are_restored(
+    robust_net: nn.Module, few: tuple[Tensor, Tensor]
+) -> None:
     x, y = few
     before, trace = torch.get_rng_state(), sys.gettrace()
     AutoAttack(parts=("apgd-ce",))(robust_net, x, y, Linf(0.1), ImageRng(0, range(len(x))))
@@ -65,14 +67,14 @@ def test_the_process_is_left_as_it_was(robust_net: nn.Module, few: tuple[Tensor,
     assert sys.gettrace() is trace
 
 
-def test_says_version_parts_and_seed(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
+def test_notes_hold_version_parts_and_seed(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
     attacked = AutoAttack(parts=("apgd-dlr",))(robust_net, x, y, Linf(0.1), ImageRng(5, range(len(x))))
     assert attacked.notes == ("pyautoattack 0.2.0: apgd-dlr; seed 5",)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_with_few_classes_the_margin_is_used_and_said(
+def test_with_few_classes_the_margin_replaces_dlr_and_is_noted(
     classes: int, robust_net: nn.Module, few: tuple[Tensor, Tensor]
 ) -> None:
     x, y = few[0], few[1] % classes
@@ -102,7 +104,9 @@ def test_warnings_of_the_package_become_notes(
     assert capsys.readouterr().err == ""
 
 
-def test_refusals(monkeypatch: pytest.MonkeyPatch, robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
+def test_bad_settings_are_refused(
+    monkeypatch: pytest.MonkeyPatch, robust_net: nn.Module, few: tuple[Tensor, Tensor]
+) -> None:
     x, y = few
     rng = ImageRng(0, range(len(x)))
     with pytest.raises(InputError, match="did you mean 'apgd-ce'"):

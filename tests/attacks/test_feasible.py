@@ -111,24 +111,26 @@ CORNERS = {
 @pytest.mark.parametrize("iterate", ITERATES)
 @given(case=OURS, start=st.sampled_from(STARTS), steps=st.integers(1, 3), restarts=st.integers(1, 2))
 @settings(max_examples=30)
-def test_pgd(iterate: Iterate, loss: LossName, case: Case, start: Start, steps: int, restarts: int) -> None:
+def test_pgd_stays_in_ball_and_box(
+    iterate: Iterate, loss: LossName, case: Case, start: Start, steps: int, restarts: int
+) -> None:
     check(Pgd(steps=steps, restarts=restarts, start=start, iterate=iterate, loss=loss), case)
 
 
 @given(case=OURS, queries=st.integers(1, 20), rescale=st.booleans())
 @settings(max_examples=60)
-def test_square(case: Case, queries: int, rescale: bool) -> None:
+def test_square_stays_in_ball_and_box(case: Case, queries: int, rescale: bool) -> None:
     check(Square(queries=queries, rescale=rescale), case)
 
 
 @pytest.mark.parametrize("case", CORNERS.values(), ids=CORNERS)
 @pytest.mark.parametrize("name", OWN)
-def test_corners(name: str, case: Case) -> None:
+def test_attacks_stay_feasible_in_extreme_cases(name: str, case: Case) -> None:
     check(parse_attack(name), case)
 
 
 @pytest.fixture(scope="module")
-def hasty_square() -> Iterator[None]:
+def short_square() -> Iterator[None]:
     """pyautoattack with 30 queries of its Square attack in place of 5000: where it ends up is the same ball."""
     package = pytest.importorskip("pyautoattack")
 
@@ -143,17 +145,17 @@ def hasty_square() -> Iterator[None]:
 
 
 @pytest.mark.peer
-@pytest.mark.usefixtures("hasty_square")
+@pytest.mark.usefixtures("short_square")
 @pytest.mark.parametrize("name", PEERS)
 @given(case=THEIRS)
 @settings(max_examples=6, phases=(Phase.explicit, Phase.generate))  # shrinking would take minutes
-def test_autoattack(name: str, case: Case) -> None:
+def test_autoattack_stays_in_ball_and_box(name: str, case: Case) -> None:
     check(parse_attack(name), case)
 
 
 @pytest.mark.peer
-@pytest.mark.usefixtures("hasty_square")
+@pytest.mark.usefixtures("short_square")
 @pytest.mark.parametrize("case", CORNERS.values(), ids=CORNERS)
 @pytest.mark.parametrize("name", PEERS)
-def test_autoattack_in_corners(name: str, case: Case) -> None:
+def test_autoattack_stays_feasible_in_extreme_cases(name: str, case: Case) -> None:
     check(parse_attack(name), case)

@@ -42,7 +42,7 @@ def attack(
 
 @BOTH_NORMS
 @pytest.mark.parametrize("iterate", ["last", "worst"])
-def test_the_perturbation_is_feasible_and_bears_out_the_outcome(
+def test_the_perturbation_is_feasible_and_reproduces_the_outcome(
     net: nn.Module, ball: Ball, iterate: str
 ) -> None:
     x, y = images(100, B)
@@ -100,24 +100,24 @@ def test_the_loss_is_the_largest_along_the_way(net: nn.Module, ball: Ball, resta
 
 
 @BOTH_NORMS
-def test_asking_for_the_loss_does_not_change_the_outcome(net: nn.Module, ball: Ball) -> None:
-    plain, asked = attack(net, ball), attack(net, ball, with_loss=True)
-    assert torch.equal(plain.fooled, asked.fooled)
-    torch.testing.assert_close(plain.delta, asked.delta, rtol=1e-9, atol=1e-12)
+def test_with_loss_does_not_change_the_outcome(net: nn.Module, ball: Ball) -> None:
+    plain, with_loss = attack(net, ball), attack(net, ball, with_loss=True)
+    assert torch.equal(plain.fooled, with_loss.fooled)
+    torch.testing.assert_close(plain.delta, with_loss.delta, rtol=1e-9, atol=1e-12)
 
 
 @BOTH_NORMS
 @pytest.mark.parametrize("iterate", ["last", "worst"])
-def test_an_image_fares_the_same_in_any_company(net: nn.Module, ball: Ball, iterate: str) -> None:
-    together = attack(net, ball, iterate=iterate, restarts=2)
+def test_outcomes_do_not_depend_on_the_batch(net: nn.Module, ball: Ball, iterate: str) -> None:
+    whole = attack(net, ball, iterate=iterate, restarts=2)
     for rows in ([7], [30, 3, 12, 9], list(range(0, B, 3))):
         some = attack(net, ball, rows, iterate=iterate, restarts=2)
-        assert torch.equal(some.fooled, together.fooled[rows])
-        torch.testing.assert_close(some.delta, together.delta[rows], rtol=1e-7, atol=1e-10)
+        assert torch.equal(some.fooled, whole.fooled[rows])
+        torch.testing.assert_close(some.delta, whole.delta[rows], rtol=1e-7, atol=1e-10)
 
 
 @BOTH_NORMS
-def test_the_active_set_shrinks_and_passes_are_counted(net: nn.Module, ball: Ball) -> None:
+def test_the_active_set_shrinks_and_the_cost_is_counted(net: nn.Module, ball: Ball) -> None:
     for how in ({"iterate": "worst"}, {"iterate": "worst", "restarts": 2}, {"iterate": "last"}):
         sizes: list[tuple[int, bool]] = []
 
@@ -134,7 +134,7 @@ def test_the_active_set_shrinks_and_passes_are_counted(net: nn.Module, ball: Bal
 
 
 @BOTH_NORMS
-def test_restarts_only_add(net: nn.Module, ball: Ball) -> None:
+def test_more_restarts_fool_no_fewer_images(net: nn.Module, ball: Ball) -> None:
     one, many = (attack(net, ball, restarts=r, steps=2).fooled for r in (1, 8))
     assert (many | ~one).all()
     assert many.sum() > one.sum()
@@ -149,7 +149,7 @@ def test_a_model_that_is_never_right_needs_no_step() -> None:
     assert (found.cost.gradient_evaluations, found.cost.forward_passes) == (0, B)
 
 
-def test_an_empty_batch() -> None:
+def test_an_empty_batch_gives_an_empty_result() -> None:
     found = attack(smooth_net(), BALLS["l2"], [])
     assert found.fooled.shape == (0,)
 

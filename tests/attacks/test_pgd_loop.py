@@ -34,7 +34,7 @@ def optimum(ball: Ball, w: Tensor) -> float:
 
 
 def problem(ball: Ball) -> tuple[Binary, Tensor, Tensor, Ball]:
-    """Far from the box's walls, so that the ball alone decides; both labels."""
+    """Far from the box's walls, so that only the ball matters; both labels."""
     y = torch.arange(B) % 2
     return Binary(random(1, *SHAPE)), random(2, B, *SHAPE), y, type(ball)(ball.eps, None)
 
@@ -87,13 +87,15 @@ def test_gradients_are_each_images_own() -> None:
     x, y = images(0, 6)
     net, ball = smooth_net(), BALLS["l2"]
     delta = 0.05 * random(1, *x.shape)
-    together = delta_gradient(lambda x_adv: cross_entropy(net(x_adv), y), x, delta, ball)
+    whole = delta_gradient(lambda x_adv: cross_entropy(net(x_adv), y), x, delta, ball)
     for j in range(6):
-        alone = delta_gradient(lambda x_adv, j=j: cross_entropy(net(x_adv), y[[j]]), x[[j]], delta[[j]], ball)
-        torch.testing.assert_close(together[[j]], alone, rtol=1e-11, atol=1e-14)
+        single = delta_gradient(
+            lambda x_adv, j=j: cross_entropy(net(x_adv), y[[j]]), x[[j]], delta[[j]], ball
+        )
+        torch.testing.assert_close(whole[[j]], single, rtol=1e-11, atol=1e-14)
     with torch.no_grad():
         again = delta_gradient(lambda x_adv: cross_entropy(net(x_adv), y), x, delta, ball)
-    assert torch.equal(again, together), "a caller's no_grad does not matter"
+    assert torch.equal(again, whole), "a caller's no_grad does not matter"
     assert not delta.requires_grad
 
 
@@ -154,9 +156,9 @@ def test_a_stack_of_batches_is_ascended_member_by_member(norm: str, patience: in
             return torch.stack([net(part) for part in x])
 
     how: dict[str, Any] = {"steps": 3, "patience": patience, "noise": 0.01}
-    together, _ = ascended(Stacked(), x, y, ball, StepRng(4), **how)
+    whole, _ = ascended(Stacked(), x, y, ball, StepRng(4), **how)
     for k in range(3):
-        assert torch.equal(together[k], ascended(net, x[k], y[k], ball, StepRng(4), **how)[0])
+        assert torch.equal(whole[k], ascended(net, x[k], y[k], ball, StepRng(4), **how)[0])
 
 
 def test_the_last_iterate_is_evaluated_without_gradients_where_asked_for() -> None:

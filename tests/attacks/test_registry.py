@@ -40,7 +40,7 @@ MEANT: dict[str, Attack] = {
 
 
 @pytest.mark.parametrize("text", MEANT)
-def test_what_a_name_means(text: str) -> None:
+def test_a_name_gives_its_attack(text: str) -> None:
     assert parse_attack(text) == MEANT[text]
 
 
@@ -95,12 +95,12 @@ def test_options_reach_the_attack() -> None:
         ("", "unknown attack"),
     ],
 )
-def test_refusals(text: str, message: str) -> None:
+def test_wrong_names_are_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         parse_attack(text)
 
 
-def test_black_box_attacks_are_known_as_such() -> None:
+def test_black_box_attacks_are_marked() -> None:
     black = {name for name in EXAMPLES if parse_attack(name).black_box}
     assert black == {"square", "square-1000", "autoattack-square"}
 
@@ -117,7 +117,7 @@ class Gradient:
         loss = torch.nn.functional.cross_entropy(f(probe), y, reduction="sum")
         return ball.extreme(torch.autograd.grad(loss, probe)[0], rng.at(0))
 
-class Needy:
+class NeedsArgument:
     def __init__(self, steps):
         pass
 
@@ -164,7 +164,7 @@ def test_the_source_of_an_imported_attack_is_a_part_of_it(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("myattacks:Needy", "cannot be made: TypeError"),
+        ("myattacks:NeedsArgument", "cannot be made: TypeError"),
         ("myattacks:number", "is no function"),
         ("myattacks:cornr", "did you mean 'corner'"),
     ],

@@ -18,19 +18,19 @@ class Scores(nn.Module):
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        self.asked = 0
+        self.queries = 0
         self.sizes: list[int] = []
 
     def forward(self, x: Tensor) -> Tensor:
         assert not torch.is_grad_enabled()
         assert not x.requires_grad
-        self.asked += len(x)
+        self.queries += len(x)
         self.sizes.append(len(x))
         return torch.from_numpy(self.net(x).numpy())
 
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
-def test_asks_for_scores_only_and_counts_them(
+def test_queries_scores_only_and_counts_them(
     ball: Ball, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     x, y = batch
@@ -38,7 +38,7 @@ def test_asks_for_scores_only_and_counts_them(
     attacked = Square(queries=50)(model, x, y, ball, ImageRng(0, range(len(x))))
     assert attacked.queries is not None
     assert attacked.cost.gradient_evaluations == 0
-    assert attacked.cost.forward_passes == model.asked == int(attacked.queries.sum()) + len(x)
+    assert attacked.cost.forward_passes == model.queries == int(attacked.queries.sum()) + len(x)
     wrong = robust_net(x).argmax(-1) != y
     assert (attacked.queries[wrong] == 0).all()
     assert (attacked.queries[~attacked.fooled] == 50).all()
@@ -47,7 +47,7 @@ def test_asks_for_scores_only_and_counts_them(
     assert model.sizes[-1] < model.sizes[0], "the active set shrinks"
 
 
-def test_the_published_schedule() -> None:
+def test_window_size_follows_the_published_schedule() -> None:
     """Changes of p at the iterations of the published code, counted from 0."""
     square = Square(queries=10_000)
     table = {0: 1, 10: 1, 11: 2, 50: 2, 51: 4, 200: 4, 201: 8, 500: 8, 501: 16, 1000: 16, 1001: 32, 2001: 64}
@@ -58,7 +58,7 @@ def test_the_published_schedule() -> None:
 
 
 def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
-    """With a loss asked for nothing is cut short, and more queries never give a smaller largest loss."""
+    """With a loss every image takes all queries; more queries never give a smaller largest loss."""
     x, y = (part[:40] for part in batch)
     rng = ImageRng(0, range(40))
     short = Square(queries=20)(robust_net, x, y, Linf(0.1), rng, with_loss=True)
@@ -102,7 +102,7 @@ def test_every_pixel_can_be_reached(ball: Ball) -> None:
     assert moved.any(0).all()
 
 
-def test_refusals() -> None:
+def test_bad_settings_are_refused() -> None:
     for wrong in ({"queries": 0}, {"p": 0.0}, {"p": 1.5}, {"precision": "fp8"}):
         with pytest.raises(InputError):
             Square(**wrong)  # type: ignore[arg-type]
@@ -110,7 +110,9 @@ def test_refusals() -> None:
 
 @pytest.mark.peer
 @pytest.mark.parametrize("ball", [L2(3.0), Linf(0.12)], ids=["l2", "linf"])
-def test_agrees_with_pyautoattack(ball: Ball, robust_net: nn.Module, batch: tuple[Tensor, Tensor]) -> None:
+def test_robust_accuracy_agrees_with_pyautoattack(
+    ball: Ball, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
+) -> None:
     """Mean accuracy of three seeds each, on 200 images: within noise; ours may reach the last row and column."""
     peer = pytest.importorskip("pyautoattack.square")
     x, y = batch

@@ -44,7 +44,7 @@ def count_batch_norms(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_function_and_its_gradient_stay_the_same(name: str, device: torch.device) -> None:
+def test_fusion_keeps_the_function_and_its_gradient(name: str, device: torch.device) -> None:
     net, x = network(name, device), images(device)
     with frozen(net, "eval"):
         plain = answer(net, x)
@@ -57,7 +57,7 @@ def test_the_function_and_its_gradient_stay_the_same(name: str, device: torch.de
 @pytest.mark.parametrize(
     ("name", "left"), [("resnet18-w8", 0), ("resnet50-w4", 0), ("vgg19-w8", 0), ("cnn-w8", 0), ("wrn10-1", 4)]
 )
-def test_batch_norms_after_convolutions_are_not_computed(
+def test_fused_batch_norms_are_not_computed(
     name: str, left: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All but those before a convolution, as pre-activation networks have them."""
@@ -87,7 +87,7 @@ class Foreign(nn.Module):
         return self.norm2(self.conv2(x))
 
 
-class Looked(Foreign):
+class ReadsFeatures(Foreign):
     """The output of a convolution is used by two."""
 
     def body(self, x: Tensor) -> Tensor:
@@ -119,7 +119,7 @@ class Branching(Foreign):
 
 @pytest.mark.parametrize(
     ("kind", "left"),
-    [(Foreign, 0), (Looked, 1), (Shared, 3), (Read, 1), (Branching, 2)],
+    [(Foreign, 0), (ReadsFeatures, 1), (Shared, 3), (Read, 1), (Branching, 2)],
 )
 def test_any_model_is_fused_where_its_forward_allows(
     kind: type[Foreign], left: int, device: torch.device, monkeypatch: pytest.MonkeyPatch
@@ -221,7 +221,7 @@ def test_nothing_is_fused_that_trains_or_has_a_hook(device: torch.device) -> Non
     assert torch.equal(plain, frozen_out)
 
 
-def test_a_batch_norm_without_statistics_stays(device: torch.device) -> None:
+def test_a_batch_norm_without_statistics_is_not_fused(device: torch.device) -> None:
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)).double().to(device)
     x = images(device)
     with frozen(net, "eval"):

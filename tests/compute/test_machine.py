@@ -13,7 +13,7 @@ settings: Any = torch.utils.deterministic
 
 # a system with huge pages clears 2 MiB per fault
 FAULTS_OF_FRESH_MEMORY = 2 * LARGEST_KEPT >> 21
-only_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc's allocator is asked")
+only_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="sets glibc's allocator")
 
 
 def _fail_inside() -> None:

@@ -41,7 +41,7 @@ def test_the_network_computes_in_its_precision_and_returns_fp32(
     assert net.computed == computed
 
 
-def test_wider_and_narrower_models() -> None:
+def test_output_is_fp32_or_wider() -> None:
     x, _ = images(0, 4)
     assert Precision("fp32", CPU).run(smooth_net(), x).dtype == torch.float64
     low = smooth_net(dtype=torch.bfloat16)
@@ -49,7 +49,9 @@ def test_wider_and_narrower_models() -> None:
 
 
 @pytest.mark.parametrize("name", ["bf16", "fp16"])
-def test_gradients_of_images_are_true_and_those_of_weights_become_so(name: str, device: torch.device) -> None:
+def test_gradients_of_images_are_unscaled_and_those_of_weights_are_unscaled_by_apply(
+    name: str, device: torch.device
+) -> None:
     """δ's gradient carries no factor; one SGD step moves the weights as in fp32, to the precision's rounding."""
     x, y = (t.to(device) for t in images(0, 8, dtype=torch.float32))
     found = []
@@ -78,7 +80,7 @@ def test_fp16_gradients_too_small_for_fp16_survive() -> None:
     torch.testing.assert_close(x.grad, torch.full_like(x, 1.5e-8), rtol=1e-2, atol=0)
 
 
-def test_fp16_leaves_out_a_step_that_overflowed_and_lowers_its_factor() -> None:
+def test_fp16_skips_a_step_that_overflowed_and_lowers_its_scale() -> None:
     net, precision = smooth_net(dtype=torch.float32), Precision("fp16", CPU)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     before, scale = weights(net), precision.state_dict()["scale"]
@@ -101,7 +103,7 @@ def test_the_scaler_state_round_trips() -> None:
     assert Precision("bf16", CPU).state_dict() == {}
 
 
-def test_names() -> None:
+def test_auto_is_resolved_and_unknown_names_are_refused() -> None:
     assert resolve_precision("auto", CPU) in ("fp32", "bf16")
     assert resolve_precision("auto", torch.device("mps")) == "fp32"
     assert [resolve_precision(name, CPU) for name in ("fp32", "bf16", "fp16")] == ["fp32", "bf16", "fp16"]

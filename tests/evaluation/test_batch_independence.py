@@ -14,7 +14,7 @@ from freeat.threat import L2, Ball, Linf
 
 BALLS = {"l2": L2(2.0), "linf": Linf(0.12)}
 NAMES = ("fgsm", "pgd-5", "pgd-dlr-4-2", "square-60")
-JUDGED = [
+ATTACKS = [
     (name, iterate)
     for name in NAMES
     for iterate in ("last", "worst")
@@ -30,8 +30,8 @@ def double_net(robust_net: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("ball", BALLS.values(), ids=BALLS)
-@pytest.mark.parametrize(("name", "iterate"), JUDGED)
-def test_same_outcome_in_any_batch_in_float64(
+@pytest.mark.parametrize(("name", "iterate"), ATTACKS)
+def test_outcomes_do_not_depend_on_the_batch_in_float64(
     name: str, ball: Ball, iterate: str, double_net: nn.Module, eval_images: Images
 ) -> None:
     images = eval_images.take(torch.arange(64))
@@ -70,7 +70,7 @@ def test_in_fp32_an_outcome_differs_only_near_the_boundary(
 @pytest.mark.parametrize(
     ("name", "iterate"), [("pgd-20", "last"), ("pgd-20", "worst"), ("square-100", "worst")]
 )
-def test_bf16_loses_little_and_claims_nothing_false(
+def test_bf16_is_nearly_as_strong_and_claims_nothing_false(
     name: str, ball: Ball, iterate: str, robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     x, y = batch
@@ -83,7 +83,7 @@ def test_bf16_loses_little_and_claims_nothing_false(
 
 
 class Coarse(nn.Module):
-    """Logits so far from zero that bf16 knows even numbers only, and cannot tell many of them apart."""
+    """Logits so far from zero that bf16 holds even numbers only, and many of them coincide."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -98,7 +98,9 @@ class Coarse(nn.Module):
         return logits
 
 
-def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, eval_images: Images) -> None:
+def test_correctness_is_decided_in_fp32_where_bf16_misses_it(
+    robust_net: nn.Module, eval_images: Images
+) -> None:
     coarse, ball = Coarse(robust_net).eval(), Linf(0.4)
     attack = parse_attack("square-30", precision="bf16")
     measured = evaluate(coarse, eval_images, attack, ball, classes=10, keep_delta=True)
@@ -113,7 +115,7 @@ def test_what_bf16_passes_by_is_judged_in_fp32(robust_net: nn.Module, eval_image
     assert not measured.robust_correct[missed].any()
 
 
-def test_square_keeps_its_streams_when_others_fall(
+def test_square_draws_do_not_depend_on_images_that_leave(
     robust_net: nn.Module, batch: tuple[Tensor, Tensor]
 ) -> None:
     """More queries go on where fewer stopped: the first queries of an image are always the same."""

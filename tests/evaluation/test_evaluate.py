@@ -63,7 +63,7 @@ def columns(outcome: Evaluation) -> list[torch.Tensor]:
     return [outcome.clean_correct, outcome.clean_loss, outcome.robust_correct, outcome.robust_loss]
 
 
-def test_the_numbers_are_those_of_a_plain_loop(net: nn.Module, digits: Images) -> None:
+def test_accuracies_and_losses_equal_a_plain_loop(net: nn.Module, digits: Images) -> None:
     outcome = evaluate(net, digits, ATTACK, BALL, classes=10, with_loss=True)
     x, y = digits.batch(torch.arange(len(digits)))
     net.eval()
@@ -117,7 +117,7 @@ def test_another_seed_gives_other_draws(net: nn.Module, digits: Images) -> None:
     assert not torch.equal(one, two)
 
 
-def test_nothing_is_disturbed(net: nn.Module, digits: Images) -> None:
+def test_model_and_global_random_state_are_unchanged(net: nn.Module, digits: Images) -> None:
     net.train()
     net[1].eval()
     before, state = weights(net), torch.get_rng_state()
@@ -144,7 +144,7 @@ def test_cost_counts_the_images_the_network_saw(net: nn.Module, digits: Images) 
     assert cost.gradient_evaluations + cost.forward_passes == seen
 
 
-def test_a_summary_by_class() -> None:
+def test_summary_by_class() -> None:
     flags = torch.tensor
     outcome = Evaluation(
         index=torch.arange(6),
@@ -177,7 +177,7 @@ def test_a_summary_by_class() -> None:
 
 
 @dataclass(frozen=True)
-class Boaster:
+class ClaimsAll:
     """An attack that perturbs nothing and claims to fool every image."""
 
     name: str = "boaster"
@@ -193,7 +193,7 @@ class Boaster:
 
 
 @dataclass(frozen=True)
-class Modest(Pgd):
+class ClaimsNone(Pgd):
     """An attack that fools images and claims none of them."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> AttackResult:
@@ -201,14 +201,16 @@ class Modest(Pgd):
         return replace(attacked, fooled=torch.zeros_like(attacked.fooled))
 
 
-def test_what_an_attack_does_not_claim_is_seen_too(robust_net: nn.Module, eval_images: Images) -> None:
-    modest, plain = (evaluate(robust_net, eval_images, a, Linf(0.12), classes=10) for a in (Modest(), Pgd()))
+def test_recheck_counts_what_an_attack_does_not_claim(robust_net: nn.Module, eval_images: Images) -> None:
+    modest, plain = (
+        evaluate(robust_net, eval_images, a, Linf(0.12), classes=10) for a in (ClaimsNone(), Pgd())
+    )
     assert torch.equal(modest.robust_correct, plain.robust_correct)
     assert not plain.robust_correct.all()
 
 
 @pytest.mark.parametrize("attack", [Pgd(steps=50, restarts=3), Square()], ids=["pgd", "square"])
-def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
+def test_in_a_ball_of_radius_0_the_clean_prediction_counts(
     attack: Attack, robust_net: nn.Module, eval_images: Images
 ) -> None:
     zero, usual = (
@@ -224,14 +226,14 @@ def test_in_a_ball_of_radius_0_the_clean_outcome_is_the_answer(
     assert (zero.queries is None) == (usual.queries is None)
 
 
-def test_a_false_claim_is_not_believed(robust_net: nn.Module, eval_images: Images) -> None:
-    measured = evaluate(robust_net, eval_images, Boaster(), Linf(0.1), classes=10, batch_size=64)
+def test_recheck_ignores_a_false_claim(robust_net: nn.Module, eval_images: Images) -> None:
+    measured = evaluate(robust_net, eval_images, ClaimsAll(), Linf(0.1), classes=10, batch_size=64)
     assert torch.equal(measured.robust_correct, measured.clean_correct)
     assert measured.clean_correct.any()
     assert measured.notes == ("trust me",), "said once, whatever the number of batches"
 
 
-def test_summary(robust_net: nn.Module, eval_images: Images) -> None:
+def test_summary_of_a_black_box_attack(robust_net: nn.Module, eval_images: Images) -> None:
     measured = evaluate(robust_net, eval_images, Square(queries=30), Linf(0.12), classes=10, population=597)
     summary = measured.outcomes()
     hits = int(measured.robust_correct.sum())
@@ -245,8 +247,10 @@ def test_summary(robust_net: nn.Module, eval_images: Images) -> None:
     assert summary.queries.most == 30
     assert summary.queries.total == sum(summary.queries.per_image)
     assert summary.cost.gradient_evaluations == 0
-    asked = summary.queries.total + 3 * 200
-    assert summary.cost.forward_passes == asked, "queries, twice the clean images, and every image at the end"
+    expected = summary.queries.total + 3 * 200
+    assert summary.cost.forward_passes == expected, (
+        "queries, twice the clean images, and every image at the end"
+    )
     assert set(summary.fooled) == set(eval_images.index[~measured.robust_correct].tolist())
 
 
@@ -260,7 +264,7 @@ def test_perturbations_are_kept_only_on_request(
         save_examples(tmp_path / "e.npz", few, measured, tuple("0123456789"))  # type: ignore[operator]
 
 
-def test_mode_gradients_and_buffers_are_given_back(eval_images: Images) -> None:
+def test_mode_gradients_and_buffers_are_restored(eval_images: Images) -> None:
     net = nn.Sequential(
         nn.Conv2d(1, 2, 5, stride=4), nn.BatchNorm2d(2), nn.Flatten(), nn.Dropout(0.5), nn.LazyLinear(10)
     )
@@ -278,7 +282,7 @@ def test_mode_gradients_and_buffers_are_given_back(eval_images: Images) -> None:
     assert all(torch.equal(value, state[name]) for name, value in net.state_dict().items())
 
 
-def test_a_model_without_weights_is_measured_too(eval_images: Images) -> None:
+def test_a_model_without_weights_is_evaluated(eval_images: Images) -> None:
     class Brightness(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             bright = x.mean((1, 2, 3))
@@ -325,6 +329,6 @@ def test_columns_of_batches_are_concatenated_by_name() -> None:
     assert found["queries"].tolist() == [5, 7, 6]
 
 
-def test_a_model_without_weights_lives_on_the_cpu() -> None:
+def test_device_of_a_model_without_weights_is_the_cpu() -> None:
     assert device_and_dtype(nn.Flatten()) == (torch.device("cpu"), torch.float32)
     assert device_and_dtype(nn.BatchNorm2d(2, affine=False).double())[1] == torch.float64

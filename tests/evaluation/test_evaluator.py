@@ -29,7 +29,7 @@ def net() -> nn.Module:
     return build("mlp-w8", classes=10, shape=(1, 8, 8))
 
 
-def make_judge(**changes: Any) -> Evaluator:
+def make_evaluator(**changes: Any) -> Evaluator:
     data = load_data("digits")
     train, validation = data.train.take(torch.arange(150)).split(50)
     settings: dict[str, Any] = {
@@ -44,8 +44,8 @@ def make_judge(**changes: Any) -> Evaluator:
     return Evaluator(**settings | changes)
 
 
-def test_a_record_holds_every_split(net: nn.Module) -> None:
-    record = make_judge().scores(net)
+def test_scores_hold_every_split(net: nn.Module) -> None:
+    record = make_evaluator().scores(net)
     sizes = {name: (split.n, split.population) for name, split in record.splits.items()}
     assert sizes["train"] == sizes["train_augmented"] == (100, 100)
     assert sizes["test"] == (80, 80)
@@ -57,9 +57,9 @@ def test_a_record_holds_every_split(net: nn.Module) -> None:
     assert (record.attack, record.norm, record.eps) == ("pgd-2", "l2", 0.3)
 
 
-def test_a_part_is_named_as_such_and_stays_the_same(net: nn.Module) -> None:
-    judge = make_judge()
-    one, two = judge.scores(net, 60), judge.scores(net, 60)
+def test_a_subset_reports_its_size_and_is_the_same_every_time(net: nn.Module) -> None:
+    evaluator = make_evaluator()
+    one, two = evaluator.scores(net, 60), evaluator.scores(net, 60)
     assert one == two
     assert (one.train.n, one.train.population) == (60, 100)
     assert (one.validation.n, one.validation.population) == (50, 50)
@@ -68,18 +68,18 @@ def test_a_part_is_named_as_such_and_stays_the_same(net: nn.Module) -> None:
 @pytest.mark.parametrize("iterate", ["worst", "last"])
 @pytest.mark.parametrize("restarts", [1, 2])
 @pytest.mark.parametrize("watches_collapse", [True, False])
-def test_the_cost_per_image_is_what_is_spent(
+def test_cost_per_image_is_what_an_evaluation_spends(
     net: nn.Module, iterate: Any, restarts: int, watches_collapse: bool
 ) -> None:
     attack = Pgd(steps=3, restarts=restarts, iterate=iterate)
-    judge = make_judge(attack=attack, watches_collapse=watches_collapse)
-    record = judge.scores(net, 40)
-    one_step = judge.one_step(net, 40) if watches_collapse else None
-    foreseen = 40 * judge.cost_per_image()
-    assert spent(record, one_step) <= foreseen + 1e-9
-    assert spent(record, one_step) > 0.9 * foreseen
-    assert 40 * judge.cost_per_image(models=2) == pytest.approx(
-        foreseen + spent(judge.scores(net, 40)), rel=0.1
+    evaluator = make_evaluator(attack=attack, watches_collapse=watches_collapse)
+    record = evaluator.scores(net, 40)
+    one_step = evaluator.one_step(net, 40) if watches_collapse else None
+    expected = 40 * evaluator.cost_per_image()
+    assert spent(record, one_step) <= expected + 1e-9
+    assert spent(record, one_step) > 0.9 * expected
+    assert 40 * evaluator.cost_per_image(models=2) == pytest.approx(
+        expected + spent(evaluator.scores(net, 40)), rel=0.1
     )
 
 
@@ -116,7 +116,7 @@ def test_scheduled_evaluations_stay_within_the_budget(
     size=st.none() | st.integers(1, 1000),
     updates=st.integers(1, 1000),
 )
-def test_what_the_user_fixed_stays(every: int | None, size: int | None, updates: int) -> None:
+def test_settings_of_the_user_are_kept(every: int | None, size: int | None, updates: int) -> None:
     schedule = schedule_evaluations(
         training_cost=100.0, cost_per_image=3.0, updates=updates, every=every, size=size, largest=500
     )
@@ -139,13 +139,13 @@ def test_what_the_user_fixed_stays(every: int | None, size: int | None, updates:
         (0.44, 0.19, 0.4, False),
     ],
 )
-def test_collapse_is_one_step_robustness_without_the_rest(
+def test_collapse_is_high_one_step_and_low_pgd_accuracy(
     one_step: float, pgd: float, best: float, collapsed: bool
 ) -> None:
     assert (collapse_warning(one_step, pgd, best) is not None) is collapsed
 
 
-def test_the_sentence_about_a_collapse_has_its_numbers_and_a_remedy() -> None:
+def test_collapse_warning_has_numbers_and_a_remedy() -> None:
     sentence = collapse_warning(0.9, 0.05, 0.4)
     assert sentence is not None
     for part in ("90.0%", "5.0%", "40.0%", "--alpha"):
@@ -155,4 +155,4 @@ def test_the_sentence_about_a_collapse_has_its_numbers_and_a_remedy() -> None:
 def test_the_single_step_has_full_length(net: nn.Module) -> None:
     attack = one_step_attack(Linf(0.2))
     assert (attack.name, attack.step_size(Linf(0.2))) == ("fgsm", 0.2)
-    assert 0 <= make_judge().one_step(net).robust_accuracy <= 1
+    assert 0 <= make_evaluator().one_step(net).robust_accuracy <= 1

@@ -81,7 +81,7 @@ def test_every_kind_of_sample_gives_the_same(model: nn.Module, kind: str) -> Non
             assert other.fooled == one.fooled
 
 
-def test_a_data_set_stands_for_its_splits(model: nn.Module) -> None:
+def test_of_a_data_set_the_split_is_taken(model: nn.Module) -> None:
     found = freeat.robust_gap(model, DATA, DATA, BALL, attack="fgsm", size=50)
     assert (found.train.n, found.train.population) == (50, 1200)
     assert (found.test.n, found.test.population) == (50, 597)
@@ -99,7 +99,7 @@ def test_a_loaders_images_are_those_of_its_sampler(model: nn.Module) -> None:
     assert (found.train.n, found.train.population) == (20, 40)
 
 
-def test_nothing_else_notices(model: nn.Module) -> None:
+def test_modes_and_global_random_states_are_restored(model: nn.Module) -> None:
     """Modes, gradients, weights and every generator are as they were, also a shuffling loader's own."""
     model[2].eval()
     model[0].train()
@@ -121,10 +121,10 @@ def test_nothing_else_notices(model: nn.Module) -> None:
     assert again.gap == first.gap
 
 
-def test_it_reads_like_a_sentence(model: nn.Module) -> None:
-    told = str(freeat.robust_gap(model, TRAIN, TEST, BALL, attack="pgd-2"))
-    assert "evaluated by pgd-2, l2 ε = 0.3" in told
-    assert "on 90 of 90 training and 70 of 70 test images" in told
+def test_str_gives_accuracies_gaps_and_sizes(model: nn.Module) -> None:
+    printed = str(freeat.robust_gap(model, TRAIN, TEST, BALL, attack="pgd-2"))
+    assert "evaluated by pgd-2, l2 ε = 0.3" in printed
+    assert "on 90 of 90 training and 70 of 70 test images" in printed
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -145,7 +145,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("row", BAD)
-def test_refusals(model: nn.Module, row: str) -> None:
+def test_bad_arguments_are_refused(model: nn.Module, row: str) -> None:
     changes, message = BAD[row]
     words = {"train": TRAIN, "test": TEST, "ball": BALL, **changes}
     with pytest.raises(freeat.InputError, match=message.replace("(", r"\(")):

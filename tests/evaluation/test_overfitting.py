@@ -1,4 +1,4 @@
-"""Catastrophic overfitting: a real one, on real digits, seen while it happens."""
+"""Catastrophic overfitting of Fast on digits, detected during training."""
 
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ SETTING: dict[str, Any] = {
     "eval_alpha": 1.4 / 8,
 }
 FAST = {**SETTING, "algorithm": "fast", "alpha": 1.4, "start": "zero"}
-"""One full-length step from the image itself, in a large ball: the known way into the trap."""
+"""One full-length step from the image itself, in a large ball, which is known to overfit."""
 
 
 @pytest.mark.slow
-def test_fast_learns_to_fake_its_own_step_and_is_stopped(
+def test_fast_overfits_catastrophically_and_is_stopped(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = RunFolder(tmp_path / "fast")
@@ -39,7 +39,7 @@ def test_fast_learns_to_fake_its_own_step_and_is_stopped(
     assert [record.collapsed for record in seen] == [*[False] * (len(seen) - 1), True]
     assert seen[-1].update < SETTING["updates"]
 
-    final = carry_out(folder.path, on_collapse="warn", **FAST)  # goes on where it was stopped
+    final = carry_out(folder.path, on_collapse="warn", **FAST)  # resumes where it was stopped
     assert "catastrophic overfitting" in caplog.text
     best = max(record.train.robust_accuracy for record in seen)
     assert final.collapsed

@@ -54,7 +54,7 @@ class Infinite(nn.Module):
         return logits
 
 
-class Wakeful(nn.Module):
+class ReturnsToTraining(nn.Module):
     """Puts a layer of its own back into training mode on every call."""
 
     def __init__(self, net: nn.Module) -> None:
@@ -68,17 +68,17 @@ class Wakeful(nn.Module):
 
 
 class Counting(nn.Module):
-    """Remembers how often it was asked."""
+    """Counts its forward passes in a buffer."""
 
-    asked: Tensor
+    queries: Tensor
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
         self.net = net
-        self.register_buffer("asked", torch.zeros(()))
+        self.register_buffer("queries", torch.zeros(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        self.asked += 1
+        self.queries += 1
         logits: Tensor = self.net(x)
         return logits
 
@@ -88,7 +88,7 @@ def failed(checks: list[SanityCheck]) -> set[str]:
 
 
 @pytest.mark.parametrize("ball", [L2(2.0), Linf(0.1)], ids=["l2", "linf"])
-def test_an_honest_model_passes_all(ball: Ball, robust_net: nn.Module, eval_images: Images) -> None:
+def test_a_robust_model_passes_all_checks(ball: Ball, robust_net: nn.Module, eval_images: Images) -> None:
     checks = sanity_checks(robust_net, eval_images, ball, classes=10)
     assert failed(checks) == set()
     assert [check.name for check in checks] == [
@@ -115,17 +115,17 @@ def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, eval_imag
         assert re.fullmatch(start + ends, said[name]), said[name]
 
 
-def test_masked_gradients_are_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+def test_masked_gradients_fail_a_check(robust_net: nn.Module, eval_images: Images) -> None:
     checks = sanity_checks(Masked(robust_net), eval_images, Linf(0.2), classes=10)
     assert {"gradients", "black box"} <= failed(checks)
     assert all("may be masked" in check.sentence for check in checks if not check.passed)
 
 
-def test_a_random_model_is_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+def test_a_random_model_fails_a_check(robust_net: nn.Module, eval_images: Images) -> None:
     assert "deterministic" in failed(sanity_checks(Noisy(robust_net), eval_images, Linf(0.1), classes=10))
 
 
-def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+def test_gradients_that_are_not_finite_fail_a_check(robust_net: nn.Module, eval_images: Images) -> None:
     checks = {
         check.name: check for check in sanity_checks(Infinite(robust_net), eval_images, Linf(0.1), classes=10)
     }
@@ -133,7 +133,7 @@ def test_gradients_that_are_not_finite_are_found_out(robust_net: nn.Module, eval
     assert "not finite" in checks["gradients"].sentence
 
 
-def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(eval_images: Images) -> None:
+def test_a_model_in_training_mode_is_checked_in_eval_mode_and_restored(eval_images: Images) -> None:
     net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(1024), nn.Dropout(0.5), nn.Linear(1024, 10)).train()
     before = [value.clone() for value in net.state_dict().values()]
     checks = {check.name: check for check in sanity_checks(net, eval_images, Linf(0.1), classes=10)}
@@ -144,13 +144,13 @@ def test_a_model_in_training_mode_is_judged_in_evaluation_mode_and_given_back(ev
     assert all(torch.equal(a, b) for a, b in zip(before, net.state_dict().values(), strict=True))
 
 
-def test_a_model_that_does_not_stay_in_evaluation_mode_is_found_out(
+def test_a_model_that_does_not_stay_in_eval_mode_fails_a_check(
     robust_net: nn.Module, eval_images: Images
 ) -> None:
     few = eval_images.take(torch.arange(8))
     for net, said in (
-        (Wakeful(robust_net), "goes back to training mode while it classifies ('noise' first)"),
-        (Counting(robust_net), "changes while it classifies ('asked' first)"),
+        (ReturnsToTraining(robust_net), "returns to training mode while it classifies ('noise' first)"),
+        (Counting(robust_net), "changes while it classifies ('queries' first)"),
     ):
         mode, *rest = sanity_checks(net.eval(), few, Linf(0.1), classes=10)
         assert (mode.name, mode.passed) == ("evaluation mode", False)
@@ -169,7 +169,7 @@ def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
     assert names[0.51] == [name for name in names[0.5] if name != "larger radius"]
 
 
-def test_outdone_is_a_matter_of_significance() -> None:
+def test_outdone_needs_a_significant_difference() -> None:
     assert not outdone(strong=[], weak=[])
     assert not outdone(strong=range(4), weak=range(4, 8))
     assert not outdone(strong=[], weak=range(4))  # probability 1/16
@@ -250,7 +250,7 @@ class Hidden(nn.Module):
         return logits
 
 
-def test_a_model_that_hides_its_gradient_is_found_out(robust_net: nn.Module, eval_images: Images) -> None:
+def test_a_model_without_a_gradient_fails_a_check(robust_net: nn.Module, eval_images: Images) -> None:
     hidden, ball = Hidden(robust_net), Linf(0.12)
     checks = sanity_checks(hidden, eval_images, ball, classes=10)
     assert "gradients" in failed(checks)

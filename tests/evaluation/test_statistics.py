@@ -17,7 +17,7 @@ Z = 1.959963984540054
 
 
 @given(n=st.integers(1, 5000), data=st.data())
-def test_wilson_is_scipys(n: int, data: st.DataObject) -> None:
+def test_wilson_equals_scipy(n: int, data: st.DataObject) -> None:
     k = data.draw(st.integers(0, n))
     expected = binomtest(k, n).proportion_ci(0.95, method="wilson")
     assert wilson(k, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
@@ -30,18 +30,18 @@ def test_wilson_inverts_the_score_test(n: int, data: st.DataObject) -> None:
         assert abs(k / n - end) == pytest.approx(Z * math.sqrt(end * (1 - end) / n), rel=1e-6)
 
 
-def test_nothing_seen_says_nothing() -> None:
+def test_wilson_without_data_is_the_unit_interval() -> None:
     assert wilson(0, 0) == (0.0, 1.0)
 
 
-def test_newcombes_own_example() -> None:
+def test_difference_equals_newcombes_published_example() -> None:
     """Newcombe (1998), Statistics in Medicine 17, Table II (a), method 10: 56/70 − 48/80."""
     low, high = difference(56 / 70, wilson(56, 70), 48 / 80, wilson(48, 80))
     assert (low, high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
 
 
 @given(n=st.integers(1, 1000), data=st.data())
-def test_pairs_turn_with_their_order_and_hold_the_difference(n: int, data: st.DataObject) -> None:
+def test_paired_interval_is_antisymmetric_and_holds_the_difference(n: int, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, n))
     second = data.draw(st.integers(0, n - first))
     low, high = paired(first, second, n)
@@ -51,7 +51,7 @@ def test_pairs_turn_with_their_order_and_hold_the_difference(n: int, data: st.Da
 
 
 @pytest.mark.parametrize(("p", "q"), [(0.05, 0.05), (0.2, 0.05), (0.4, 0.1), (0.02, 0.3)])
-def test_pairs_cover_the_truth_as_often_as_they_say(p: float, q: float) -> None:
+def test_paired_interval_has_its_nominal_coverage(p: float, q: float) -> None:
     """Exactly, over every outcome of 40 pairs."""
     n = 40
     outcomes = [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
@@ -61,7 +61,7 @@ def test_pairs_cover_the_truth_as_often_as_they_say(p: float, q: float) -> None:
 
 
 @given(population=st.integers(2, 1000), data=st.data())
-def test_a_sample_of_a_finite_population(population: int, data: st.DataObject) -> None:
+def test_interval_of_a_finite_population_shrinks_to_a_point(population: int, data: st.DataObject) -> None:
     n = data.draw(st.integers(1, population))
     k = data.draw(st.integers(0, n))
     low, high = sampled(k, n, population)
@@ -79,11 +79,11 @@ def test_mean_and_standard_deviation(values: list[float]) -> None:
     assert std == pytest.approx(statistics.stdev(values), abs=1e-9)
 
 
-def test_one_value_has_no_spread() -> None:
+def test_one_value_has_no_standard_deviation() -> None:
     assert mean_std([0.25]) == (0.25, None)
 
 
-def _measured(correct: int, n: int, population: int) -> Summary:
+def _summary(correct: int, n: int, population: int) -> Summary:
     return Summary(
         n=n,
         population=population,
@@ -103,7 +103,9 @@ def _measured(correct: int, n: int, population: int) -> Summary:
     ("n_train", "seen", "n_test", "p", "q"),
     [(400, 400, 300, 0.95, 0.6), (2000, 300, 300, 0.9, 0.7), (600, 100, 2000, 0.99, 0.97)],
 )
-def test_the_gap_covers_the_truth(n_train: int, seen: int, n_test: int, p: float, q: float) -> None:
+def test_gap_interval_has_its_nominal_coverage(
+    n_train: int, seen: int, n_test: int, p: float, q: float
+) -> None:
     """True gap: accuracy on the very training set, minus the probability on unseen images."""
     rng = np.random.default_rng(0)
     rounds = 4000
@@ -112,7 +114,7 @@ def test_the_gap_covers_the_truth(n_train: int, seen: int, n_test: int, p: float
     on_test = rng.binomial(n_test, q, rounds)
     truth = right / n_train - q
     intervals = [
-        gap(_measured(int(a), seen, n_train), _measured(int(b), n_test, n_test))
+        gap(_summary(int(a), seen, n_train), _summary(int(b), n_test, n_test))
         for a, b in zip(on_train, on_test, strict=True)
     ]
     covered = sum(row.low <= truth <= row.high for row in intervals) / rounds
@@ -120,9 +122,9 @@ def test_the_gap_covers_the_truth(n_train: int, seen: int, n_test: int, p: float
     assert all(row.low <= row.value <= row.high for row in intervals)
 
 
-def test_a_training_set_seen_whole_adds_no_width() -> None:
+def test_a_whole_training_set_adds_no_width_to_the_gap() -> None:
     low, high = wilson(70, 100)
-    whole = gap(_measured(50, 50, 50), _measured(70, 100, 100))
+    whole = gap(_summary(50, 50, 50), _summary(70, 100, 100))
     assert (whole.value, whole.low, whole.high) == pytest.approx((0.3, 1 - high, 1 - low))
-    part = gap(_measured(45, 50, 1000), _measured(70, 100, 100))
+    part = gap(_summary(45, 50, 1000), _summary(70, 100, 100))
     assert part.high - part.low > whole.high - whole.low

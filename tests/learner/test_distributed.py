@@ -1,4 +1,4 @@
-"""Data parallelism: processes that train one model together end where one process alone would."""
+"""Data parallelism: a group of processes ends with the weights of one process."""
 
 import os
 import socket
@@ -89,12 +89,12 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, list[Tensor]]:
+def single() -> dict[str, list[Tensor]]:
     return {name: trained(name, SINGLE_PROCESS) for name in ROWS}
 
 
 @pytest.fixture(scope="module", params=[2, 3])
-def together(
+def distributed(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> list[dict[str, dict]]:
     folder, size = tmp_path_factory.mktemp("processes"), request.param
@@ -111,26 +111,26 @@ def relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_many_processes_end_where_one_does(
-    name: str, together: list[dict[str, dict]], alone: dict[str, list[Tensor]]
+def test_many_processes_end_with_the_weights_of_one(
+    name: str, distributed: list[dict[str, dict]], single: dict[str, list[Tensor]]
 ) -> None:
-    first = together[0]["found"][name]
+    first = distributed[0]["found"][name]
     assert relative_error(first, weights(smooth_net(seed=4))) > 1e-2, "training moved nothing"
-    assert relative_error(first, alone[name]) < 1e-9
-    for other in together[1:]:
+    assert relative_error(first, single[name]) < 1e-9
+    for other in distributed[1:]:
         assert same_bits(other["found"][name], first), "the processes' models differ"
 
 
 def test_micro_batches_within_processes(
-    together: list[dict[str, dict]], alone: dict[str, list[Tensor]]
+    distributed: list[dict[str, dict]], single: dict[str, list[Tensor]]
 ) -> None:
-    assert relative_error(together[0]["found"]["micro"], alone["free-trades"]) < 1e-9
+    assert relative_error(distributed[0]["found"]["micro"], single["free-trades"]) < 1e-9
 
 
-def test_exchanges(together: list[dict[str, dict]]) -> None:
-    size = len(together)
+def test_exchanges_give_every_process_the_same(distributed: list[dict[str, dict]]) -> None:
+    size = len(distributed)
     rows = [10 * rank + i for rank in range(size) for i in range(rank)]
-    for rank, result in enumerate(together):
+    for rank, result in enumerate(distributed):
         assert result["exchanges"] == {
             "gradient": sum(range(2, size + 1)),
             "layout": True,
@@ -152,7 +152,7 @@ def test_shares_are_contiguous_complete_and_even(size: int, total: int) -> None:
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
-def test_alone_every_exchange_is_a_no_op(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exchanges_of_one_process_are_no_ops(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     with join_process_group(torch.device("cpu")) as processes:
         assert processes == SINGLE_PROCESS
@@ -179,7 +179,7 @@ def test_alone_every_exchange_is_a_no_op(monkeypatch: pytest.MonkeyPatch) -> Non
         (5, 128, None, 8, False),
     ],
 )
-def test_processes_that_would_fall_out_of_step_are_refused(
+def test_processes_with_different_numbers_of_passes_are_refused(
     n: int, size: int, micro: int | None, processes: int, fits: bool
 ) -> None:
     batches = Batches(n=n, size=size, seed=0)

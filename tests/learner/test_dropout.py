@@ -22,7 +22,7 @@ SPEC = TrainSpec(
 
 
 def weights(folder: Path, stop_at: int | None = None) -> bytes:
-    """Train in the folder, stopped once after so many batches; returns the bytes of the model file."""
+    """Train in the folder, stopped once after ``stop_at`` batches; returns the bytes of the model file."""
     place = RunOptions(folder=folder, trust_code=True, device="cpu")
     evaluation = EvalSpec(eval_every=12, eval_size=20, final_size=20)
     if stop_at is not None:
@@ -34,11 +34,11 @@ def weights(folder: Path, stop_at: int | None = None) -> bytes:
     return (folder / "model.safetensors").read_bytes()
 
 
-def test_a_stopped_run_with_dropout_ends_with_the_same_bits(tmp_path: Path) -> None:
+def test_resume_with_dropout_is_bit_identical(tmp_path: Path) -> None:
     assert weights(tmp_path / "run-1") == weights(tmp_path / "run-2", stop_at=3)
 
 
-def test_the_callers_generator_is_left_alone() -> None:
+def test_the_global_generator_is_unchanged() -> None:
     model = net()
     torch.manual_seed(5)
     expected = torch.rand(3)

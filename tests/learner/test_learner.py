@@ -81,7 +81,7 @@ def test_attacks_on_micro_batches_make_the_draws_of_the_whole_batch() -> None:
     assert sizes == [(3, 3), (3, 3), (1, 1)]
 
 
-def test_rows_of_a_global_batch_add_up_to_it() -> None:
+def test_gradients_of_shares_add_up_to_the_global_batch() -> None:
     x, y = images(0, 7)
     delta = 0.05 * random(1, *x.shape)
     net = smooth_net()
@@ -100,7 +100,7 @@ def test_rows_of_a_global_batch_add_up_to_it() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
-def test_what_was_expected_holds_for_one_batch_and_must_fit() -> None:
+def test_expect_holds_for_one_batch_and_must_fit() -> None:
     learner = learner_of(smooth_net())
     x, _ = images(0, 4)
     learner.expect(9, 5)
@@ -125,7 +125,7 @@ def test_a_budget_is_spent_exactly() -> None:
         learner.begin(x)
 
 
-def test_passes_tell_gradient_from_forward_and_count_stacks() -> None:
+def test_cost_counts_gradient_evaluations_forward_passes_and_stacks() -> None:
     learner = learner_of(smooth_net(), forward=lambda x: x.flatten(-3)[..., :CLASSES])
     learner.logits(images(0, 4, stack=(3,))[0])
     with torch.no_grad():
@@ -225,7 +225,7 @@ class Stack(nn.Module):
 
 @pytest.mark.parametrize("micro", [None, 2])
 @pytest.mark.parametrize("objective", [CrossEntropy(), Trades()], ids=["ce", "trades"])
-def test_a_stack_trains_its_members_as_if_alone(objective: Objective, micro: int | None) -> None:
+def test_a_stack_trains_its_members_as_separate_models(objective: Objective, micro: int | None) -> None:
     x, y = images(0, 5, stack=(3,))
     ball = BALLS["l2"]
     rows = [
@@ -237,15 +237,15 @@ def test_a_stack_trains_its_members_as_if_alone(objective: Objective, micro: int
     for algorithm in rows:
         nets = [smooth_net(seed) for seed in range(3)]
         stack = Stack(nets)
-        together = learner_of(stack, micro_batch=micro)
+        stacked = learner_of(stack, micro_batch=micro)
         for _ in range(2):
-            record = algorithm.step(together, x, y)
+            record = algorithm.step(stacked, x, y)
         assert record.losses.shape == (3, 5)
         assert record.delta.shape == x.shape
         for k, net in enumerate(nets):
-            alone = learner_of(net, micro_batch=micro)
+            separate = learner_of(net, micro_batch=micro)
             for _ in range(2):
-                single = algorithm.step(alone, x[k], y[k])
+                single = algorithm.step(separate, x[k], y[k])
             torch.testing.assert_close(record.losses[k], single.losses, rtol=1e-10, atol=1e-12)
             for joint, own in zip(stack.stacked, net.parameters(), strict=True):
                 torch.testing.assert_close(joint[k], own, rtol=1e-10, atol=1e-12)
@@ -270,7 +270,7 @@ def test_an_impossible_micro_batch_is_refused() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [Free(ball=BALLS["l2"], m=2), Vanilla(ball=BALLS["linf"], m=2)])
-def test_a_frameworks_backward_pass_takes_the_place_of_the_own(algorithm: Free | Vanilla) -> None:
+def test_a_frameworks_backward_pass_replaces_the_default(algorithm: Free | Vanilla) -> None:
     """It sees one scalar for each weight update; one that scales it changes g_δ in length only, not δ."""
     x, y = images(0, 6)
     seen: list[Tensor] = []

@@ -67,27 +67,27 @@ def assert_alike(one: Any, other: Any, where: str = "") -> None:
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of two processes that nobody interrupted."""
-    folder = tmp_path_factory.mktemp("together") / "run"
+    folder = tmp_path_factory.mktemp("distributed") / "run"
     document = finish(folder)
     assert document["update"] == 600
     return folder
 
 
-def test_two_processes_end_where_one_does(tmp_path: Path, two: Path) -> None:
+def test_two_processes_end_with_the_result_of_one(tmp_path: Path, two: Path) -> None:
     carry_out(tmp_path, **SMALL_RUN)
-    alone, together = RunFolder(tmp_path), RunFolder(two)
-    assert together.description.chosen.processes == 2
-    histories = [plain(list(run.history())) for run in (alone, together)]
+    single, distributed = RunFolder(tmp_path), RunFolder(two)
+    assert distributed.description.chosen.processes == 2
+    histories = [plain(list(run.history())) for run in (single, distributed)]
     assert [record["kind"] for record in histories[0]] == ["evaluation", "final"]
     assert_alike(*histories)
     for name in ("model", "ema"):
-        ours, theirs = alone.weights(name), together.weights(name)
+        ours, theirs = single.weights(name), distributed.weights(name)
         for key in ours:
             torch.testing.assert_close(ours[key], theirs[key], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
-def test_two_processes_stopped_go_on_and_end_with_the_same_bits(tmp_path: Path, two: Path) -> None:
+def test_resume_of_two_processes_is_bit_identical(tmp_path: Path, two: Path) -> None:
     folder = tmp_path / "run"
     with launch(folder) as process:
         until = time.monotonic() + 120

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: killed at random moments, or asked to stop, they end with the same bits."""
+"""Runs in processes of their own: resume after a kill at a random moment, or a signal, is bit-identical."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def finish(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 def killed_at_random(folder: Path, kills: int, rng: random.Random, **changes: Any) -> int:
-    """Kill the run so many times, at moments between its first file and some checkpoints; how often it struck."""
+    """Kill the run ``kills`` times, between its first file and some checkpoints; returns how many kills hit it."""
     struck = 0
     for k in range(kills):
         # Every other time the run is killed while it begins, before its first new checkpoint.
@@ -97,7 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_kill_9_at_random_moments_ends_bit_identical(tmp_path: Path, whole: Path) -> None:
+def test_resume_after_kill_is_bit_identical(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "killed"
     assert killed_at_random(folder, 3, random.Random(1)) >= 2
     finish(folder)
@@ -109,7 +109,7 @@ def test_kill_9_at_random_moments_ends_bit_identical(tmp_path: Path, whole: Path
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(5))
-def test_kill_9_again_and_again_ends_bit_identical(tmp_path: Path, seed: int) -> None:
+def test_resume_after_many_kills_is_bit_identical(tmp_path: Path, seed: int) -> None:
     changes: dict[str, Any] = {
         "algorithm": ["free-4", "vanilla-2", "free-trades-4", "fast", "friendly"][seed],
         "algorithm_args": {"carry": True} if seed == 0 else None,
@@ -124,7 +124,7 @@ def test_kill_9_again_and_again_ends_bit_identical(tmp_path: Path, seed: int) ->
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
 
 
-def test_sigterm_saves_and_stops_and_the_same_command_goes_on(tmp_path: Path, whole: Path) -> None:
+def test_sigterm_saves_and_the_same_command_resumes(tmp_path: Path, whole: Path) -> None:
     folder = tmp_path / "stopped"
     with start(folder) as process:
         assert wait_for(process, folder, "checkpoints/*.json")

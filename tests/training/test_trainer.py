@@ -19,13 +19,13 @@ from small_runs import SMALL_RUN, carry_out, outcome
 from troubled_models import FailingNet
 
 
-def make_fit(folder: Path, **changes: Any) -> Trainer:
+def make_trainer(folder: Path, **changes: Any) -> Trainer:
     words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
     training, evaluation = split_settings(words)
     place = RunOptions(folder=folder, trust_code=True)
-    fit, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
-    fit.folder = None
-    return fit
+    trainer, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
+    trainer.folder = None
+    return trainer
 
 
 PLAIN = {"eval_every": None, "eval_size": None, "final_size": 8, "attack": "pgd-10", "batch_size": 60}
@@ -45,26 +45,26 @@ SPENDERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("row", SPENDERS)
 def test_evaluation_costs_at_most_15_percent_and_says_what_it_cost(tmp_path: Path, row: str) -> None:
-    fit = make_fit(tmp_path, **{**PLAIN, "algorithm": row.split()[0], **SPENDERS[row]})
+    trainer = make_trainer(tmp_path, **{**PLAIN, "algorithm": row.split()[0], **SPENDERS[row]})
     seen = 0
 
     def count(module: nn.Module, args: tuple[Tensor], output: Tensor) -> None:
         nonlocal seen
         seen += len(output)
 
-    models = [fit.learner.model, *([fit.learner.average.model] if fit.learner.average else [])]
+    models = [trainer.learner.model, *([trainer.learner.average.model] if trainer.learner.average else [])]
     for model in models:
         model.register_forward_hook(count)
-    final = fit.run()
-    told = [record for record in fit.history if record.kind == "evaluation"]
-    assert told, "the budget should allow for a curve"
+    final = trainer.run()
+    evaluated = [record for record in trainer.history if record.kind == "evaluation"]
+    assert evaluated, "the budget should allow for a curve"
     assert 0.03 < final.evaluation_share <= 0.15
-    on_evaluation = sum(spent(record, record.one_step, record.ema) for record in told)
+    on_evaluation = sum(spent(record, record.one_step, record.ema) for record in evaluated)
     on_training = final.gradient_evaluations + final.forward_passes / 3
     assert final.evaluation_share == pytest.approx(on_evaluation / on_training)
-    scores = [part for record in fit.history for part in (record, record.ema) if part is not None]
+    scores = [part for record in trainer.history for part in (record, record.ema) if part is not None]
     parts = [split for part in scores for split in part.splits.values()]
-    parts += [record.one_step for record in fit.history if record.one_step is not None]
+    parts += [record.one_step for record in trainer.history if record.one_step is not None]
     evaluated = sum(part.cost.gradient_evaluations + part.cost.forward_passes for part in parts)
     assert seen == final.gradient_evaluations + final.forward_passes + evaluated
 
@@ -90,7 +90,7 @@ def test_evaluations_fall_on_the_first_batch_boundary(tmp_path: Path) -> None:
     assert [r.kind for r in records] == ["evaluation"] * 5 + ["final"]
 
 
-def test_records_can_be_drawn_against_epochs_updates_passes_and_time(tmp_path: Path) -> None:
+def test_records_hold_epochs_updates_gradient_evaluations_and_time(tmp_path: Path) -> None:
     final = carry_out(tmp_path, algorithm="free-2", updates=16)
     assert (final.update, final.batch) == (16, 8)
     assert (final.epoch, final.equivalent_epoch) == (2.0, 4.0)
@@ -103,7 +103,7 @@ def test_records_can_be_drawn_against_epochs_updates_passes_and_time(tmp_path: P
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedEvaluator(Evaluator):
-    """A judge who says what a collapsing model would make it say."""
+    """An evaluator that returns the accuracies of a collapsing model."""
 
     pgd: list[float]
     one_step_says: float = 0.95
@@ -119,40 +119,40 @@ class ScriptedEvaluator(Evaluator):
 
 
 def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
-    fit = make_fit(tmp_path, algorithm="fast", updates=20, eval_every=4)
-    fit.evaluator = ScriptedEvaluator(**vars(fit.evaluator), pgd=pgd)
-    fit.on_collapse = on_collapse
-    fit.folder = RunFolder(tmp_path)
-    fit.folder.claim()
-    return fit
+    trainer = make_trainer(tmp_path, algorithm="fast", updates=20, eval_every=4)
+    trainer.evaluator = ScriptedEvaluator(**vars(trainer.evaluator), pgd=pgd)
+    trainer.on_collapse = on_collapse
+    trainer.folder = RunFolder(tmp_path)
+    trainer.folder.claim()
+    return trainer
 
 
-def test_a_collapse_is_reported_and_training_goes_on(
+def test_a_collapse_is_reported_and_training_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fit = scripted(tmp_path, [0.3, 0.5, 0.1, 0.45], "warn")
-    fit.run()
-    assert [record.collapsed for record in fit.history] == [False, False, True, False, False]
-    assert "catastrophic overfitting" in fit.history[2].collapse
+    trainer = scripted(tmp_path, [0.3, 0.5, 0.1, 0.45], "warn")
+    trainer.run()
+    assert [record.collapsed for record in trainer.history] == [False, False, True, False, False]
+    assert "catastrophic overfitting" in trainer.history[2].collapse
     assert "update 12: collapse" in caplog.text
-    assert fit.best_robust == 0.5
+    assert trainer.best_robust == 0.5
 
 
 def test_a_collapse_stops_where_asked(tmp_path: Path) -> None:
-    fit = scripted(tmp_path, [0.3, 0.5, 0.1], "stop")
+    trainer = scripted(tmp_path, [0.3, 0.5, 0.1], "stop")
     with pytest.raises(Stopped, match="update 12 because of a collapse"):
-        fit.run()
-    assert fit.folder is not None
-    found = fit.folder.checkpoints.newest(CheckpointFacts)
+        trainer.run()
+    assert trainer.folder is not None
+    found = trainer.folder.checkpoints.newest(CheckpointFacts)
     assert found is not None
     assert found[1].learner.updates == 12
 
 
 def test_a_collapse_seen_at_the_very_end_keeps_the_model(tmp_path: Path) -> None:
-    fit = scripted(tmp_path, [0.3, 0.5, 0.5, 0.5, 0.1], "stop")
-    assert fit.run().collapsed
-    assert fit.folder is not None
-    assert fit.folder.weights_update() == 20
+    trainer = scripted(tmp_path, [0.3, 0.5, 0.5, 0.5, 0.1], "stop")
+    assert trainer.run().collapsed
+    assert trainer.folder is not None
+    assert trainer.folder.weights_update() == 20
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
 
 
 def test_overflowed_weights_are_not_checkpointed(tmp_path: Path) -> None:
-    with pytest.raises(Diverged, match="are not finite any more"):
+    with pytest.raises(Diverged, match="are no longer finite"):
         carry_out(tmp_path, algorithm="erm", lr=1e38, weight_decay=1e10, checkpoint_every=0.0)
     assert RunFolder(tmp_path).checkpoints.newest(CheckpointFacts) is None
 
@@ -192,7 +192,7 @@ def test_finite_weights_pass() -> None:
         check_weights(net)
 
 
-def test_the_average_is_judged_beside_the_weights(tmp_path: Path) -> None:
+def test_the_weight_average_is_evaluated_beside_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.5)
     weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert any(not torch.equal(weights[name], averaged[name]) for name in weights)
@@ -200,7 +200,7 @@ def test_the_average_is_judged_beside_the_weights(tmp_path: Path) -> None:
     assert final.ema.test.n == final.test.n
 
 
-def test_an_average_that_forgets_at_once_is_the_weights(tmp_path: Path) -> None:
+def test_an_average_of_decay_zero_equals_the_weights(tmp_path: Path) -> None:
     final = carry_out(tmp_path, ema=0.0, model="cnn-w4")
     weights, averaged = (RunFolder(tmp_path).weights(name) for name in ("model", "ema"))
     assert all(torch.equal(weights[name], averaged[name]) for name in weights)
