@@ -71,7 +71,7 @@ class AutoAttack:
         search.confirm(search.all_rows, x, torch.zeros_like(x))
         parts, notes = _defined(self.parts, oracle.classes)
         if ball.eps > 0:  # the package divides by ε
-            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed, oracle.classes)
+            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed)
             delta = ball.confine(x, ball.project(x_adv - x))
             search.confirm(search.all_rows, ball.apply(x, delta), delta)
             notes += said
@@ -110,7 +110,6 @@ def _run(
     y: Tensor,
     ball: Ball,
     seed: int,
-    classes: int,
 ) -> tuple[Tensor, tuple[str, ...]]:
     """The perturbed images, and what the package warned of."""
     names = ["apgd-dlr" if part == "apgd-margin" else part for part in parts]
@@ -123,7 +122,7 @@ def _run(
         attacks=names,
         device=x.device,
     )
-    targets = min(9, classes - 1)
+    targets = min(9, oracle.classes - 1)
     adversary.apgd.n_restarts = adversary.fab.n_restarts = 1  # as in version "standard"
     adversary.apgd_targeted.n_target_classes = adversary.fab.n_target_classes = targets
     if "apgd-margin" in parts:

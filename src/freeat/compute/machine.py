@@ -68,12 +68,14 @@ def resolve_threads(threads: int | None) -> int:
 @contextmanager
 def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     """The threads and the determinism of a run; the settings of the process are restored afterwards."""
+    memory: Any = torch.utils.deterministic  # a module whose attribute is a property, which mypy cannot see
     before = (
         torch.get_num_threads(),
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.backends.cudnn.benchmark,
         torch.get_float32_matmul_precision(),
+        memory.fill_uninitialized_memory,
     )
     torch.set_num_threads(threads)
     if deterministic:
@@ -81,26 +83,16 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.benchmark = not deterministic
     torch.set_float32_matmul_precision("highest" if deterministic else "high")
+    memory.fill_uninitialized_memory = False  # filling takes time, and nothing here reads new memory
     try:
-        with freed_memory_kept(), _new_memory_unfilled():
+        with freed_memory_kept():
             yield
     finally:
         torch.set_num_threads(before[0])
         torch.use_deterministic_algorithms(before[1], warn_only=before[2])
         torch.backends.cudnn.benchmark = before[3]
         torch.set_float32_matmul_precision(before[4])
-
-
-@contextmanager
-def _new_memory_unfilled() -> Iterator[None]:
-    """Determinism without its filling of new memory, which takes time: nothing here reads any."""
-    settings: Any = torch.utils.deterministic  # a module whose attribute is a property, which mypy cannot see
-    before = settings.fill_uninitialized_memory
-    settings.fill_uninitialized_memory = False
-    try:
-        yield
-    finally:
-        settings.fill_uninitialized_memory = before
+        memory.fill_uninitialized_memory = before[5]
 
 
 @contextmanager
@@ -111,10 +103,10 @@ def freed_memory_kept() -> Iterator[None]:
     system clears one by one, which costs a tenth of a ResNet-18 step in fp32 at batch 128. Keeping them can
     raise the peak by a fifth.
     """
-    libc = _glibc()
-    if libc is None:
+    if platform.libc_ver()[0] != "glibc":
         yield
         return
+    libc = ctypes.CDLL(None)
     libc.mallopt(MMAP_MAX, 0)
     libc.mallopt(TRIM_THRESHOLD, -1)
     try:
@@ -125,10 +117,6 @@ def freed_memory_kept() -> Iterator[None]:
         libc.mallopt(MMAP_THRESHOLD, LARGEST_KEPT)
         libc.mallopt(TRIM_THRESHOLD, 2 * LARGEST_KEPT)
         libc.malloc_trim(0)
-
-
-def _glibc() -> ctypes.CDLL | None:
-    return ctypes.CDLL(None) if platform.libc_ver()[0] == "glibc" else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,32 +51,33 @@ def on_device_if_it_fits(images: Images, device: torch.device) -> Images:
 
 
 def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
-    """The message of an exhausted memory: which micro-batch fits."""
+    """The message of an exhausted memory: which micro-batch fits.
+
+    Tries half the images, a quarter, … in a pass with both gradients.
+    """
     tried = learner.micro_batch or batch_size
-    fits = fitting_size(learner, images, tried // 2)
-    remedy = f"--micro-batch {fits} fits" if fits else "not even one image fits, so use a smaller --model"
+    size = tried // 2
+    while size >= 1 and not _fits(learner, images, size):
+        size //= 2
+    remedy = f"--micro-batch {size} fits" if size else "not even one image fits, so use a smaller --model"
     return f"out of memory with {tried} images at a time: {remedy}"
 
 
-def fitting_size(learner: Learner, images: Images, size: int) -> int | None:
-    """The first of size, size/2, … images for which a pass with both gradients fits in memory; None if none does."""
-
+def _fits(learner: Learner, images: Images, size: int) -> bool:
     def mean_logit(delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return learner.logits(x + delta).mean(-1)
 
-    while size >= 1:
+    learner.optimizer.zero_grad(set_to_none=True)
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    try:
+        x, y = learner.to_device(*images.batch(torch.arange(min(size, len(images)))))
+        learner.expect(len(x), 0)
+        learner.both_gradients(mean_logit, torch.zeros_like(x), x, y)
+    except RuntimeError as error:
+        if not out_of_memory(error):
+            raise
+        return False
+    finally:
         learner.optimizer.zero_grad(set_to_none=True)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-        try:
-            x, y = learner.to_device(*images.batch(torch.arange(min(size, len(images)))))
-            learner.expect(len(x), 0)
-            learner.both_gradients(mean_logit, torch.zeros_like(x), x, y)
-            return size
-        except RuntimeError as error:
-            if not out_of_memory(error):
-                raise
-            size //= 2
-        finally:
-            learner.optimizer.zero_grad(set_to_none=True)
-    return None
+    return True
