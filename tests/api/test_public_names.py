@@ -1,7 +1,9 @@
 """The public names are a promise: each is importable, documented, and none disappears unnoticed."""
 
+import doctest
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +52,17 @@ def test_every_public_name_is_promised() -> None:
 
 def test_public_names_are_documented() -> None:
     assert [name for name in freeat.__all__ if not (getattr(freeat, name).__doc__ or "").strip()] == []
+
+
+@pytest.mark.parametrize("name", sorted(PROMISED))
+def test_examples_of_public_docstrings_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    finder, said = doctest.DocTestFinder(recurse=False), list[str]()
+    for example in finder.find(getattr(freeat, name), name, globs={}):
+        outcome = doctest.DocTestRunner().run(example, out=said.append)
+        assert outcome.failed == 0, "".join(said)
 
 
 def test_unknown_names_are_refused() -> None:
