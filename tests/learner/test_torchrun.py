@@ -99,7 +99,7 @@ def test_resume_of_two_processes_is_bit_identical(tmp_path: Path, two: Path) -> 
         out, err = process.communicate(timeout=120)
     assert process.returncode != 0
     assert out == ""
-    assert "run the same command again to go on" in err
+    assert "run the same command again to resume" in err
     assert not (folder / "result.json").exists()
     finish(folder)
     assert outcome(folder) == outcome(two)

@@ -132,7 +132,7 @@ def test_sigterm_saves_and_the_same_command_resumes(tmp_path: Path, whole: Path)
         out, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
     assert out == ""
-    assert "run the same command again to go on" in err
+    assert "run the same command again to resume" in err
     assert "Traceback" not in err
     assert not (folder / "lease.json").exists()
     assert not (folder / "result.json").exists()
