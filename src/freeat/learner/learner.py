@@ -3,7 +3,6 @@
 import copy
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,6 @@ from freeat.errors import InputError, wrong_type
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng
-
-if TYPE_CHECKING:
-    from freeat.learner.averaging import WeightAverage
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
 Perturb = Callable[[Tensor, Tensor, StepRng], Tensor]  # an attack on (x, y) with its rng: δ
@@ -88,7 +84,7 @@ class Learner:
         precision: Precision | None = None,
         micro_batch: int | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
-        average: "WeightAverage | None" = None,
+        average: WeightAverage | None = None,
         forward: Callable[[Tensor], Tensor] | None = None,
         backward: Callable[[Tensor], object] | None = None,
     ) -> None:
