@@ -1,4 +1,4 @@
-"""The runs below a folder: found wherever they are, told apart by how far they are, and deleted only when asked."""
+"""The list of runs below a folder: finding, filtering and deleting them."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def keys(store: Path, **wanted: object) -> list[str]:
     return [run.key for run in matching(runs_in(store), **wanted)]  # type: ignore[arg-type]
 
 
-def test_every_run_is_found_but_those_in_hidden_folders(store: Path) -> None:
+def test_runs_are_found_except_in_hidden_folders(store: Path) -> None:
     assert keys(store) == [
         "deeper/runs/erm/seed-0",
         "runs/fast-0",
@@ -47,7 +47,7 @@ def test_every_run_is_found_but_those_in_hidden_folders(store: Path) -> None:
         keys(store / "nowhere")
 
 
-def test_runs_are_filtered_by_what_they_are(store: Path) -> None:
+def test_runs_are_filtered_by_settings_and_status(store: Path) -> None:
     fast = ["runs/fast-0", "runs/fast-1"]
     assert keys(store, algorithm="FAST") == fast
     assert keys(store, algorithm="fast", seed=1) == fast[1:]
@@ -61,7 +61,7 @@ def test_runs_are_filtered_by_what_they_are(store: Path) -> None:
         keys(store, algorithm="fst")
 
 
-def test_a_row_says_how_far_a_run_is_and_what_came_out(store: Path) -> None:
+def test_a_row_holds_progress_and_result(store: Path) -> None:
     rows = {run.key: run.row() for run in runs_in(store)}
     done, stopped, torn = rows["runs/fast-1"], rows["runs/stopped"], rows["runs/torn"]
     result = RunFolder(store / "runs" / "fast-1").result
@@ -72,17 +72,17 @@ def test_a_row_says_how_far_a_run_is_and_what_came_out(store: Path) -> None:
     assert (stopped.status, stopped.update, stopped.updates) == ("stopped", 8, 14)
     assert stopped.robust_gap is None
     assert torn.status == "damaged"
-    assert "damaged" in str(torn.trouble)
+    assert "damaged" in str(torn.error)
     json.dumps(plain(list(rows.values())))
 
 
-def test_a_run_that_somebody_is_at_is_running(store: Path) -> None:
+def test_a_leased_run_is_listed_as_running(store: Path) -> None:
     with leased(store / "runs" / "stopped"):
         assert keys(store, status="running") == ["runs/stopped"]
     assert keys(store, status="stopped") == ["runs/stopped"]
 
 
-def test_a_run_is_found_by_the_beginning_of_its_name(store: Path) -> None:
+def test_a_run_is_found_by_a_prefix_of_its_name(store: Path) -> None:
     assert find_run(store, "runs/fast-1").key == "runs/fast-1"
     assert find_run(store, "stop").key == "runs/stopped"
     assert find_run(store, str(store / "runs" / "fast-0")).key == "runs/fast-0"
@@ -93,7 +93,7 @@ def test_a_run_is_found_by_the_beginning_of_its_name(store: Path) -> None:
             find_run(store, name)
 
 
-def test_a_deleted_run_is_gone_and_a_running_one_is_kept(tmp_path: Path) -> None:
+def test_delete_removes_a_run_and_refuses_a_running_one(tmp_path: Path) -> None:
     for name in ("a", "b"):
         carry_out(tmp_path / name, algorithm="erm", updates=2)
     with leased(tmp_path / "a"), pytest.raises(Busy):

@@ -1,4 +1,4 @@
-"""Any model by one reference."""
+"""Opening a model by its reference."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from problems import digits_classifier
 DATA = load_data("digits")
 
 
-def test_a_network_with_a_weights_file(tmp_path: Path) -> None:
+def test_open_a_network_with_a_weights_file(tmp_path: Path) -> None:
     net = digits_classifier()
     torch.save({"state_dict": net.state_dict()}, tmp_path / "mine.pt")
     opened = open_model(f"linear@{tmp_path / 'mine.pt'}", DATA)
@@ -25,7 +25,7 @@ def test_a_network_with_a_weights_file(tmp_path: Path) -> None:
     assert not opened.model.training
 
 
-def test_a_factory_needs_trust(tmp_path: Path) -> None:
+def test_a_factory_is_imported_only_with_trust(tmp_path: Path) -> None:
     torch.save(nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).state_dict(), tmp_path / "w.pt")
     reference = f"tests_factory:make@{tmp_path / 'w.pt'}"
     (tmp_path / "tests_factory.py").write_text(
@@ -45,7 +45,7 @@ def test_a_live_module_keeps_its_mode() -> None:
     assert net.training
 
 
-def test_a_live_module_stays_where_it_is_unless_a_device_is_named() -> None:
+def test_a_live_module_is_moved_only_to_a_named_device() -> None:
     moves = []
 
     class Watched(nn.Sequential):
@@ -60,7 +60,7 @@ def test_a_live_module_stays_where_it_is_unless_a_device_is_named() -> None:
     assert moves == [("cpu",)]
 
 
-def test_normalization_in_front(tmp_path: Path) -> None:
+def test_normalization_is_put_in_front_of_a_weights_file(tmp_path: Path) -> None:
     net = digits_classifier()
     torch.save(net.state_dict(), tmp_path / "w.pt")
     opened = open_model(f"linear@{tmp_path / 'w.pt'}", DATA, normalize="mean=0.5;std=0.25")
@@ -69,7 +69,7 @@ def test_normalization_in_front(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reference", ["nowhere", "resnet18", str(Path(__file__).parent)])
-def test_refusals_name_the_remedy(reference: str) -> None:
+def test_an_unknown_reference_is_refused_with_the_remedy(reference: str) -> None:
     with pytest.raises(InputError, match=r"resnet18@FILE"):
         open_model(reference, DATA)
 

@@ -1,4 +1,4 @@
-"""A reference is read in one way everywhere, and an "@" in a folder's path is part of the path."""
+"""References to models, also with an "@" in a folder's path."""
 
 from pathlib import Path
 
@@ -36,14 +36,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nowhere", "nowhere", "", False),
     ],
 )
-def test_where_and_which_weights(text: str, where: str, weights: str, stored: bool) -> None:
+def test_a_reference_is_split_into_folder_and_weights(
+    text: str, where: str, weights: str, stored: bool
+) -> None:
     found = Reference.of(text)
     assert found == Reference(where, weights)
     assert (found.folder is not None) == stored
     assert Reference.of(Path(text)) == found
 
 
-def test_a_folder_names_no_code_whatever_it_is_called() -> None:
+def test_an_existing_folder_is_not_read_as_an_import_path() -> None:
     Path("nets:make").mkdir()
     assert Reference.of("nets:make@w.pt").names_code
     Path("nets:make/run.json").touch()
@@ -51,7 +53,7 @@ def test_a_folder_names_no_code_whatever_it_is_called() -> None:
     assert not Reference.of("resnet18@w.pt").names_code
 
 
-def test_names_go_by_the_whole_path() -> None:
+def test_titles_of_paths_with_an_at_sign() -> None:
     assert titles(["me@work/free", "me@work/free@ema", "me@work/free@best"]) == [
         "free",
         "free@ema",

@@ -1,4 +1,4 @@
-"""Runs: interrupted anywhere they end with the same bits, and they leave the process as it was."""
+"""Runs: bit-identical resume, resolved settings, and refusals."""
 
 import itertools
 import json
@@ -45,53 +45,53 @@ RESUMED: dict[str, dict[str, Any]] = {
 }
 
 
-def test_a_result_names_the_weights_that_are_opened(tmp_path: Path) -> None:
+def test_the_result_holds_the_digest_of_the_opened_weights(tmp_path: Path) -> None:
     result = carry_out(tmp_path / "run", model="cnn-w4", ema=0.9)
     assert result.weights == open_model(tmp_path / "run", load_data("digits")).digest
 
 
 def every(n: int) -> Callable[[], bool]:
-    """A wish to stop at every n-th batch of a process."""
+    """A request to stop at every n-th batch of a process."""
     calls = itertools.count(1)
     return lambda: next(calls) % n == 0
 
 
-def in_pieces(folder: Path, batches: int, **words: Any) -> int:
-    """Carry a run out, stopped after every so many batches; returns how often it was stopped."""
+def run_in_sessions(folder: Path, batches: int, **settings: Any) -> int:
+    """Execute a run that is stopped after every ``batches`` batches; returns how often it was stopped."""
     for stops in range(100):
         try:
-            carry_out(folder, should_stop=every(batches), **words)
+            carry_out(folder, should_stop=every(batches), **settings)
         except Stopped:
             continue
         return stops
     pytest.fail("the run makes no progress")
 
 
-@pytest.mark.parametrize("words", RESUMED.values(), ids=RESUMED)
-def test_a_run_stopped_again_and_again_ends_with_the_same_bits(tmp_path: Path, words: dict[str, Any]) -> None:
-    carry_out(tmp_path / "whole", **words)
-    stops = in_pieces(tmp_path / "pieces", 1, **words)
+@pytest.mark.parametrize("settings", RESUMED.values(), ids=RESUMED)
+def test_resume_after_every_batch_is_bit_identical(tmp_path: Path, settings: dict[str, Any]) -> None:
+    carry_out(tmp_path / "whole", **settings)
+    stops = run_in_sessions(tmp_path / "resumed", 1, **settings)
     assert stops >= 4
-    assert outcome(tmp_path / "pieces") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "resumed") == outcome(tmp_path / "whole")
 
 
-def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(
+def test_resume_falls_back_from_a_damaged_checkpoint(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    words: dict[str, Any] = {"algorithm": "fast", "eval_every": 2, "validation": 40}
-    carry_out(tmp_path / "whole", **words)
+    settings: dict[str, Any] = {"algorithm": "fast", "eval_every": 2, "validation": 40}
+    carry_out(tmp_path / "whole", **settings)
     with pytest.raises(Stopped, match="update 9 as asked; run the same command again"):
-        carry_out(tmp_path / "run", should_stop=every(9), checkpoint_every=0.0, **words)
+        carry_out(tmp_path / "run", should_stop=every(9), checkpoint_every=0.0, **settings)
     newest = tmp_path / "run" / "checkpoints" / "update-000000009.safetensors"
     newest.write_bytes(newest.read_bytes()[:-1])
     with (tmp_path / "run" / "history.jsonl").open("ab") as file:
         file.write(b'{"kind": "evalua')  # and a torn line
-    carry_out(tmp_path / "run", **words)
+    carry_out(tmp_path / "run", **settings)
     assert "update-000000009" in caplog.text
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
 
 
-def test_a_run_without_a_whole_checkpoint_begins_anew(tmp_path: Path) -> None:
+def test_a_run_without_checkpoints_restarts_bit_identically(tmp_path: Path) -> None:
     carry_out(tmp_path / "whole")
     with pytest.raises(Stopped):
         carry_out(tmp_path / "run", should_stop=every(3))
@@ -114,7 +114,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     ]
 
 
-def test_the_folder_says_what_the_run_was(tmp_path: Path) -> None:
+def test_the_folder_describes_its_run(tmp_path: Path) -> None:
     result = carry_out(tmp_path)
     about = RunFolder(tmp_path).description
     assert result.identity == about.identity == about.spec.identity
@@ -142,7 +142,7 @@ def stopped(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("what", "before"), [("torch", "1.0"), ("device", "cuda"), ("processes", 2)])
-def test_going_on_elsewhere_warns(
+def test_resuming_on_another_machine_warns(
     stopped: Path, what: str, before: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     _rewrite(stopped, lambda document: document["chosen"].update({what: before}))
@@ -150,7 +150,7 @@ def test_going_on_elsewhere_warns(
     assert f"was begun with {what} {before}" in caplog.text
 
 
-def test_threads_stay_those_the_run_began_with(tmp_path: Path) -> None:
+def test_resume_keeps_the_number_of_threads(tmp_path: Path) -> None:
     torch.set_num_threads(2)
     with pytest.raises(Stopped):
         carry_out(tmp_path, threads=None, should_stop=every(2))
@@ -162,7 +162,7 @@ def test_threads_stay_those_the_run_began_with(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["data", "initial_weights"])
-def test_going_on_with_other_data_or_weights_is_refused(stopped: Path, what: str) -> None:
+def test_resuming_with_other_data_or_weights_is_refused(stopped: Path, what: str) -> None:
     def change(document: dict[str, Any]) -> None:
         if what == "data":
             document["data"]["digest"] = "0" * 64
@@ -229,9 +229,7 @@ def test_a_run_of_another_default_is_not_resumed_by_the_same_command(stopped: Pa
     carry_out(stopped, momentum=0.8)
 
 
-def test_a_finished_run_is_not_the_result_of_other_data(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_finished_run_is_refused_for_other_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     data = noise_file(tmp_path / "mine.npz", 3)
     first = carry_out(tmp_path / "run", data=data, train_size=None)
     noise_file(tmp_path / "mine.npz", 3, seed=1)
@@ -242,7 +240,9 @@ def test_a_finished_run_is_not_the_result_of_other_data(
     assert "its data are not here to compare" in caplog.text
 
 
-def test_a_run_is_not_judged_on_other_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_evaluating_a_run_on_changed_data_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = noise_file(tmp_path / "mine.npz", 3)
     for name in ("one", "other"):
         carry_out(tmp_path / name, data=data, train_size=None, algorithm="free-2", seed=len(name))
@@ -252,16 +252,16 @@ def test_a_run_is_not_judged_on_other_data(tmp_path: Path, capsys: pytest.Captur
         ["runs", "diff", "one", "other", "--store", str(tmp_path), "--attack", "fgsm"],
         ["bound", "--from", one, "--points", "2", "--beta", "1"],
     )
-    for words in asked:
-        assert command_line(words) == 0, (words, capsys.readouterr().err)
+    for settings in asked:
+        assert command_line(settings) == 0, (settings, capsys.readouterr().err)
     noise_file(tmp_path / "mine.npz", 3, seed=1)
-    for words in asked:
+    for settings in asked:
         capsys.readouterr()
-        assert command_line(words) == 2, words
+        assert command_line(settings) == 2, settings
         assert "the data are not those" in capsys.readouterr().err
 
 
-def test_two_processes_cannot_share_a_folder(stopped: Path) -> None:
+def test_a_leased_folder_is_refused(stopped: Path) -> None:
     before = (stopped / "history.jsonl").read_bytes() if (stopped / "history.jsonl").exists() else None
     with leased(stopped), pytest.raises(InputError, match="in use by another process"):
         carry_out(stopped)
@@ -269,7 +269,7 @@ def test_two_processes_cannot_share_a_folder(stopped: Path) -> None:
     assert before == after
 
 
-def test_a_run_that_lost_its_folder_stops_before_it_writes(stopped: Path) -> None:
+def test_a_run_that_lost_its_lease_writes_nothing(stopped: Path) -> None:
     def lose() -> bool:
         (stopped / "lease.json").write_text(json.dumps({"token": "of another process"}))
         return False
@@ -294,7 +294,7 @@ def _settings() -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("deterministic", [True, False])
-def test_the_process_has_its_settings_back(tmp_path: Path, deterministic: bool) -> None:
+def test_a_run_restores_the_settings_of_torch(tmp_path: Path, deterministic: bool) -> None:
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.set_float32_matmul_precision("medium")
     try:
@@ -309,7 +309,7 @@ def test_the_process_has_its_settings_back(tmp_path: Path, deterministic: bool) 
         torch.set_float32_matmul_precision("highest")
 
 
-def test_devices_are_named_or_refused() -> None:
+def test_unknown_and_missing_devices_are_refused() -> None:
     assert resolve_device("cpu") == torch.device("cpu")
     for name, message in [("cpux", "did you mean 'cpu'"), ("cpu:x", "follows the colon")]:
         with pytest.raises(InputError, match=message):
@@ -319,10 +319,10 @@ def test_devices_are_named_or_refused() -> None:
             resolve_device("cuda")
 
 
-def test_precisions_train(tmp_path: Path) -> None:
-    words: dict[str, Any] = {"algorithm": "fast", "eps": 0.1, "updates": 60, "eval_every": 1000}
+def test_bf16_and_fp16_train_like_fp32(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"algorithm": "fast", "eps": 0.1, "updates": 60, "eval_every": 1000}
     results = {
-        p: carry_out(tmp_path / p, precision=p, **words).train.clean_loss for p in ("fp32", "bf16", "fp16")
+        p: carry_out(tmp_path / p, precision=p, **settings).train.clean_loss for p in ("fp32", "bf16", "fp16")
     }
     assert results["fp32"] < 2.2
     assert results["bf16"] == pytest.approx(results["fp32"], rel=0.1)
@@ -330,25 +330,28 @@ def test_precisions_train(tmp_path: Path) -> None:
     assert len(set(results.values())) == 3
 
 
-def test_training_begins_with_the_weights_of_another_run(tmp_path: Path) -> None:
+def test_init_from_starts_with_the_weights_of_another_run(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
-    words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "lr": 1e-30, "eval_every": 1000}
-    carry_out(tmp_path / "second", **words)
+    settings: dict[str, Any] = {"init_from": str(tmp_path / "first"), "lr": 1e-30, "eval_every": 1000}
+    carry_out(tmp_path / "second", **settings)
     one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-6)
     assert RunFolder(tmp_path / "second").description.new_head == ()
     file = str(tmp_path / "first" / "model.safetensors")
     assert (
-        carry_out(tmp_path / "third", **words | {"init_from": file}).test
-        == carry_out(tmp_path / "second", **words).test
+        carry_out(tmp_path / "third", **settings | {"init_from": file}).test
+        == carry_out(tmp_path / "second", **settings).test
     )
 
 
-def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
+def test_init_from_makes_a_new_head_for_other_classes(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
-    words: dict[str, Any] = {"init_from": str(tmp_path / "first"), "data": noise_file(tmp_path / "d.npz", 4)}
-    carry_out(tmp_path / "second", **words, lr=1e-30, weight_decay=0)
+    settings: dict[str, Any] = {
+        "init_from": str(tmp_path / "first"),
+        "data": noise_file(tmp_path / "d.npz", 4),
+    }
+    carry_out(tmp_path / "second", **settings, lr=1e-30, weight_decay=0)
     one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     head = ["head.weight", "head.bias"]
     assert RunFolder(tmp_path / "second").description.new_head == tuple(head)
@@ -357,7 +360,7 @@ def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"model": "mlp-w13"}, "only the head may differ; use the same --model"),
         ({"model": "cnn-w4"}, "belong to another --model"),
@@ -365,16 +368,18 @@ def test_the_head_is_new_where_the_classes_differ(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_weights_of_another_model_are_refused(tmp_path: Path, words: dict[str, Any], message: str) -> None:
+def test_init_from_refuses_weights_of_another_model(
+    tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
     carry_out(tmp_path / "first", updates=1)
     with pytest.raises(InputError, match=message):
-        carry_out(tmp_path / "second", **{"init_from": str(tmp_path / "first"), **words})
+        carry_out(tmp_path / "second", **{"init_from": str(tmp_path / "first"), **settings})
     assert not (tmp_path / "second").exists()
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # the compiler warns about its own doings
-def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path) -> None:
+def test_a_compiled_network_trains_like_an_uncompiled_one(tmp_path: Path) -> None:
     try:
         torch.compile(torch.nn.Linear(2, 2))(torch.zeros(1, 2))
     except Exception as error:
@@ -386,7 +391,7 @@ def test_a_compiled_network_trains_as_a_plain_one(tmp_path: Path) -> None:
         torch.testing.assert_close(plain[name], compiled_[name], rtol=1e-3, atol=1e-5)
 
 
-def test_resuming_is_told(stopped: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_resuming_is_logged(stopped: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
         carry_out(stopped)
         carry_out(stopped)

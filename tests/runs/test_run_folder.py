@@ -1,4 +1,4 @@
-"""A run's folder: what it holds comes back, and what it is not is refused untouched."""
+"""A run's folder: its files are read back, and other folders are refused unchanged."""
 
 import json
 import math
@@ -30,7 +30,7 @@ def contents(path: Path) -> dict[str, bytes]:
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 
 
-def test_a_description_comes_back(tmp_path: Path) -> None:
+def test_a_description_is_read_back(tmp_path: Path) -> None:
     folder = begun(tmp_path / "deep" / "run")
     assert folder.exists
     assert (folder.spec, folder.evaluation) == (SPEC, EVALUATION)
@@ -65,7 +65,7 @@ def test_a_folder_of_older_semantics_is_refused(tmp_path: Path) -> None:
         folder.check(SPEC, EVALUATION)
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("dear")
     with pytest.raises(InputError, match="is not a run folder"):
         RunFolder(tmp_path).check(SPEC, EVALUATION)
@@ -77,7 +77,7 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [LEASE, ".writable", ".run.json.0a1b2c3d.tmp"])
-def test_a_run_killed_before_it_was_described_can_be_begun_again(tmp_path: Path, left: str) -> None:
+def test_a_run_killed_before_its_description_can_start_again(tmp_path: Path, left: str) -> None:
     (tmp_path / left).write_text("")
     folder = RunFolder(tmp_path)
     folder.check(SPEC, EVALUATION)
@@ -92,13 +92,13 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path).check(SPEC, EVALUATION)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write to .*choose another --out"):
         RunFolder(tmp_path / "file" / "run").claim()
 
 
-def test_history_grows_and_is_cut(tmp_path: Path) -> None:
+def test_history_is_appended_and_truncated(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     assert list(folder.history()) == []
     records = [make_record(update=1, collapse="ε\u2028"), make_record(update=2, training_loss=math.nan)]
@@ -122,7 +122,7 @@ def test_a_history_shorter_than_its_checkpoint_is_refused(tmp_path: Path) -> Non
     assert folder.history_length == length
 
 
-def test_models_and_results_come_back(tmp_path: Path) -> None:
+def test_models_and_results_are_read_back(tmp_path: Path) -> None:
     folder = begun(tmp_path)
     assert folder.result is None
     with pytest.raises(InputError, match="has not finished"):

@@ -1,4 +1,4 @@
-"""A run's folder that another process is at, or has finished in the very moment this one came."""
+"""A run folder that several processes use at the same time."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ def test_a_run_that_another_process_finished_meanwhile_is_not_trained_again(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
-def test_a_busy_folder_is_noticed_before_anything_is_loaded(
+def test_a_busy_folder_is_refused_before_data_are_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def load(*args: Any) -> None:
@@ -42,10 +42,10 @@ def test_a_busy_folder_is_noticed_before_anything_is_loaded(
         carry_out(tmp_path / "run")
 
 
-def test_the_loser_of_a_lease_leaves_the_winner_its_bits(tmp_path: Path) -> None:
+def test_losing_a_lease_does_not_change_the_other_run(tmp_path: Path) -> None:
     """A process that was suspended for long finds its folder taken over, and writes nothing more."""
 
-    class Thief:
+    class LeaseTaker:
         def step(self, update: int, total: int, loss: float | None) -> None:
             if update == 8:
                 (tmp_path / "run" / LEASE).unlink()
@@ -54,6 +54,6 @@ def test_the_loser_of_a_lease_leaves_the_winner_its_bits(tmp_path: Path) -> None
         def record(self, record: Record) -> None: ...
 
     with pytest.raises(LeaseLost, match="taken over by another process"):
-        carry_out(tmp_path / "run", callback=Thief())
-    carry_out(tmp_path / "alone")
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "alone")
+        carry_out(tmp_path / "run", callback=LeaseTaker())
+    carry_out(tmp_path / "undisturbed")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "undisturbed")

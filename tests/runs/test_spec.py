@@ -1,4 +1,4 @@
-"""Specs: read from words, written as words, identified by what differs from the defaults."""
+"""Specs: reading, writing and identifying settings."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from freeat.errors import InputError
 from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml, split_settings
 
-ROUNDS: dict[str, st.SearchStrategy[Any]] = {
+VALUES: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**63 - 1),
     "lr": st.floats(1e-12, 1e12),
     "eps": st.floats(0, 1, exclude_min=True),
@@ -22,21 +22,21 @@ ROUNDS: dict[str, st.SearchStrategy[Any]] = {
 }
 
 
-@given(st.fixed_dictionaries({}, optional=ROUNDS))
-def test_a_spec_survives_its_own_words(words: dict[str, Any]) -> None:
-    spec = TrainSpec.of(words)
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_a_spec_is_read_back_from_its_settings(settings: dict[str, Any]) -> None:
+    spec = TrainSpec.of(settings)
     stored = json.loads(json.dumps(spec.settings()))
     assert TrainSpec.of(stored) == spec
     assert TrainSpec.of(stored).identity == spec.identity
 
 
-@given(st.fixed_dictionaries({}, optional=ROUNDS))
-def test_numbers_written_as_text_mean_the_same(words: dict[str, Any]) -> None:
-    as_text = {k: repr(v) if type(v) in (int, float) else v for k, v in words.items()}
-    assert TrainSpec.of(as_text) == TrainSpec.of(words)
+@given(st.fixed_dictionaries({}, optional=VALUES))
+def test_numbers_as_text_are_equivalent(settings: dict[str, Any]) -> None:
+    as_text = {k: repr(v) if type(v) in (int, float) else v for k, v in settings.items()}
+    assert TrainSpec.of(as_text) == TrainSpec.of(settings)
 
 
-def test_the_canonical_form_holds_only_what_differs_from_the_defaults() -> None:
+def test_the_identity_omits_defaults() -> None:
     assert TrainSpec().facts == {"semantics": 2}
     spec = TrainSpec(eps=0.1 + 0.2, algorithm="trades", norm="L2")
     expected = {"semantics": 2, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
@@ -61,7 +61,7 @@ def test_spellings_share_an_identity(same: tuple[dict[str, Any], dict[str, Any]]
     assert TrainSpec.of(one).identity == TrainSpec.of(other).identity
 
 
-def test_the_identity_does_not_depend_on_where_files_lie() -> None:
+def test_the_identity_does_not_depend_on_folders() -> None:
     here, there = ({"data": f"{place}/photos", "init_from": f"{place}/run"} for place in ("/a", "b/c"))
     assert TrainSpec.of(here).identity == TrainSpec.of(there).identity
     assert TrainSpec.of(here).identity != TrainSpec.of({**here, "data": "/a/pictures"}).identity
@@ -77,12 +77,12 @@ def test_every_setting_changes_the_identity() -> None:
         assert TrainSpec.of({name: value}).identity != TrainSpec().identity, name
 
 
-def test_a_whole_number_is_exact_beyond_the_floats() -> None:
+def test_large_integers_are_exact() -> None:
     assert TrainSpec.of({"seed": str(2**53 + 1)}).seed == 2**53 + 1
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"epochs": 3, "updates": 5}, "both --epochs 3 and --updates 5"),
         ({"sede": 1}, "did you mean 'seed'"),
@@ -120,20 +120,20 @@ def test_a_whole_number_is_exact_beyond_the_floats() -> None:
     ],
     ids=str,
 )
-def test_bad_settings_are_refused(words: dict[str, Any], message: str) -> None:
+def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as refusal:
-        split_settings(words)
+        split_settings(settings)
     assert message in str(refusal.value)
 
 
-def test_friendly_steps_follow_the_radius_it_is_judged_at() -> None:
-    words = {"algorithm": "friendly", "eps": "16/255", "eval_eps": "8/255"}
-    assert split_settings(words)[0].alpha == 2 / 255
-    assert split_settings({**words, "alpha": 0.5})[0].alpha == 0.5
-    assert split_settings({**words, "algorithm": "vanilla"})[0].alpha is None
+def test_the_step_of_friendly_follows_the_evaluation_radius() -> None:
+    settings = {"algorithm": "friendly", "eps": "16/255", "eval_eps": "8/255"}
+    assert split_settings(settings)[0].alpha == 2 / 255
+    assert split_settings({**settings, "alpha": 0.5})[0].alpha == 0.5
+    assert split_settings({**settings, "algorithm": "vanilla"})[0].alpha is None
 
 
-def test_yaml_is_read_as_people_write_it(tmp_path: Path) -> None:
+def test_yaml_settings_are_read(tmp_path: Path) -> None:
     file = tmp_path / "spec.yaml"
     file.write_text("algorithm: free-trades-4\neps: 8/255\nbatch-size: 64\nlr: 1e-2\neval-every: 5\n")
     training, evaluation = split_settings(read_yaml(file))

@@ -1,4 +1,4 @@
-"""Models without a name are called by the end of their path, as long as it takes to tell them apart."""
+"""Titles of models: the shortest distinct end of their path."""
 
 from pathlib import Path
 
@@ -45,25 +45,27 @@ FREE, VANILLA, OTHER = "one/runs/free-4/seed-0", "one/runs/vanilla-10/seed-0", "
     ],
     ids=str,
 )
-def test_the_shortest_end_that_tells_them_apart(references: list[str], called: list[str], here: Path) -> None:
+def test_titles_are_the_shortest_distinct_path_ends(
+    references: list[str], called: list[str], here: Path
+) -> None:
     assert titles(references) == called
     assert titles(references[::-1]) == called[::-1]
 
 
-def test_the_same_model_has_one_name_however_it_is_written(here: Path) -> None:
+def test_paths_to_the_same_model_have_one_title(here: Path) -> None:
     assert titles([FREE, f"./{FREE}", str(here / FREE)]) == ["seed-0"] * 3
 
 
-def test_a_name_that_was_given_to_another_is_left_to_it(here: Path) -> None:
+def test_a_taken_title_is_not_used_again(here: Path) -> None:
     assert titles([VANILLA], taken=["seed-0"]) == ["vanilla-10/seed-0"]
 
 
-def test_what_no_path_tells_apart_keeps_its_last_part(here: Path) -> None:
+def test_indistinct_paths_are_titled_by_their_last_part(here: Path) -> None:
     assert titles(["mlp@w.pt", "mlp@w.safetensors"]) == ["w", "w"]
 
 
 @given(st.sets(st.lists(st.sampled_from("ab"), min_size=1, max_size=5).map("/".join), min_size=2))
-def test_names_are_ends_of_paths_and_differ(paths: set[str]) -> None:
+def test_titles_are_distinct_path_ends(paths: set[str]) -> None:
     files = sorted(paths)
     called = titles([f"mlp@{path}.pt" for path in files])
     for path, name in zip(files, called, strict=True):

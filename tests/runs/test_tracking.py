@@ -1,4 +1,4 @@
-"""Tracking: the history under its usual names, the same after a resume, each step once."""
+"""Tracking: every record is logged once under its name, also after a resume."""
 
 import struct
 import sys
@@ -24,7 +24,7 @@ Points = dict[str, list[tuple[int, float]]]
 
 
 class ListLog:
-    """A log in memory, and like wandb's one that knows no undoing."""
+    """A log in memory to which, like wandb's, records can only be appended."""
 
     def __init__(self) -> None:
         self.last = -1
@@ -38,7 +38,7 @@ class ListLog:
         self.points.append((-1, {}))
 
 
-def test_records_have_their_usual_names(tmp_path: Path) -> None:
+def test_scalars_are_named_as_documented(tmp_path: Path) -> None:
     carry_out(tmp_path / "run", ema=0.9, validation=20)
     first, second, *_ = RunFolder(tmp_path / "run").history()
     values = scalars(second, first, batch_size=16)
@@ -61,15 +61,15 @@ def test_records_have_their_usual_names(tmp_path: Path) -> None:
 
 
 def stop_after(updates: int) -> Callable[[], bool]:
-    """A wish to stop that comes after so many batches."""
+    """A request to stop after this many batches."""
     asked = 0
 
-    def wish() -> bool:
+    def request() -> bool:
         nonlocal asked
         asked += 1
         return asked >= updates
 
-    return wish
+    return request
 
 
 def resumed(folder: Path, kind: str) -> None:
@@ -81,7 +81,7 @@ def resumed(folder: Path, kind: str) -> None:
         carry_out(folder, callback=tracking)
 
 
-def test_a_log_that_cannot_forget_gets_every_record_once(
+def test_an_append_only_log_receives_every_record_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = ListLog()
@@ -134,7 +134,7 @@ def test_tensorboard_gets_every_record_once(tmp_path: Path) -> None:
     assert found == as_logged(tmp_path / "run")
 
 
-def test_a_run_that_came_to_nothing_takes_its_logs_with_it(tmp_path: Path) -> None:
+def test_an_empty_run_that_diverges_removes_its_logs(tmp_path: Path) -> None:
     """A tracker opens its log before the first record; a run that diverges by then gives its folder back."""
     pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
     folder = RunFolder(tmp_path / "run")
@@ -150,10 +150,10 @@ def test_a_run_that_came_to_nothing_takes_its_logs_with_it(tmp_path: Path) -> No
 
 def test_a_finished_run_is_logged_later(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX", reason="pip install 'freeat[tensorboard]'")
-    words = arguments(out=tmp_path / "run")
-    assert run(["train", *words]) == 0
+    settings = arguments(out=tmp_path / "run")
+    assert run(["train", *settings]) == 0
     assert not (tmp_path / "run" / "tensorboard").exists()
-    assert run(["train", *words, "--track", "tensorboard"]) == 0
+    assert run(["train", *settings, "--track", "tensorboard"]) == 0
     assert tensorboard_points(tmp_path / "run" / "tensorboard") == as_logged(tmp_path / "run")
 
 
@@ -174,7 +174,7 @@ def test_wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(files) == 1  # one run in all sessions
 
 
-def test_a_wandb_that_does_not_begin_is_told_with_its_remedy(
+def test_a_failing_wandb_is_refused_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Refusal(Exception):
@@ -200,7 +200,7 @@ def test_tracking_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert plain.read_bytes() == tracked.read_bytes()
 
 
-def test_a_missing_package_is_told_before_anything_is_written(
+def test_a_missing_tracker_package_is_refused_before_writing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(LOGS, "wandb", ("no_such_package", LOGS["wandb"][1]))
@@ -219,14 +219,14 @@ def test_an_unknown_tracker_is_refused(tmp_path: Path) -> None:
 def test_several_callbacks_receive_every_step_and_record() -> None:
     seen: list[Any] = []
 
-    class Witness:
+    class RecordingCallback:
         def step(self, update: int, total: int, loss: float | None) -> None:
             seen.append((update, total, loss))
 
         def record(self, record: Record) -> None:
             seen.append(record)
 
-    both = Callbacks(Witness(), Witness())
+    both = Callbacks(RecordingCallback(), RecordingCallback())
     both.step(1, 2, 0.5)
     both.record(one := make_record())
     assert seen == [(1, 2, 0.5), (1, 2, 0.5), one, one]

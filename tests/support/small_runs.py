@@ -55,7 +55,7 @@ def carry_out(
     **changes: Any,
 ) -> RunResult:
     """Run the small run, with some settings changed, in a folder."""
-    words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
+    settings = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
     place = RunOptions(
         folder=folder,
         device="cpu",
@@ -63,7 +63,7 @@ def carry_out(
         on_collapse=on_collapse,
         trust_code=trust_code,
     )
-    result = execute(*split_settings(words), place, callback=callback, should_stop=should_stop)
+    result = execute(*split_settings(settings), place, callback=callback, should_stop=should_stop)
     assert result is not None
     return result
 

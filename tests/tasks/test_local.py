@@ -1,4 +1,4 @@
-"""Worker processes: their runs are those of this process, and one that is killed takes no other with it."""
+"""Worker processes on this machine: results, kills, GPUs and signals."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def make_tasks(folder: Path, algorithms: list[str], seeds: list[int], **changes:
     return comparison_tasks(training, evaluation, algorithms, seeds, RunOptions(folder=folder, device="cpu"))
 
 
-def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path: Path) -> None:
+def test_workers_give_the_results_of_direct_runs_despite_failures(tmp_path: Path) -> None:
     made = make_tasks(tmp_path / "there", ["fast", "erm"], [0])
     broken = replace(made[0], name="broken", key="broken", spec=replace(made[0].spec, model="no-such-net"))
     broken = replace(broken, options=replace(broken.options, folder=tmp_path / "broken"))
@@ -55,8 +55,8 @@ def test_results_are_those_of_a_direct_run_and_a_failure_stops_no_other(tmp_path
 
 
 @dataclass(frozen=True, kw_only=True)
-class Suicide:
-    """A task whose process is killed, as for want of memory, unless it was before."""
+class KilledOnce:
+    """A task whose process is killed, as when memory runs out, the first time it runs."""
 
     name: str
     trace: Path
@@ -81,8 +81,8 @@ class Suicide:
 
 
 @posix
-def test_a_killed_worker_takes_no_other_task_with_it(tmp_path: Path) -> None:
-    tasks = [Suicide(name=str(k), trace=tmp_path / "trace") for k in range(3)]
+def test_a_killed_worker_fails_only_its_task(tmp_path: Path) -> None:
+    tasks = [KilledOnce(name=str(k), trace=tmp_path / "trace") for k in range(3)]
     seen = Seen()
     with make_backend(jobs=1) as backend:
         first, *others = run_tasks(tasks, backend, seen)
@@ -126,7 +126,7 @@ def test_runs_are_spread_over_the_visible_gpus(
 @pytest.mark.parametrize(
     ("asked", "per_run", "slots"), [(None, 1.0, 4), (None, 0.5, 8), (6, 1.0, 6), (None, 0.1, 16)]
 )
-def test_each_run_has_a_gpu_unless_told_otherwise(
+def test_slots_follow_the_gpus_per_run(
     monkeypatch: pytest.MonkeyPatch, asked: int | None, per_run: float, slots: int
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
@@ -135,7 +135,7 @@ def test_each_run_has_a_gpu_unless_told_otherwise(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asking:
+class ReadGpu:
     """A task that says which GPU it sees."""
 
     name: str
@@ -159,7 +159,7 @@ class Asking:
 
 def test_a_worker_sees_its_gpu_only(tmp_path: Path) -> None:
     with LocalBackend(workers=1, gpus=("7", "9")) as backend:
-        (done,) = run_tasks([Asking(name="a", answer=tmp_path / "gpu")], backend)
+        (done,) = run_tasks([ReadGpu(name="a", answer=tmp_path / "gpu")], backend)
     assert done.task.summary() == "7"
 
 
@@ -179,7 +179,7 @@ def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:
 
 
 @posix
-def test_the_workers_of_a_killed_comparison_save_and_end(tmp_path: Path) -> None:
+def test_workers_of_a_killed_comparison_save_and_exit(tmp_path: Path) -> None:
     process, folder = begun(tmp_path)
     worker = json.loads((folder / "lease.json").read_text())["pid"]
     process.send_signal(signal.SIGKILL)
@@ -190,7 +190,7 @@ def test_the_workers_of_a_killed_comparison_save_and_end(tmp_path: Path) -> None
 
 
 @posix
-def test_a_signal_to_all_processes_of_a_job_lets_its_workers_save(tmp_path: Path) -> None:
+def test_a_signal_to_the_process_group_saves_checkpoints(tmp_path: Path) -> None:
     """As a queue sends it that ends a job."""
     process, folder = begun(tmp_path)
     os.killpg(process.pid, signal.SIGTERM)

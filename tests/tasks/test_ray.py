@@ -1,4 +1,4 @@
-"""A Ray cluster of two nodes on this machine: one is killed in mid-run, and the grid ends with the same bits."""
+"""A Ray cluster of two nodes on this machine."""
 
 import os
 import threading
@@ -50,7 +50,7 @@ def in_mid_run(store: Path) -> list[Path]:
     ]
 
 
-def test_a_node_killed_in_mid_run_changes_no_bit(tmp_path: Path, cluster: Any) -> None:
+def test_a_grid_is_bit_identical_after_a_node_is_killed(tmp_path: Path, cluster: Any) -> None:
     struck: list[Path] = []
 
     def strike() -> None:
@@ -65,11 +65,11 @@ def test_a_node_killed_in_mid_run_changes_no_bit(tmp_path: Path, cluster: Any) -
     striker.join()
     assert len(struck) == 2
     assert {name: o.failure for name, o in done.items() if o.failure} == {}
-    assert shared_grid.main(tmp_path / "alone") == 0
-    assert shared_grid.results(tmp_path) == shared_grid.results(tmp_path / "alone")
+    assert shared_grid.main(tmp_path / "undisturbed") == 0
+    assert shared_grid.results(tmp_path) == shared_grid.results(tmp_path / "undisturbed")
 
 
-def test_a_wish_to_stop_saves_what_runs(tmp_path: Path, cluster: Any) -> None:
+def test_a_stop_request_saves_checkpoints(tmp_path: Path, cluster: Any) -> None:
     tasks = [task for task in shared_grid.grid(tmp_path) if not task.needs]
     with (
         pytest.raises(Stopped, match="run the same command again"),
@@ -82,7 +82,7 @@ def test_a_wish_to_stop_saves_what_runs(tmp_path: Path, cluster: Any) -> None:
 
 
 @pytest.mark.parametrize(("device", "seen"), [("auto", True), ("cpu", False)])
-def test_a_run_sees_a_gpu_unless_it_needs_none(tmp_path: Path, device: str, seen: bool) -> None:
+def test_a_run_reserves_a_gpu_unless_on_cpu(tmp_path: Path, device: str, seen: bool) -> None:
     answer = tmp_path / "gpus"
 
     class Looking:
@@ -109,6 +109,6 @@ def test_a_run_sees_a_gpu_unless_it_needs_none(tmp_path: Path, device: str, seen
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:door"])
-def test_a_cluster_that_is_not_there_is_refused(address: str) -> None:
+def test_an_unreachable_cluster_is_refused(address: str) -> None:
     with pytest.raises(InputError, match=f"no Ray cluster at {address}"):
         make_backend("ray", address=address)

@@ -1,4 +1,4 @@
-"""What a run takes of a Ray cluster, and how many fit: from what the cluster says of itself, without Ray."""
+"""GPUs that a run reserves on a Ray cluster, and how many runs fit; without Ray."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from freeat.tasks.ray import gpus_to_reserve, runs_at_once
         ("cuda", {"CPU": 8.0}, 0.0),
     ],
 )
-def test_one_where_the_cluster_has_gpus_that_runs_use(
+def test_a_run_reserves_one_gpu_if_its_device_uses_them(
     device: str, resources: dict[str, float], gpus: float
 ) -> None:
     assert gpus_to_reserve(device, resources) == gpus
@@ -33,7 +33,7 @@ def test_one_where_the_cluster_has_gpus_that_runs_use(
         ({}, 4, 1.0, 1),
     ],
 )
-def test_a_plan_counts_on_what_the_cluster_has(
+def test_runs_at_once_follow_the_resources_of_the_cluster(
     resources: dict[str, float], threads: int, gpus_per_run: float, room: int
 ) -> None:
     assert runs_at_once(resources, threads=threads, gpus_per_run=gpus_per_run) == room

@@ -1,4 +1,4 @@
-"""The dispatcher's laws: needs first, nothing twice, a failure harms only those that need it, others are waited for."""
+"""The scheduler: order, needs, failures, and tasks of other processes."""
 
 import random
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ from seen import Seen
 
 
 @dataclass(kw_only=True)
-class Chore:
+class MemoryTask:
     """A task in memory that does what its script says, then succeeds."""
 
     name: str
@@ -49,7 +49,7 @@ class Chore:
         return "done"
 
 
-class Whims:
+class RandomOrderBackend:
     """A backend whose tasks end in any order, one at each look."""
 
     def __init__(self, slots: int = 2, seed: int = 0) -> None:
@@ -71,7 +71,7 @@ class Whims:
             future.set_result(attempt(task, Callbacks(), lambda: False))
             yield Tick(name=task.name, done=1, total=1)
 
-    def __enter__(self) -> "Whims":
+    def __enter__(self) -> "RandomOrderBackend":
         return self
 
     def __exit__(
@@ -85,137 +85,142 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "PAUSES", (0.0005, 0.001))
 
 
-def outcomes(tasks: list[Chore], backend: Backend) -> dict[str, EndedTask[Chore]]:
+def outcomes(tasks: list[MemoryTask], backend: Backend) -> dict[str, EndedTask[MemoryTask]]:
     done = run_tasks(tasks, backend)
     assert len(done) == len({o.task.key for o in done})
     return {o.task.name: o for o in done}
 
 
 @st.composite
-def grids(draw: st.DrawFn) -> list[Chore]:
+def grids(draw: st.DrawFn) -> list[MemoryTask]:
     """Tasks that need earlier ones, in any order; some fail, some are done, some are another process's for a while."""
-    chores: list[Chore] = []
+    tasks: list[MemoryTask] = []
     for number in range(draw(st.integers(1, 8))):
-        names = [chore.name for chore in chores]
+        names = [task.name for task in tasks]
         needs = draw(st.lists(st.sampled_from(names), unique=True, max_size=3)) if names else []
-        chore = Chore(name=f"chore-{number}", needs=tuple(needs))
+        task = MemoryTask(name=f"task-{number}", needs=tuple(needs))
         match draw(st.sampled_from(["well", "fails", "busy", "stored"])):
             case "fails":
-                chore.script = [draw(st.sampled_from([InputError("bad"), ZeroDivisionError("worse")]))]
+                task.script = [draw(st.sampled_from([InputError("bad"), ZeroDivisionError("worse")]))]
             case "busy":
-                chore.script = [draw(st.sampled_from([Busy("in use"), LeaseLost("lost")]))] * draw(
+                task.script = [draw(st.sampled_from([Busy("in use"), LeaseLost("lost")]))] * draw(
                     st.integers(1, 3)
                 )
             case "stored":
-                chore.stored = True
-        chores.append(chore)
-    return draw(st.permutations(chores))
+                task.stored = True
+        tasks.append(task)
+    return draw(st.permutations(tasks))
 
 
 @given(grids(), st.integers(1, 3), st.integers(0, 5))
-def test_every_task_ends_once_after_its_needs(chores: list[Chore], slots: int, seed: int) -> None:
-    failing = {c.name for c in chores if c.script and not isinstance(c.script[0], Busy | LeaseLost)}
-    busy = {c.name: len(c.script) for c in chores if c.script and c.name not in failing}
-    stored = {c.name for c in chores if c.stored}
-    by_name = {c.name: c for c in chores}
-    backend = Whims(slots, seed)
-    done = outcomes(chores, backend)
+def test_every_task_ends_once_after_its_needs(tasks: list[MemoryTask], slots: int, seed: int) -> None:
+    failing = {c.name for c in tasks if c.script and not isinstance(c.script[0], Busy | LeaseLost)}
+    busy = {c.name: len(c.script) for c in tasks if c.script and c.name not in failing}
+    stored = {c.name for c in tasks if c.stored}
+    by_name = {c.name: c for c in tasks}
+    backend = RandomOrderBackend(slots, seed)
+    done = outcomes(tasks, backend)
     assert set(done) == set(by_name)
 
     def fails(name: str) -> bool:
         return name not in stored and (name in failing or any(map(fails, by_name[name].needs)))
 
     for name, outcome in done.items():
-        chore = by_name[name]
+        task = by_name[name]
         assert (outcome.failure is not None) == fails(name)
         assert outcome.found == (name in stored)
-        kept_from_it = name in stored or any(map(fails, chore.needs))
-        assert chore.begun == (0 if kept_from_it else 1 + busy.get(name, 0))
+        kept_from_it = name in stored or any(map(fails, task.needs))
+        assert task.begun == (0 if kept_from_it else 1 + busy.get(name, 0))
         begins = [place for place, event in enumerate(backend.log) if event == ("begin", name)]
-        for need in chore.needs if begins else ():
+        for need in task.needs if begins else ():
             ends = [place for place, event in enumerate(backend.log) if event == ("end", need)]
             assert need in stored or ends[-1] < begins[0]
 
 
 def test_tasks_begin_in_their_order() -> None:
-    backend = Whims(slots=1)
-    chores = [Chore(name="c", needs=("a",)), Chore(name="b"), Chore(name="a"), Chore(name="d")]
-    outcomes(chores, backend)
+    backend = RandomOrderBackend(slots=1)
+    tasks = [
+        MemoryTask(name="c", needs=("a",)),
+        MemoryTask(name="b"),
+        MemoryTask(name="a"),
+        MemoryTask(name="d"),
+    ]
+    outcomes(tasks, backend)
     assert [name for event, name in backend.log if event == "begin"] == ["b", "a", "c", "d"]
 
 
-def test_the_same_work_is_done_once() -> None:
-    chore, again = Chore(name="a"), Chore(name="a")
-    assert len(outcomes([chore, again], Whims())) == 1
-    assert chore.begun + again.begun == 1
+def test_tasks_with_the_same_key_run_once() -> None:
+    task, again = MemoryTask(name="a"), MemoryTask(name="a")
+    assert len(outcomes([task, again], RandomOrderBackend())) == 1
+    assert task.begun + again.begun == 1
 
 
-def test_what_another_process_finished_meanwhile_is_found() -> None:
+def test_results_of_another_process_are_found() -> None:
     """While it was busy elsewhere; and before it was begun here."""
-    busy, later = Chore(name="busy", script=[Busy("in use")]), Chore(name="later")
+    busy, later = MemoryTask(name="busy", script=[Busy("in use")]), MemoryTask(name="later")
 
     class Other(NoProgress):
         def ended(self, done: EndedTask[Any]) -> None:
             if done.task.name == "quick":
                 busy.stored = later.stored = True
 
-    done = run_tasks([busy, Chore(name="quick"), later], Whims(slots=1), Other())
+    done = run_tasks([busy, MemoryTask(name="quick"), later], RandomOrderBackend(slots=1), Other())
     assert {o.task.name: o.found for o in done} == {"quick": False, "busy": True, "later": True}
     assert (busy.begun, later.begun) == (1, 0)
 
 
 def test_a_failed_need_is_named() -> None:
-    chores = [
-        Chore(name="net", script=[ZeroDivisionError("oh")]),
-        Chore(name="attack", needs=("net",)),
-        Chore(name="figure", needs=("attack",)),
+    tasks = [
+        MemoryTask(name="net", script=[ZeroDivisionError("oh")]),
+        MemoryTask(name="attack", needs=("net",)),
+        MemoryTask(name="figure", needs=("attack",)),
     ]
-    done = outcomes(chores, Whims())
+    done = outcomes(tasks, RandomOrderBackend())
     assert done["net"].failure == "ZeroDivisionError: oh"
     assert done["attack"].failure == "it needs net, which failed: ZeroDivisionError: oh"
     assert "it needs attack, which failed: it needs net" in str(done["figure"].failure)
 
 
 def test_a_damaged_result_is_a_failure_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Damaged(Chore):
+    class Damaged(MemoryTask):
         def finished(self) -> bool:
             raise InputError("result.json is damaged")
 
-    done = outcomes([Damaged(name="a"), Chore(name="b")], Whims())
+    done = outcomes([Damaged(name="a"), MemoryTask(name="b")], RandomOrderBackend())
     assert done["a"].failure == "result.json is damaged"
     assert done["b"].failure is None
 
 
-def test_a_need_that_nobody_does_is_refused() -> None:
+def test_a_need_without_a_task_is_refused() -> None:
     with pytest.raises(ValueError, match="a needs x, which is not among the tasks"):
-        run_tasks([Chore(name="a", needs=("x",))], Whims())
+        run_tasks([MemoryTask(name="a", needs=("x",))], RandomOrderBackend())
 
 
-def test_a_wish_to_stop_is_heard_while_another_process_is_waited_for() -> None:
+def test_a_stop_request_ends_the_wait_for_another_process() -> None:
     looks = iter(range(100))
-    chore = Chore(name="a", script=[Busy("in use")] * 10_000)
+    task = MemoryTask(name="a", script=[Busy("in use")] * 10_000)
     with pytest.raises(Stopped, match="run the same command again"):
-        run_tasks([chore], Whims(), should_stop=lambda: next(looks) > 20)
+        run_tasks([task], RandomOrderBackend(), should_stop=lambda: next(looks) > 20)
 
 
-def test_ticks_are_passed_on() -> None:
+def test_progress_receives_every_tick() -> None:
     seen = Seen()
-    run_tasks([Chore(name="a"), Chore(name="b")], Whims(), seen)
+    run_tasks([MemoryTask(name="a"), MemoryTask(name="b")], RandomOrderBackend(), seen)
     assert {name for name, _, _ in seen.ticks} == {"a", "b"}
 
 
-def test_a_worker_that_cannot_answer_is_a_failure() -> None:
-    class Broken(Whims):
+def test_an_exception_of_a_worker_is_a_failure() -> None:
+    class Broken(RandomOrderBackend):
         def submit(self, task: Task) -> "Future[TaskOutcome]":
             future: Future[TaskOutcome] = Future()
             future.set_exception(MemoryError("gone"))
             return future
 
-    assert outcomes([Chore(name="a")], Broken())["a"].failure == "MemoryError: gone"
+    assert outcomes([MemoryTask(name="a")], Broken())["a"].failure == "MemoryError: gone"
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("settings", "message"),
     [
         ({"name": "lokal"}, "did you mean 'local'"),
         ({"name": "local", "address": "auto"}, "--address auto is for --backend ray"),
@@ -225,6 +230,6 @@ def test_a_worker_that_cannot_answer_is_a_failure() -> None:
     ],
     ids=str,
 )
-def test_backends_that_cannot_be_are_refused(tmp_path: Path, words: dict[str, Any], message: str) -> None:
+def test_invalid_backend_options_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        make_backend(**words)
+        make_backend(**settings)

@@ -1,4 +1,4 @@
-"""Identical processes that share a store: one is killed, the others finish the grid, and its bits are the same."""
+"""Identical processes that share a store: bit-identical results after kills."""
 
 import os
 import random
@@ -31,14 +31,14 @@ def start(store: Path) -> Process:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of one process that nobody disturbed."""
-    store = tmp_path_factory.mktemp("alone")
+    store = tmp_path_factory.mktemp("undisturbed")
     assert shared_grid.main(store) == 0
     return store
 
 
-def test_three_processes_one_killed_in_mid_run(tmp_path: Path, alone: Path) -> None:
+def test_three_processes_finish_the_grid_after_one_is_killed(tmp_path: Path, undisturbed: Path) -> None:
     processes = [start(tmp_path) for _ in range(3)]
     victim = strike(processes, tmp_path, training_past(1, tmp_path))
     assert victim is not None
@@ -47,15 +47,15 @@ def test_three_processes_one_killed_in_mid_run(tmp_path: Path, alone: Path) -> N
         if process is not victim:
             _, err = process.communicate(timeout=600)
             assert process.returncode == 0, err
-    assert shared_grid.results(tmp_path) == shared_grid.results(alone)
+    assert shared_grid.results(tmp_path) == shared_grid.results(undisturbed)
     assert not list(tmp_path.rglob("lease.json"))
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bits(tmp_path: Path, alone: Path) -> None:
+def test_resume_after_repeated_kills_is_bit_identical(tmp_path: Path, undisturbed: Path) -> None:
     for update in random.Random(2).sample(range(1, 250), 3):
         cut_off(lambda: start(tmp_path), tmp_path, training_past(update, tmp_path))
     cut_off(lambda: start(tmp_path), tmp_path, working_in("measurements"))
     last = start(tmp_path)
     _, err = last.communicate(timeout=600)
     assert last.returncode == 0, err
-    assert shared_grid.results(tmp_path) == shared_grid.results(alone)
+    assert shared_grid.results(tmp_path) == shared_grid.results(undisturbed)
