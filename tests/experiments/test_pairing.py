@@ -17,7 +17,7 @@ from freeat.experiments.pairing import (
     evaluate_pair,
 )
 from freeat.reports.text import difference_lines
-from freeat.runs.inventory import StoredRun, look_at
+from freeat.runs.inventory import StoredRun, read_run
 from freeat.runs.open import open_model
 from freeat.training.trainer import Stopped
 from small_runs import carry_out
@@ -41,7 +41,7 @@ def pair(
 
 
 def run(store: Path, name: str) -> StoredRun:
-    return look_at(store / name, store)
+    return read_run(store / name, store)
 
 
 def test_differing_settings_are_named_with_both_values(store: Path) -> None:

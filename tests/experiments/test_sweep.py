@@ -321,18 +321,18 @@ def test_transfer_holds_its_cost_and_notes_on_weak_attacks(
         return report.results[0]
 
     strong = moved(Pgd(steps=3, iterate="last"))
-    assert strong.making is not None
-    assert strong.making.cost.gradient_evaluations == 3 * 40
-    assert strong.making.queries is None
+    assert strong.perturbation_cost is not None
+    assert strong.perturbation_cost.cost.gradient_evaluations == 3 * 40
+    assert strong.perturbation_cost.queries is None
     assert strong.cost.forward_passes == 2 * 40
     assert strong.notes == ()
     for weak in (Pgd(steps=3, iterate="worst"), Square(queries=10)):
         (note,) = moved(weak).notes
         assert f"{weak.name} stops at the first perturbation that fools its source" in note
-    making = moved(Square(queries=10)).making
-    assert making is not None
-    assert making.queries is not None
-    assert making.queries.most == 10
+    cost = moved(Square(queries=10)).perturbation_cost
+    assert cost is not None
+    assert cost.queries is not None
+    assert cost.queries.most == 10
     with pytest.raises(InputError, match="look harmless"):
         moved(AutoAttack(parts=("apgd-ce",)))
 

@@ -19,7 +19,7 @@ from freeat.runs.open import Opened
 from freeat.runs.results import (
     Blocks,
     Identity,
-    Making,
+    PerturbationCost,
     Results,
     StoredChecks,
     StoredEvaluation,
@@ -366,11 +366,13 @@ def _transfer_results(
             blocks = evaluated_blocks(source, sweep, condition, watch, keep_delta=True, kept=kept)
             made, evaluated = _transferred(blocks, [targets[i] for i in missing], condition, sweep.batch_size)
             spent = made.outcomes()
-            making = Making(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
+            on_source = PerturbationCost(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
             for i, evaluation in zip(missing, evaluated, strict=True):
                 pair = _pair(source, targets[i], condition.attack)
                 result = replace(
-                    _stored(identities[i], targets[i], sweep, condition, evaluation), making=making, **pair
+                    _stored(identities[i], targets[i], sweep, condition, evaluation),
+                    perturbation_cost=on_source,
+                    **pair,
                 )
                 found[i] = result = with_notes(result, notes[i])
                 stores[i].save(result)

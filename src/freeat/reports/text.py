@@ -75,8 +75,8 @@ def run_lines(run: "StoredRun") -> list[str]:
     """What a run is, how far it is and what came out."""
     row = run.row()
     lines = [f"{row.run}: {row.status}, update {row.update} of {row.updates}"]
-    if run.trouble is not None:
-        return [*lines, f"  {run.trouble}"]
+    if run.error is not None:
+        return [*lines, f"  {run.error}"]
     about = run.folder.description
     lines += [f"  {name} = {value}" for name, value in about.spec.settings().items()]
     lines += [f"  {name} = {value}" for name, value in about.evaluation.settings().items()]

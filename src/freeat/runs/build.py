@@ -1,4 +1,4 @@
-"""The one place where a spec becomes objects: data, images, model, algorithm, learner, evaluator, trainer."""
+"""Builds the objects of a spec: data, images, model, algorithm, learner, evaluator, trainer."""
 
 import hashlib
 from collections.abc import Mapping
@@ -167,7 +167,7 @@ def build_learner(
     optimizer: torch.optim.Optimizer | None = None,
     schedule: Schedule | None = None,
 ) -> Learner:
-    """What trains the model, which is on its device already: optimizer, schedule, precision, averages.
+    """The learner of a model that is on its device already: optimizer, schedule, precision, averages.
 
     An ``optimizer`` given here replaces the spec's, and its rate follows the ``schedule`` given with it, or stays.
     """
@@ -200,7 +200,7 @@ def build_evaluator(
     ball: Ball | None = None,
     augment: Augmentation | str | None = "auto",
 ) -> Evaluator:
-    """What evaluates the models of a spec: its splits, attack and radius; what is given replaces the spec's."""
+    """The evaluator of a spec: its splits, attack and radius; arguments replace those of the spec."""
     ball = ball or make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
     ball.check(data.shape)
     train, validation = build_images(spec, data)
@@ -252,7 +252,7 @@ def build_trainer(
     schedule: Schedule | None = None,
     trust_code: bool = False,
 ) -> Trainer:
-    """The trainer of a model on the evaluator's training images; what is given replaces what the spec names."""
+    """The trainer of a model on the evaluator's training images; arguments replace what the spec names."""
     n = len(evaluator.train)
     updates = updates_of(spec, n)
     algorithm = algorithm or build_algorithm(spec, updates, trust_code=trust_code)
@@ -310,8 +310,8 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
     )
 
 
-def spec_cautions(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
-    """Sentences about settings that are allowed but seldom meant."""
+def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
+    """Warnings about settings that are allowed but seldom intended."""
     evaluated_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     steps = [
         ("step of the training attack", spec.alpha, spec.eps),

@@ -1,8 +1,9 @@
-"""The runs below a folder: which there are, how far each is, and removing them."""
+"""The runs below a folder: listing, finding and deleting them."""
 
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -19,7 +20,7 @@ STATUSES: tuple[Status, ...] = ("finished", "running", "stopped", "damaged")
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """A run as it was found: its name below the store, what it is, and how far. A damaged one has no spec."""
+    """A run in a store: its name, settings, status and progress. A damaged one has no spec."""
 
     key: str
     folder: RunFolder
@@ -28,10 +29,10 @@ class StoredRun:
     update: int = 0
     updates: int = 0
     result: RunResult | None = None
-    trouble: str | None = None
+    error: str | None = None
 
     def row(self) -> "RunRow":
-        """What a list of runs says of it."""
+        """Its row in the list of runs."""
         spec, result = self.spec, self.result
         return RunRow(
             run=self.key,
@@ -46,7 +47,7 @@ class StoredRun:
             robust_gap=result.gap.value if result else None,
             clean_test=result.test.clean_accuracy if result else None,
             seconds=result.seconds if result else None,
-            trouble=self.trouble,
+            error=self.error,
         )
 
 
@@ -55,7 +56,7 @@ LISTED = ("data", "model", "norm", "eps", "algorithm", "seed", "train_size")
 
 @dataclass(frozen=True, kw_only=True)
 class RunRow:
-    """A line of the list of runs; what is not known of a damaged or unfinished one is None."""
+    """A row of the list of runs; None for what a damaged or unfinished run does not have."""
 
     run: str
     folder: str
@@ -75,7 +76,7 @@ class RunRow:
     robust_gap: float | None
     clean_test: float | None
     seconds: float | None
-    trouble: str | None
+    error: str | None
 
 
 def runs_in(store: Path) -> Iterator[StoredRun]:
@@ -86,18 +87,18 @@ def runs_in(store: Path) -> Iterator[StoredRun]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if "run.json" in files:
             folders.clear()
-            yield look_at(Path(path), store)
+            yield read_run(Path(path), store)
 
 
-def look_at(path: Path, store: Path) -> StoredRun:
-    """One run, as it is now."""
+def read_run(path: Path, store: Path) -> StoredRun:
+    """The run in a folder, with its present status."""
     folder = RunFolder(path)
     key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
     try:
         description, result = folder.description, folder.result
         spec, updates = description.spec, description.updates
     except InputError as error:
-        return StoredRun(key=key, folder=folder, status="damaged", spec=None, trouble=str(error))
+        return StoredRun(key=key, folder=folder, status="damaged", spec=None, error=str(error))
     if result is not None:
         status: Status = "finished"
     else:
@@ -117,7 +118,7 @@ def matching(
     seed: int | None = None,
     status: str | None = None,
 ) -> Iterator[StoredRun]:
-    """Those that are as asked; what is None may be anything."""
+    """The runs with these settings and status; None stands for any."""
     if status is not None and status not in STATUSES:
         raise unknown_name("status", status, STATUSES)
     wanted = {
@@ -126,18 +127,16 @@ def matching(
         "algorithm": str(parse_algorithm(algorithm)) if algorithm else None,
         "seed": seed,
     }
-    asked = {name: value for name, value in wanted.items() if value is not None}
     for run in runs:
-        if status is not None and run.status != status:
-            continue
-        if all(run.spec is not None and getattr(run.spec, name) == value for name, value in asked.items()):
+        fits = all(value is None or getattr(run.spec, name, None) == value for name, value in wanted.items())
+        if fits and status in (None, run.status):
             yield run
 
 
 def find_run(store: Path, name: str) -> StoredRun:
-    """The run of that name: its folder, its name in the list, or the beginning of its last part."""
+    """The run with this folder, this name in the list, or this prefix of the last part of its name."""
     if RunFolder(Path(name)).exists:
-        return look_at(Path(name), store)
+        return read_run(Path(name), store)
     found = list(runs_in(store))
     exact = [run for run in found if run.key == name]
     similar = exact or [run for run in found if Path(run.key).name.startswith(name) and name]
@@ -161,12 +160,10 @@ def delete_run(run: StoredRun) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Bytes of the files in a folder; one that vanishes meanwhile counts nothing."""
+    """Bytes of the files in a folder, without those deleted meanwhile."""
     total = 0
     for path, _, files in os.walk(folder):
         for name in files:
-            try:
+            with suppress(FileNotFoundError):
                 total += (Path(path) / name).stat().st_size
-            except FileNotFoundError:
-                continue
     return total

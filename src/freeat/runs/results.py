@@ -1,7 +1,7 @@
-"""The store of results: evaluations, transfers and sanity checks, each found by all that it depends on.
+"""The store of results: evaluations, transfers and sanity checks, each identified by all that it depends on.
 
-A result is one JSON file, named by the hash of its identity. While an evaluation is under way its finished blocks lie
-beside the place of its result, so that an interrupted one loses at most a block.
+A result is one JSON file, named by the hash of its identity. The finished blocks of a running evaluation are stored
+beside it, so that an interrupted one loses at most a block.
 """
 
 import json
@@ -30,7 +30,7 @@ RESULTS = "results"
 """The folder of results in a run's folder."""
 
 NAME = re.compile(r"[0-9a-f]{20}\.json")
-"""How the file of a result is called: by the hash of its identity."""
+"""The file name of a result: the hash of its identity."""
 
 SEMANTICS = 1
 """Raised whenever the same identity would give other numbers."""
@@ -40,8 +40,8 @@ Identity = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Making:
-    """What perturbations cost that were made on another model."""
+class PerturbationCost:
+    """The cost of perturbations that were made on another model."""
 
     cost: Cost
     seconds: float
@@ -53,7 +53,7 @@ class StoredEvaluation(Outcomes, Provenance):
     """A model under one attack in one ball on images of one split, with how and where it was evaluated.
 
     ``source`` is the model on which the perturbations were made, where that is another one; ``own`` says that it has
-    the same weights in the same layers. ``examples`` is the file of adversarial examples, where they were asked for.
+    the same weights in the same layers. ``examples`` is the file of adversarial examples, if they were requested.
     """
 
     identity: Identity
@@ -74,7 +74,7 @@ class StoredEvaluation(Outcomes, Provenance):
     threads: int
     source: str | None = None
     own: bool = False
-    making: Making | None = None
+    perturbation_cost: PerturbationCost | None = None
     examples: str | None = None
 
 
@@ -202,7 +202,7 @@ class Blocks:
         )
 
     def clear(self) -> None:
-        """Remove all: the whole is published."""
+        """Remove all blocks: the whole evaluation is published."""
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -23,7 +23,7 @@ from freeat.runs.build import (
     build_trainer,
     evaluation_attack,
     resolve,
-    spec_cautions,
+    spec_warnings,
     start_from,
     weights_digest,
 )
@@ -182,7 +182,7 @@ def assemble(
             processes=processes.size,
             torch=str(torch.__version__),
         ),
-        notes=spec_cautions(spec, evaluation, n),
+        notes=spec_warnings(spec, evaluation, n),
         provenance=provenance(device),
     )
 

@@ -1,4 +1,4 @@
-"""What determines a run, as frozen values with one-word settings: the same in YAML, on the command line, in Python.
+"""The settings of a run as frozen values, the same in YAML, on the command line and in Python.
 
 ``TrainSpec`` is what determines the weights; its hash is the run's identity. ``EvalSpec`` says how the model is
 evaluated while it trains and at the end; it changes no weight.
@@ -232,7 +232,7 @@ class EvalSpec(_Settings):
         self._check([("eval_alpha", moves, "must be positive, e.g. 2/255")])
 
     def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
-        """This one with other settings, as people write them; a step of another radius does not carry over."""
+        """This spec with other settings, as people write them; a step is dropped when the radius changes."""
         own = self.settings()
         if "eval_eps" in settings:
             own.pop("eval_alpha", None)

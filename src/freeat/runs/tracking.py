@@ -1,4 +1,4 @@
-"""A run's records in TensorBoard or Weights & Biases: the history in another place, each record once.
+"""The records of a run in TensorBoard or Weights & Biases, each record once.
 
 What is logged is what the run's folder keeps, so a run that is resumed, or tracked only later, has the same log.
 """
@@ -19,7 +19,7 @@ from freeat.training.records import Record
 
 
 class Log(Protocol):
-    """Somewhere numbers are kept by name and weight update."""
+    """A log of numbers by name and weight update."""
 
     last: int
     """The last update that is in it already; -1 where it is empty."""
@@ -30,14 +30,14 @@ class Log(Protocol):
 
 
 class TensorBoardLog:
-    """Event files in ``tensorboard`` of the run's folder, written anew from the history by every session."""
+    """Event files in ``tensorboard`` of the run's folder, rewritten from the history in every session."""
 
     def __init__(self, folder: RunFolder) -> None:
         self.last = -1
         tensorboard = need("tensorboardX", extra="tensorboard", what="--track tensorboard")
-        home = folder.path / "tensorboard"
-        shutil.rmtree(home, ignore_errors=True)
-        self._writer = tensorboard.SummaryWriter(str(home))
+        logs = folder.path / "tensorboard"
+        shutil.rmtree(logs, ignore_errors=True)
+        self._writer = tensorboard.SummaryWriter(str(logs))
 
     def write(self, update: int, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -58,9 +58,9 @@ class WandbNote:
 
 
 class WandbLog:
-    """A run of Weights & Biases. What was sent is noted in ``wandb.json`` of the run's folder, as it knows no undoing.
+    """A run of Weights & Biases. ``wandb.json`` in the run's folder holds the last update sent, which cannot be undone.
 
-    Project, entity and mode (``WANDB_MODE=offline``) are those of its own environment variables.
+    Project, entity and mode (``WANDB_MODE=offline``) are set by its own environment variables.
     """
 
     def __init__(self, folder: RunFolder) -> None:
@@ -81,7 +81,7 @@ class WandbLog:
         except self._wandb.Error as error:
             raise InputError(
                 f"wandb does not begin ({error}): run `wandb login`, or set WANDB_MODE=offline and run the same "
-                "command again to go on"
+                "command again to resume"
             ) from None
 
     def write(self, update: int, values: dict[str, float]) -> None:
@@ -100,7 +100,7 @@ LOGS: dict[str, tuple[str, Callable[[RunFolder], Log]]] = {
 
 
 class Tracking:
-    """Follows one run, and brings the logs up to its history."""
+    """A callback that writes the history of a run to its logs."""
 
     def __init__(self, kinds: Sequence[str], folder: RunFolder) -> None:
         for kind in kinds:
@@ -120,7 +120,7 @@ class Tracking:
             log.close()
 
     def step(self, update: int, total: int, loss: float | None) -> None:
-        self._opened()  # now rather than at the first record: a tracker that cannot be reached is told early
+        self._opened()  # before the first record, so that an unreachable tracker fails early
 
     def record(self, record: Record) -> None:
         self.catch_up()
@@ -142,7 +142,7 @@ class Tracking:
 
 
 def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str, float]:
-    """A record's numbers by the names they are looked for under.
+    """The numbers of a record by the names that they are logged under.
 
     ``throughput`` is in images per second since the record ``before``, evaluation included.
     """
