@@ -63,7 +63,7 @@ def test_diff_shows_settings_and_a_paired_interval(store: Path, capsys: pytest.C
     text = capsys.readouterr().out
     assert "algorithm: fast | erm" in text
     assert "on the same 40 of 597 test images, pgd-2 (worst), l2 ε = 0.5:" in text
-    assert "right alone: " in text
+    assert "correct for one only: " in text
     assert run([*args, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["settings"] == [{"setting": "algorithm", "first": "fast", "second": "erm"}]

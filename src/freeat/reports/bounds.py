@@ -65,7 +65,7 @@ def _hypotheses(documents: Sequence[BoundDocument]) -> list[str]:
     """Every hypothesis once, with the algorithms whose bound needs it where not all do."""
     found = {h.key: h for one in documents for h in one.hypotheses}
     unknown = any(hypothesis.status == "unknown" for hypothesis in found.values())
-    lines = ["hypotheses" + (" (?: not known from numbers alone; --from checks a run)" if unknown else "")]
+    lines = ["hypotheses" + (" (?: not decided by the numbers; --from checks a run)" if unknown else "")]
     for key, hypothesis in found.items():
         needing = [one.algorithm for one in documents if any(h.key == key for h in one.hypotheses)]
         lines.append(f"  {MARKS[hypothesis.status]} {key}{_only(needing, documents)}: {hypothesis.sentence}")
@@ -119,16 +119,16 @@ def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Pat
             continue
         values = sweep_values(parameter, here[parameter], at_least=p.b if parameter == "n" else 1)
         rows = sweep(p, parameter, values, T=T, alpha=alpha, m=m)
-        for place, name in enumerate(USED):
+        for index, name in enumerate(USED):
             own = [row for row in rows if row.algorithm == name]
             heights = [10 ** min(row.log10_bound, 12) for row in own]
-            panel.plot([row.value for row in own], heights, label=name, markevery=6, **look(place))
+            panel.plot([row.value for row in own], heights, label=name, markevery=6, **look(index))
         panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
         panel.axvline(here[parameter], color="0.7", linewidth=0.9)
         panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
     figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(USED))
     title = "Bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)"
-    figure.suptitle(f"{title}; above the dashed 1 vacuous; vertical: the values asked for", fontsize="medium")
+    figure.suptitle(f"{title}; above the dashed 1 vacuous; vertical: the given values", fontsize="medium")
     return save_figure(figure, path)
 
 
@@ -140,10 +140,10 @@ def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
     fast = [(10**row.log10_fast_over_vanilla, row.order_fast_over_vanilla) for row in rows]
     free = [(10**row.log10_free_over_vanilla, row.order_free_over_vanilla) for row in rows]
-    for place, (name, values) in enumerate((("fast", fast), ("free", free)), start=1):
+    for index, (name, values) in enumerate((("fast", fast), ("free", free)), start=1):
         ratios, orders = zip(*values, strict=True)
-        panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **look(place))
-        panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(place)["color"])
+        panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **look(index))
+        panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(index)["color"])
     panel.set(xscale="log", yscale="log", xlabel="n, with T = O(n)", ylabel="bound over Vanilla's")
     panel.legend()
     return save_figure(figure, path)

@@ -39,7 +39,7 @@ ROWS = 8
 def robustness_lines(
     report: SweepReport, *, plot: Path | None = None, examples: Sequence[tuple[str, str]] = ()
 ) -> list[str]:
-    """The whole report of a sweep, line by line; ``examples`` are pairs of a file and its picture."""
+    """The whole report of a sweep, line by line; ``examples`` are pairs of a file and its figure."""
     table = evaluations_table(with_attack_settings(report.results))
     lines = table.lines()
     for gap in report.gaps:
@@ -52,12 +52,12 @@ def robustness_lines(
     if failed := [check for check in report.checks if not check.passed]:
         checks = "1 sanity check" if len(failed) == 1 else f"{len(failed)} sanity checks"
         lines.append(f"{checks} failed: do not trust these numbers before you know why.")
-    lines += [f"stored in: {place}" for place in report.stored]
+    lines += [f"stored in: {folder}" for folder in report.stored]
     if not report.stored:
-        lines.append("nothing was stored: there is no place for it; name a folder with --out")
+        lines.append("nothing was stored: the model has no folder; name one with --out")
     if plot is not None:
         lines.append(f"plot: {plot}")
-    return [*lines, *(f"examples: {arrays}, drawn in {picture}" for arrays, picture in examples)]
+    return [*lines, *(f"examples: {arrays}, drawn in {figure}" for arrays, figure in examples)]
 
 
 def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[list[str], list[str]]:
@@ -232,12 +232,12 @@ def views(examples: AdversarialExamples, i: int) -> list[tuple[np.ndarray, str]]
 
 
 def _draw_row(axes: Any, examples: AdversarialExamples, i: int) -> None:
-    for axis, (picture, caption) in zip(axes, views(examples, i), strict=True):
-        axis.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    for axis, (image, caption) in zip(axes, views(examples, i), strict=True):
+        axis.imshow(image, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axis.set_title(caption, fontsize=8)
         axis.axis("off")
 
 
-def _displayable(picture: np.ndarray) -> np.ndarray:
+def _displayable(image: np.ndarray) -> np.ndarray:
     """(C, H, W) as matplotlib and PIL want it: colours last, or one plane where there are not three channels."""
-    return np.moveaxis(picture, 0, -1) if len(picture) == 3 else picture.mean(0)
+    return np.moveaxis(image, 0, -1) if len(image) == 3 else image.mean(0)

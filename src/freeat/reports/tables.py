@@ -66,11 +66,6 @@ def percent_interval(low: float, high: float) -> str:
     return f"[{percent(low)}, {percent(high)}]"
 
 
-def share_cell(value: float, low: float, high: float) -> TableCell:
-    """A share in percent with its interval beneath it."""
-    return TableCell(text=percent(value), detail=percent_interval(low, high))
-
-
 class HasInterval(Protocol):
     """A value with the ends of its interval; any of them may be missing."""
 

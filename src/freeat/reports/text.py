@@ -96,9 +96,9 @@ def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
         ("clean", train.clean_accuracy, test.clean_accuracy, scores.clean_gap),
     ]
     lines = [f"{algorithm} after {update} updates, evaluated by {scores.attack} at ε = {scores.eps:.4g}:"]
-    for word, on_train, on_test, gap in rows:
+    for kind, on_train, on_test, gap in rows:
         lines.append(
-            f"  {word:<6} train {percent(on_train)} %   test {percent(on_test)} %   "
+            f"  {kind:<6} train {percent(on_train)} %   test {percent(on_test)} %   "
             f"gap {percent(gap.value)} {percent_interval(gap.low, gap.high)}"
         )
     lines.append(
@@ -126,11 +126,11 @@ def difference_lines(found: "RunDifference") -> list[str]:
         f"on the same {evaluated.n} of {evaluated.population} test images, {evaluated.attack} "
         f"({evaluated.iterate}), {evaluated.norm} ε = {radius_text(evaluated.eps)}:"
     )
-    for word, pair in (("robust", evaluated.robust), ("clean", evaluated.clean)):
+    for kind, pair in (("robust", evaluated.robust), ("clean", evaluated.clean)):
         lines.append(
-            f"  {word:<6} {percent(pair.first)} % | {percent(pair.second)} %   "
+            f"  {kind:<6} {percent(pair.first)} % | {percent(pair.second)} %   "
             f"difference {percent(pair.difference)} points {percent_interval(pair.low, pair.high)}   "
-            f"right alone: {pair.only_first} | {pair.only_second}"
+            f"correct for one only: {pair.only_first} | {pair.only_second}"
         )
     return [*lines, *(f"WARNING: {sentence}" for sentence in evaluated.warnings)]
 

@@ -96,7 +96,7 @@ def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
 
 
 def comparable(history: History) -> History:
-    """The records made on as many images as the first one: a larger sample would put a step into the curve."""
+    """The records made on as many images as the first one: another sample size is a step in the curve."""
     sizes = [(record.train.n, record.test.n) for record in history]
     return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
 

@@ -179,7 +179,7 @@ def test_examples_are_pictures_within_the_budget(
     for block in found.blocks:
         assert isinstance(block, ExampleImages)
         assert all(p.source.startswith("data:image/png;base64,") for _, row in block.rows for p in row)
-    monkeypatch.setattr("freeat.reports.html.robustness.BUDGET", 10)
+    monkeypatch.setattr("freeat.reports.html.robustness.MAX_IMAGE_SIZE", 10)
     none, left_out = examples_section(files)
     assert none.blocks == []
     assert len(left_out) == len(files)

@@ -1,6 +1,6 @@
-"""What a page is made of, as plain values: sections of tables, charts, pictures, checks and facts.
+"""What a page is made of, as plain values: sections of tables, charts, images, checks and facts.
 
-All of it is text and numbers; markup is the template's business, and so is escaping.
+All of it is text and numbers; the templates add the markup and escape the texts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class AccuracyMatrix:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleImage:
-    """A picture as a data URI, with what it shows."""
+    """An image as a data URI, with its caption."""
 
     source: str
     text: str
@@ -32,7 +32,7 @@ class ExampleImage:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleImages:
-    """Rows of pictures, each with a caption. ``folded``: shown when asked for."""
+    """Rows of images, each row with a name; ``folded`` ones are closed at first."""
 
     kind: ClassVar[str] = "images"
     caption: str
@@ -43,7 +43,7 @@ class ExampleImages:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckLine:
-    """Whether something holds (None: it cannot be said), and what was found, in plain words."""
+    """Whether something holds (None: undecided), and what was found, in a sentence."""
 
     passed: bool | None
     sentence: str
@@ -62,7 +62,7 @@ class CheckList:
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictCounts:
-    """How often each outcome was met: whether it speaks for the claim, and in words."""
+    """How often each verdict occurs: whether it confirms the claim, and its text."""
 
     label: str
     counts: Sequence[tuple[bool | None, str]]
@@ -70,7 +70,7 @@ class VerdictCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimBlock:
-    """A sentence that was put to the test, how it fared in a line, and its comparisons one by one when asked for."""
+    """A claim, how often each verdict occurs, and its comparisons one by one."""
 
     kind: ClassVar[str] = "claim"
     sentence: str

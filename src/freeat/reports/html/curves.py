@@ -120,7 +120,7 @@ def _of_benchmark(benchmark: Benchmark) -> LineChart | None:
 
 
 def _sweeps(benchmark: Benchmark) -> dict[str, list[SeedGroup]]:
-    """Groups that differ in n only, the number of weight updates being fixed, by a name that tells them apart."""
+    """Groups that differ in n only, the number of weight updates being fixed, by a unique name."""
     sweeps: dict[tuple[str, str], list[SeedGroup]] = {}
     for group in benchmark.finished:
         run = group.runs[0]

@@ -35,7 +35,7 @@ INSIDE_RUNS = ("checkpoints", "examples")
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
-    """A training run as its folder tells it; ``last`` is its result, or the newest record of an unfinished one."""
+    """A training run as its folder describes it; ``last`` is its result, or the newest record of an unfinished one."""
 
     name: str
     description: RunDescription
@@ -161,7 +161,7 @@ class _Walk:
             return
         self.seen.add(folder)
         found = self.found
-        if (folder / "reproduction.json").is_file():  # it speaks for the runs below it
+        if (folder / "reproduction.json").is_file():  # it includes the runs below it
             self._take(found.reproductions, lambda: (self.name(folder), read_reproduction(folder)))
             return
         if (folder / "run.json").is_file():
@@ -178,7 +178,7 @@ class _Walk:
             self.visit(below, depth - 1)
 
     def name(self, folder: Path) -> str:
-        """A folder as a reader knows it: relative to the one given, without words that all have."""
+        """The name of a folder on the page: relative to the one given, without "runs" and "results"."""
         if folder in self._called:
             return self._called[folder]
         below = [part for part in folder.relative_to(self.root).parts if part not in ("runs", "results")]
@@ -250,13 +250,13 @@ class _Walk:
 
 
 def _spelled(spec: TrainSpec) -> str:
-    """A run by what tells it from the others of a reproduction."""
+    """A run by what distinguishes it from the others of a reproduction."""
     size = "" if spec.train_size is None else f" n={spec.train_size}"
     return f"{spec.data} {spec.norm} {spec.label} {spec.model}{size} seed {spec.seed}"
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a stability study was made here; its summary alone will do."""
+    """Whether the folder holds a stability study, or the summary of one."""
     return (folder / STUDY).is_file() or (folder / SUMMARY).is_file()
 
 
@@ -272,9 +272,9 @@ def _model_key(identity: Identity) -> tuple[str, str]:
 
 
 def _name_models(found: Findings) -> None:
-    """Weights that have one name are told apart; checks and sources, which are stored by weights, get that name.
+    """Make the names of models unique; checks and sources, which are stored by weights, get the same names.
 
-    Every attack is called by its name and by what about it is not as usual.
+    Every attack is named with those of its settings that are not the usual ones.
     """
     of_name: dict[str, set[tuple[str, str]]] = {}
     for one in found.evaluations:
@@ -306,7 +306,7 @@ def _name_models(found: Findings) -> None:
         replace(one, evaluation=None if one.evaluation is None else renamed[id(one.evaluation)])
         for one in found.examples
     ]
-    for place, checks in enumerate(found.checks):
+    for k, checks in enumerate(found.checks):
         weights, architecture = _model_key(checks.stored.identity)
         model = exactly.get((weights, architecture)) or by_weights.get(weights) or checks.model
-        found.checks[place] = replace(checks, model=model)
+        found.checks[k] = replace(checks, model=model)

@@ -1,4 +1,4 @@
-"""Runs put in order: those of one benchmark side by side, those that differ in the seed only as one."""
+"""Runs by benchmark, and within it by everything but the seed."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from freeat.units import radius_text
 
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
 WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
-"""Settings by which the groups of a benchmark are not told apart: named elsewhere, or how the same was computed."""
+"""Settings that do not distinguish the groups of a benchmark: named elsewhere, or without effect on the result."""
 LENGTHS = ("eps", "alpha")
 """Settings that are lengths in pixel space."""
 
@@ -115,7 +115,7 @@ def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
 
 
 def settings_of(run: FoundRun) -> dict[str, object]:
-    """What may tell two groups apart: settings of the training, and the attack that evaluates them."""
+    """What may distinguish two groups: settings of the training, and the attack that evaluates them."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
@@ -129,19 +129,19 @@ def _groups(runs: Sequence[FoundRun], order: Sequence[str]) -> list[SeedGroup]:
         grouped.setdefault(repr((run.spec.algorithm, settings_of(run))), []).append(run)
     groups = list(grouped.values())
     varied = _varied([settings_of(own[0]) for own in groups])
-    rank = {name: place for place, name in enumerate(order)}
-    groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_place(own[0].spec)))
+    rank = {name: k for k, name in enumerate(order)}
+    groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_rank(own[0].spec)))
     return [
         SeedGroup(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed))
         for own in groups
     ]
 
 
-def _place(spec: TrainSpec) -> tuple[str, int, int]:
-    """Where an algorithm stands among others: by its name, its number of steps, and the images it was given."""
+def _rank(spec: TrainSpec) -> tuple[str, int, int]:
+    """The order of algorithms: by name, number of steps, and number of training images."""
     name, _, steps = spec.algorithm.rpartition("-")
-    words = (name, int(steps)) if steps.isdecimal() else (spec.algorithm, 0)
-    return *words, spec.train_size or 0
+    sort_key = (name, int(steps)) if steps.isdecimal() else (spec.algorithm, 0)
+    return *sort_key, spec.train_size or 0
 
 
 def _varied(settings: Sequence[Mapping[str, object]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""From folders to the file: gathered, put in order as a document, rendered and written whole.
+"""The report as one HTML file: gather the folders, order what they hold into sections, render, write.
 
 The page holds everything it needs and fetches nothing.
 """
@@ -27,8 +27,8 @@ from freeat.reports.html.groups import Benchmark, benchmarks_of
 from freeat.reports.html.provenance import provenance_section
 from freeat.reports.html.reproduction import claims_section, figures_section, published_section
 from freeat.reports.html.robustness import (
-    evaluated_again,
     examples_section,
+    gaps_section,
     largest_samples,
     robustness_section,
     transfer_section,
@@ -39,6 +39,7 @@ from freeat.reports.plots import OKABE_ITO
 LIMIT = 5_000_000
 """Bytes a page may have."""
 SCRIPTS = ("vendor/echarts.min.js", "bounds.js", "looks.js", "charts.js", "explorer.js", "page.js")
+NUMBERED = re.compile(r"(?<=[a-zA-Z])-(?=\d)")
 SUBSCRIPT = re.compile(r"(?<!\w)([α-ω∇])_(\w+)")
 ASSETS = resources.files("freeat.reports.html") / "assets"
 
@@ -92,7 +93,7 @@ def _sections(found: Findings, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
         curves_section(benchmarks),
         robustness_section(evaluations),
         transfer_section(evaluations),
-        evaluated_again(evaluations),
+        gaps_section(evaluations),
         examples,
         checks_section(benchmarks, evaluations, found.checks),
         sizes_section(benchmarks, found.studies),
@@ -130,7 +131,7 @@ def render(document: ReportPage) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"kept": kept_together, "subscripts": subscripts}
+    environment.filters |= {"unbroken": unbroken, "subscripts": subscripts}
     scripts = [asset(name).strip() for name in SCRIPTS]
     page = environment.get_template("template.html").render(
         document=document,
@@ -148,9 +149,9 @@ def render(document: ReportPage) -> str:
     return page
 
 
-def kept_together(text: str) -> str:
-    """Numbers on one line with their unit, and both sides of an equation on one."""
-    return text.replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")
+def unbroken(text: str) -> str:
+    """No line break between a number and its unit, around an equals sign, or inside a name such as PGD-10."""
+    return NUMBERED.sub("\u2011", text).replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")
 
 
 def subscripts(text: str) -> Markup:
@@ -169,11 +170,11 @@ def policy(scripts: list[str]) -> str:
 
 
 def charts(document: ReportPage) -> dict[str, Any]:
-    """What the scripts draw, by the id of its place on the page."""
+    """What the scripts draw, by the id of its element."""
     return {
-        f"{section.key}-{place}": {"kind": block.kind, **_without_numbers(block)}
+        f"{section.key}-{k}": {"kind": block.kind, **_without_numbers(block)}
         for section in document.sections
-        for place, block in enumerate(section.blocks)
+        for k, block in enumerate(section.blocks)
         if isinstance(block, Chart)
     }
 

@@ -39,8 +39,8 @@ def provenance_section(found: Findings) -> Section:
 
 
 def _evaluated(one: StoredEvaluation) -> str:
-    place = f"{one.norm} ε = {one.eps:.4g}, {one.n} {one.split} images, seed {one.seed}"
-    return f"{one.model}: {one.attack}, {place}"
+    condition = f"{one.norm} ε = {one.eps:.4g}, {one.n} {one.split} images, seed {one.seed}"
+    return f"{one.model}: {one.attack}, {condition}"
 
 
 def _table(runs: Sequence[FoundRun]) -> ReportTable:

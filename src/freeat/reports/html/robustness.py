@@ -2,7 +2,7 @@
 
 import base64
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,13 +16,7 @@ from freeat.reports.charts import thinned
 from freeat.reports.html.blocks import AccuracyMatrix, Block, ExampleImage, ExampleImages, Section
 from freeat.reports.html.gather import FROM, ExampleFile
 from freeat.reports.robustness import chosen, evaluations_table, radius_chart, views
-from freeat.reports.tables import (
-    ReportTable,
-    TableCell,
-    ball_text,
-    percent,
-    share_cell,
-)
+from freeat.reports.tables import ReportTable, TableCell, ball_text, percent, percent_interval
 from freeat.runs.results import StoredEvaluation
 
 MATRICES = 6
@@ -34,8 +28,8 @@ def robustness_section(evaluations: Sequence[StoredEvaluation]) -> Section:
     return Section(
         key="robustness",
         title="Robust accuracy against the radius",
-        lead="What part of the images is still classified right when the attack may move each by ε. Bands are 95 % "
-        "intervals over the images (Wilson's).",
+        lead="The share of images that stay correctly classified when an attack may perturb each by at most ε. Bands "
+        "are 95 % intervals over the images (Wilson's).",
         blocks=_against_radius("Attacks on each model", own),
     )
 
@@ -50,44 +44,41 @@ def _against_radius(title: str, evaluations: Sequence[StoredEvaluation]) -> list
 
 def transfer_section(evaluations: Sequence[StoredEvaluation]) -> Section:
     """Perturbations made on one model and applied to another, a matrix for each radius."""
-    of_pairs = [one for one in evaluations if one.source is not None]
-    keys = list(dict.fromkeys(_place(one) for one in of_pairs))
+    transferred = [one for one in evaluations if one.source is not None]
+    keys = list(dict.fromkeys(_matrix_key(one) for one in transferred))
     shown = [keys[k] for k in thinned(len(keys), MATRICES)]
-    left = (
-        f" {len(keys) - len(shown)} more radii are in the numbers of the chart."
-        if len(keys) > len(shown)
-        else ""
-    )
+    more = len(keys) - len(shown)
+    left_out = f" {more} more radii are in the numbers of the chart." if more else ""
     return Section(
         key="transfer",
         title="Transferred attacks",
         lead="Robust accuracy, in %, of the model in the column against perturbations made on the model in the row. "
-        f"Where both are the same the attack is a white-box one.{left}",
+        f"Where both are the same, the attack is a white-box attack.{left_out}",
         blocks=[
-            *(_matrix(of_pairs, key) for key in shown),
-            *_against_radius("Transferred attacks", of_pairs),
+            *(_matrix(transferred, key) for key in shown),
+            *_against_radius("Transferred attacks", transferred),
         ],
     )
 
 
-def _place(one: StoredEvaluation) -> tuple[str, float, str, str]:
+def _matrix_key(one: StoredEvaluation) -> tuple[str, float, str, str]:
     """The matrix that an evaluation belongs to."""
     return one.norm, one.eps, one.split, one.attack.split(FROM)[0]
 
 
 def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str, str]) -> AccuracyMatrix:
     norm, eps, split, attack = key
-    own = {(one.source, one.model): one.robust_accuracy for one in evaluations if _place(one) == key}
+    own = {(one.source, one.model): one.robust_accuracy for one in evaluations if _matrix_key(one) == key}
     sources, targets = (sorted(set(names)) for names in zip(*own, strict=True))
     return AccuracyMatrix(
         caption=f"{attack}, {ball_text(norm, eps)}, {split} images",
-        corner="made on ↓, evaluated →",
+        corner="source ↓, target →",
         columns=targets,
         rows=[(source, [own.get((source, target)) for target in targets]) for source in sources],
     )
 
 
-def evaluated_again(evaluations: Sequence[StoredEvaluation]) -> Section:
+def gaps_section(evaluations: Sequence[StoredEvaluation]) -> Section:
     """What ``freeat evaluate`` found on both splits: the gap of the same weights under other attacks and radii."""
     own = [one for one in evaluations if one.source is None]
     found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
@@ -102,18 +93,18 @@ def evaluated_again(evaluations: Sequence[StoredEvaluation]) -> Section:
                 ball_text(gap.norm, gap.eps),
                 percent(train.robust_accuracy),
                 percent(test.robust_accuracy),
-                share_cell(gap.value, gap.low, gap.high),
+                TableCell(text=percent(gap.value), detail=percent_interval(gap.low, gap.high)),
                 percent(test.clean_accuracy),
             ]
         )
     columns = ("model", "attack", "ball", "robust train %", "robust test %", "robust gap", "clean test %")
     table = ReportTable(
-        caption="Models under other attacks or radii", columns=columns, rows=rows, text_columns=3
+        caption="Generalization gap under other attacks or radii", columns=columns, rows=rows, text_columns=3
     )
     return Section(
         key="evaluations",
-        title="Evaluated again",
-        lead="The same weights, evaluated on both splits by another attack or at another radius than while training.",
+        title="Generalization gap under other attacks",
+        lead="The same weights on both splits, under another attack or radius than in training.",
         blocks=[table] if rows else [],
     )
 
@@ -127,63 +118,55 @@ def largest_samples(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvalu
 
 
 ROWS = 8
-BUDGET = 1_500_000
-"""Characters that pictures may take of the page."""
+MAX_IMAGE_SIZE = 1_500_000
+"""Characters that images may take of the page."""
 
 
 def examples_section(files: Sequence[ExampleFile]) -> tuple[Section, list[str]]:
-    """A block for every file as far as the budget goes, and sentences about what was left out.
+    """A block for every file as long as there is room, and sentences about what was left out.
 
-    Of every attack on a model one radius is open, the smallest at which a whole block was fooled.
+    Of every attack on a model one radius is open, the smallest at which it fooled ``ROWS`` images, or the largest.
     """
-    blocks: list[ExampleImages] = []
-    left_out, spent, opened = [], 0, set()
-    for file in _by_attack(files):
-        try:
-            examples = load_examples(file.path)
-            block = _block(_title(file), examples)
-        except (InputError, IndexError) as error:
-            left_out.append(f"{file.path} holds no adversarial examples that can be shown: {error}")
-            continue
-        size = sum(len(picture.source) for _, row in block.rows for picture in row)
-        if spent + size > BUDGET:
-            left_out.append(f"{_title(file)}: the page has no room for its pictures")
-            continue
-        spent += size
-        fooled = int(examples.turned_wrong.sum())
-        folded = _line(file) in opened or (fooled < ROWS and not _is_last(file, files))
-        if not folded:
-            opened.add(_line(file))
-        blocks.append(replace(block, folded=folded))
+    opened, folded = [], []
+    left_out, size = [], 0
+    for radii in _by_attack(files):
+        is_open = False
+        for file in radii:
+            try:
+                examples = load_examples(file.path)
+                block = _block(_title(file), examples)
+            except (InputError, IndexError) as error:
+                left_out.append(f"{file.path} holds no adversarial examples that can be shown: {error}")
+                continue
+            own_size = sum(len(image.source) for _, row in block.rows for image in row)
+            if size + own_size > MAX_IMAGE_SIZE:
+                left_out.append(f"{_title(file)}: the page has no room for its images")
+                continue
+            size += own_size
+            if not is_open and (examples.turned_wrong.sum() >= ROWS or file is radii[-1]):
+                is_open = True
+                opened.append(block)
+            else:
+                folded.append(replace(block, folded=True))
     section = Section(
         key="examples",
         title="Adversarial examples",
-        lead="The image, its perturbation δ magnified, and what the model was shown. Images that the attack turned"
-        " from right to wrong come first.",
-        blocks=[block for folded in (False, True) for block in blocks if block.folded is folded],
+        lead="The image, its perturbation δ magnified, and the adversarial example. Images whose classification the "
+        "attack turned from correct to wrong come first.",
+        blocks=[*opened, *folded],
     )
     return section, left_out
 
 
-def _line(file: ExampleFile) -> tuple[str, ...]:
-    """What the files of one attack have in common: all but the radius."""
-    if (one := file.evaluation) is None:
-        return (str(file.path),)
-    return one.model, one.attack, one.norm, one.split
-
-
-def _radius(file: ExampleFile) -> float:
-    return 0.0 if file.evaluation is None else file.evaluation.eps
-
-
-def _by_attack(files: Sequence[ExampleFile]) -> Iterator[ExampleFile]:
-    """Attack by attack, the radii ascending."""
-    for line in dict.fromkeys(_line(file) for file in files):
-        yield from sorted((file for file in files if _line(file) == line), key=_radius)
-
-
-def _is_last(file: ExampleFile, files: Sequence[ExampleFile]) -> bool:
-    return all(_radius(other) <= _radius(file) for other in files if _line(other) == _line(file))
+def _by_attack(files: Sequence[ExampleFile]) -> list[list[ExampleFile]]:
+    """The files of each attack on a model, the radii ascending."""
+    groups: dict[tuple[str, ...], list[tuple[float, ExampleFile]]] = {}
+    for file in files:
+        if (one := file.evaluation) is None:
+            groups[(str(file.path),)] = [(0.0, file)]
+        else:
+            groups.setdefault((one.model, one.attack, one.norm, one.split), []).append((one.eps, file))
+    return [[file for _, file in sorted(own, key=lambda pair: pair[0])] for own in groups.values()]
 
 
 def _title(file: ExampleFile) -> str:
@@ -193,27 +176,21 @@ def _title(file: ExampleFile) -> str:
 
 
 def _block(title: str, examples: AdversarialExamples) -> ExampleImages:
+    """The first images that were classified correctly before the attack, or any images where there are none."""
+    correct = [i for i in chosen(examples, len(examples.y)) if examples.clean_correct[i]]
     rows = []
-    for i in _shown(examples):
-        pictures = [
-            ExampleImage(
-                source=data_uri(picture), text=caption.replace("perturbation", "δ")
-            )  # they are narrow
-            for picture, caption in views(examples, i)
+    for i in correct[:ROWS] or chosen(examples, ROWS):
+        images = [
+            ExampleImage(source=data_uri(image), text=caption.replace("perturbation", "δ"))  # they are narrow
+            for image, caption in views(examples, i)
         ]
-        rows.append((f"image {examples.index[i]}", pictures))
-    return ExampleImages(caption=title, heads=("image", "perturbation", "what the model saw"), rows=rows)
+        rows.append((f"image {examples.index[i]}", images))
+    return ExampleImages(caption=title, heads=("image", "perturbation", "adversarial example"), rows=rows)
 
 
-def _shown(examples: AdversarialExamples) -> list[int]:
-    """Images that were right before the attack, as long as there are any."""
-    attacked = [i for i in chosen(examples, len(examples.y)) if examples.clean_correct[i]]
-    return attacked[:ROWS] or chosen(examples, ROWS)
-
-
-def data_uri(picture: Any) -> str:
+def data_uri(image: Any) -> str:
     """An array of values in [0, 1], (H, W) or (H, W, 3), as a PNG inside a URI."""
-    levels = np.clip(np.rint(255 * np.asarray(picture)), 0, 255).astype(np.uint8)
+    levels = np.clip(np.rint(255 * np.asarray(image)), 0, 255).astype(np.uint8)
     with io.BytesIO() as file:
         Image.fromarray(levels).save(file, format="PNG", optimize=True)
         return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"

@@ -40,7 +40,7 @@ freeat.bounds = (() => {
     return { logLambda: logNu, logBound, logT0, steps, vacuous: logBound > 0 };
   }
 
-  /* The first rule that the parameters break, in words; empty where none. */
+  /* The first rule that the parameters break, as a sentence; empty where none. */
   function problem(p) {
     for (const name of POSITIVE) {
       if (!(p[name] >= LEAST && p[name] <= MOST)) return `${name} must be positive`;

@@ -12,7 +12,7 @@ freeat.charts = (() => {
     { rootMargin: "800px" },
   );
 
-  /* An ECharts instance in an element that follows its size; `option` is asked anew at every redraw. */
+  /* An ECharts instance in an element that follows its size; `option` is called at every redraw. */
   function plot(element, option, renderer = "svg") {
     let chart = null;
     const one = {
@@ -81,11 +81,11 @@ freeat.charts = (() => {
     };
   }
 
-  /* The x-axis; where a chart has few places on it, they are its marks. */
+  /* The x-axis; where a chart has few distinct values, they are its ticks. */
   const FEW = 6;
 
-  function xAxis(axis, common, places = []) {
-    const distinct = [...new Set(places)];
+  function xAxis(axis, common, values = []) {
+    const distinct = [...new Set(values)];
     const few = distinct.length > 0 && distinct.length <= FEW;
     return {
       ...common,
@@ -124,7 +124,7 @@ freeat.charts = (() => {
   }
 
   /* The band between the lowest and the highest, as one polygon. */
-  function band(curve, axis, place) {
+  function band(curve, axis, index) {
     const points = curve.x[axis.key]
       .map((x, k) => [x, curve.low[k], curve.high[k]])
       .filter(([, low, high]) => low !== null && high !== null);
@@ -135,18 +135,18 @@ freeat.charts = (() => {
         if (params.dataIndex > 0) return null;
         const up = points.map(([x, , high]) => api.coord([x, high]));
         const down = points.map(([x, low]) => api.coord([x, low])).reverse();
-        return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: looks.colour(place), opacity: 0.14 } };
+        return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: looks.colour(index), opacity: 0.14 } };
       },
     };
   }
 
-  function line(name, curve, axis, place) {
-    const colour = looks.colour(place);
+  function line(name, curve, axis, index) {
+    const colour = looks.colour(index);
     const every = Math.max(1, Math.floor(curve.y.length / 8));
     const plain = { type: "line", name, z: 2, data: curve.x[axis.key].map((x, k) => [x, curve.y[k]]), color: colour };
     if (curve.apart) {
       return {
-        ...plain, type: "scatter", symbol: looks.mark(place), symbolSize: 11,
+        ...plain, type: "scatter", symbol: looks.mark(index), symbolSize: 11,
         itemStyle: { color: "transparent", borderColor: colour, borderWidth: 1.8 },
       };
     }
@@ -154,14 +154,14 @@ freeat.charts = (() => {
       return { ...plain, name: `bound, ${name}`, symbol: "none", lineStyle: { color: colour, width: 1, opacity: 0.9 } };
     }
     return {
-      ...plain, symbol: looks.mark(place), showAllSymbol: true,
+      ...plain, symbol: looks.mark(index), showAllSymbol: true,
       symbolSize: (value, { dataIndex }) => (dataIndex % every === 0 ? 7 : 0),
-      lineStyle: { color: colour, width: 2, type: looks.dash(place).length ? looks.dash(place) : "solid" },
+      lineStyle: { color: colour, width: 2, type: looks.dash(index).length ? looks.dash(index) : "solid" },
       emphasis: { focus: "series" },
     };
   }
 
-  /* A text among the lines, on a ground of its own. */
+  /* A text among the lines, with a background of its own. */
   const label = (theme) => ({
     color: theme.muted, fontSize: 11, backgroundColor: theme.surface, padding: [1, 3], borderRadius: 3, distance: 3,
   });
@@ -178,40 +178,40 @@ freeat.charts = (() => {
     };
   }
 
-  /* The point of a series that is nearest to a place on the x-axis; null where it has none. */
-  function nearest(data, place) {
+  /* The point of a series that is nearest to a position on the x-axis; null where it has none. */
+  function nearest(data, x) {
     return data.reduce(
       (best, point) =>
-        point[1] !== null && (best === null || Math.abs(point[0] - place) < Math.abs(best[0] - place)) ? point : best,
+        point[1] !== null && (best === null || Math.abs(point[0] - x) < Math.abs(best[0] - x)) ? point : best,
       null,
     );
   }
 
-  /* Every series at the place pointed at. Where its nearest point lies elsewhere, as on an axis of seconds, it says so. */
+  /* Every series at the position of the pointer; where its nearest point is elsewhere, as on an axis of seconds, with that position. */
   function tooltipOf(axis, panel, drawn) {
     return (points) => {
-      const place = [points].flat()[0].axisValue;
+      const x = [points].flat()[0].axisValue;
       const rows = drawn.flatMap(({ name, data, color }) => {
-        const point = nearest(data, place);
+        const point = nearest(data, x);
         if (point === null) return [];
-        const apart = looks.number(point[0]) === looks.number(place) ? "" : ` at ${looks.number(point[0])}`;
+        const apart = looks.number(point[0]) === looks.number(x) ? "" : ` at ${looks.number(point[0])}`;
         const mark = echarts.format.getTooltipMarker(color);
         return `<div>${mark}${escaped(name)} <b>${looks.number(point[1])}</b> ${escaped(panel.unit)}${apart}</div>`;
       });
-      return rows.length ? `<div>${escaped(axis.label)}: <b>${looks.number(place)}</b></div>${rows.join("")}` : "";
+      return rows.length ? `<div>${escaped(axis.label)}: <b>${looks.number(x)}</b></div>${rows.join("")}` : "";
     };
   }
 
-  function linesOption(spec, place, state) {
+  function lineChartOption(spec, index, state) {
     const theme = looks.theme();
-    const panel = spec.panels[place];
+    const panel = spec.panels[index];
     const axis = spec.axes[state.axis];
     const { axis: common, base, tooltip } = frame(theme);
     const series = panel.level === null ? [] : [level(panel, theme)];
-    const curves = spec.series.flatMap((one) => one.curves.filter((curve) => curve.panel === place));
+    const curves = spec.series.flatMap((one) => one.curves.filter((curve) => curve.panel === index));
     spec.series.forEach((one, k) => {
       if (state.off.has(k)) return;
-      for (const curve of one.curves.filter((c) => c.panel === place)) {
+      for (const curve of one.curves.filter((c) => c.panel === index)) {
         if (curve.low && curve.high) series.push(band(curve, axis, k));
         series.push(line(one.name, curve, axis, k));
       }
@@ -281,10 +281,10 @@ freeat.charts = (() => {
     return group;
   }
 
-  function lines(figure, spec, id) {
+  function lineChart(figure, spec, id) {
     const state = { axis: 0, off: new Set() };
-    const panels = [...figure.querySelectorAll(".plot")].map((element, place) =>
-      plot(element, () => linesOption(spec, place, state)),
+    const panels = [...figure.querySelectorAll(".plot")].map((element, index) =>
+      plot(element, () => lineChartOption(spec, index, state)),
     );
     const redraw = () => panels.forEach((one) => one.redraw());
     const controls = figure.querySelector(".controls");
@@ -294,7 +294,7 @@ freeat.charts = (() => {
 
   const tenth = (bin) => 10 ** (bin / 10);
 
-  function densityOption(spec, panel) {
+  function heatMapOption(spec, panel) {
     const theme = looks.theme();
     const { axis: common, base, tooltip } = frame(theme);
     const most = Math.log1p(Math.max(...panel.counts.map(([, , images]) => images)));
@@ -344,11 +344,11 @@ freeat.charts = (() => {
     };
   }
 
-  function density(figure, spec) {
-    figure.querySelectorAll(".plot").forEach((element, place) => {
-      plot(element, () => densityOption(spec, spec.panels[place]), "canvas");
+  function heatMap(figure, spec) {
+    figure.querySelectorAll(".plot").forEach((element, index) => {
+      plot(element, () => heatMapOption(spec, spec.panels[index]), "canvas");
     });
   }
 
-  return { lines, density, plot, frame, label, xAxis, drawAll, redrawAll, scaleAll };
+  return { lineChart, heatMap, plot, frame, label, xAxis, drawAll, redrawAll, scaleAll };
 })();

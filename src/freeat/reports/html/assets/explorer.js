@@ -35,10 +35,10 @@ freeat.explorer = (() => {
     const slider = spec.sliders.find((one) => one.name === name);
     const values = along(slider).filter((value) => !bounds.problem({ ...parameters, [name]: value }));
     const here = parameters[name];
-    const series = spec.algorithms.map(([algorithm], place) => ({
-      type: "line", name: algorithm, symbol: "none", color: looks.colour(place),
+    const series = spec.algorithms.map(([algorithm], index) => ({
+      type: "line", name: algorithm, symbol: "none", color: looks.colour(index),
       data: values.map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }).logBound / Math.LN10]),
-      lineStyle: { width: 2.2, color: looks.colour(place), type: looks.dash(place).length ? looks.dash(place) : "solid" },
+      lineStyle: { width: 2.2, color: looks.colour(index), type: looks.dash(index).length ? looks.dash(index) : "solid" },
       endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
       labelLayout: { moveOverlap: "shiftY" },
     }));
@@ -88,7 +88,7 @@ freeat.explorer = (() => {
     const parameters = Object.fromEntries(spec.sliders.map((slider) => [slider.name, slider.value]));
     const chosen = root.querySelector(".along select");
     let good = { ...parameters };
-    const picture = charts.plot(root.querySelector(".plot"), () => option(spec, good, chosen.value));
+    const chart = charts.plot(root.querySelector(".plot"), () => option(spec, good, chosen.value));
 
     function changed() {
       const wrong = bounds.problem(parameters);
@@ -96,10 +96,10 @@ freeat.explorer = (() => {
       if (wrong) return;
       good = { ...parameters };
       fill(root, good);
-      picture.redraw();
+      chart.redraw();
     }
 
-    const places = spec.sliders.map((slider) => {
+    const updaters = spec.sliders.map((slider) => {
       const holder = [...root.querySelectorAll(".slider")].find((one) => one.dataset.name === slider.name);
       const [range, number] = holder.querySelectorAll("input");
       range.max = stepsOf(slider);
@@ -129,12 +129,12 @@ freeat.explorer = (() => {
         spec.sliders.forEach((slider) => {
           parameters[slider.name] = values[slider.name] ?? slider.value;
         });
-        places.forEach((show) => show());
+        updaters.forEach((show) => show());
         changed();
       });
     }
-    chosen.addEventListener("change", () => picture.redraw());
-    places.forEach((show) => show());
+    chosen.addEventListener("change", () => chart.redraw());
+    updaters.forEach((show) => show());
     changed();
   }
 

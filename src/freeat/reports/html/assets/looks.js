@@ -47,15 +47,15 @@ freeat.looks = (() => {
     font: getComputedStyle(document.body).fontFamily,
   });
 
-  const of = (list, place) => list[place % list.length];
-  const colour = (place) => of(isDark() ? DARK : light, place);
+  const of = (list, index) => list[index % list.length];
+  const colour = (index) => of(isDark() ? DARK : light, index);
   /* Once the colours are used up they come again with other dashes and marks. */
-  const shifted = (place) => place + Math.floor(place / DARK.length);
-  const dash = (place) => of(DASHES, shifted(place));
-  const mark = (place) => of(MARKS, shifted(place));
+  const shifted = (index) => index + Math.floor(index / DARK.length);
+  const dash = (index) => of(DASHES, shifted(index));
+  const mark = (index) => of(MARKS, shifted(index));
 
-  /* A short piece of a series' line with its mark, for the legend. */
-  function swatch(place) {
+  /* A short segment of a series' line with its mark, for the legend. */
+  function swatch(index) {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     svg.setAttribute("viewBox", "0 0 34 12");
     svg.setAttribute("width", "34");
@@ -63,14 +63,14 @@ freeat.looks = (() => {
     svg.setAttribute("aria-hidden", "true");
     const line = document.createElementNS(svg.namespaceURI, "path");
     line.setAttribute("d", "M0,6 H34");
-    line.setAttribute("stroke", colour(place));
+    line.setAttribute("stroke", colour(index));
     line.setAttribute("stroke-width", "2");
-    line.setAttribute("stroke-dasharray", dash(place).join(" "));
+    line.setAttribute("stroke-dasharray", dash(index).join(" "));
     const shape = document.createElementNS(svg.namespaceURI, "path");
-    const name = mark(place);
+    const name = mark(index);
     shape.setAttribute("d", SHAPES[name] || name.slice("path://".length));
     shape.setAttribute("transform", "translate(12 1)");
-    shape.setAttribute("fill", colour(place));
+    shape.setAttribute("fill", colour(index));
     svg.append(line, shape);
     return svg;
   }

@@ -1,4 +1,4 @@
-/* The page comes to life: charts in their places, the theme's switch, and paper. */
+/* Draw the charts, switch the theme, prepare for printing. */
 (() => {
   "use strict";
 
@@ -7,25 +7,25 @@
   root.classList.add("scripted");
   freeat.looks.usePalette(data.palette);
 
-  for (const place of document.querySelectorAll("[data-chart]")) {
-    const spec = data.charts[place.dataset.chart];
-    if (spec.kind === "line-chart") freeat.charts.lines(place, spec, place.dataset.chart);
-    if (spec.kind === "heat-map") freeat.charts.density(place, spec);
-    if (spec.kind === "explorer") freeat.explorer.start(place, spec);
+  for (const element of document.querySelectorAll("[data-chart]")) {
+    const spec = data.charts[element.dataset.chart];
+    if (spec.kind === "line-chart") freeat.charts.lineChart(element, spec, element.dataset.chart);
+    if (spec.kind === "heat-map") freeat.charts.heatMap(element, spec);
+    if (spec.kind === "explorer") freeat.explorer.start(element, spec);
   }
 
   const button = document.getElementById("theme");
   const { isDark, prefersDark } = freeat.looks;
-  const tell = () => {
+  const update = () => {
     button.setAttribute("aria-pressed", String(isDark()));
     freeat.charts.redrawAll();
   };
   button.addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    tell();
+    update();
   });
-  prefersDark.addEventListener("change", tell);
-  tell();
+  prefersDark.addEventListener("change", update);
+  update();
 
   // Paper is narrow and white, whatever the screen is.
   addEventListener("beforeprint", () => {
