@@ -1,4 +1,4 @@
-"""What the tests of pictures share."""
+"""What the tests of figures share."""
 
 from collections.abc import Iterator
 

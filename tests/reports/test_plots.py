@@ -15,7 +15,7 @@ from freeat.training.records import Record
 from made_records import make_record, make_summary
 
 
-def test_no_two_series_look_the_same() -> None:
+def test_every_series_has_its_own_style() -> None:
     looks = [tuple(look(place).values()) for place in range(len(OKABE_ITO) * len(LINES))]
     assert len(set(looks)) == len(looks)
 
@@ -34,7 +34,7 @@ def history(shift: float, points: int = 4, sizes: tuple[int, ...] = (200,) * 4) 
     ]
 
 
-def test_seeds_are_aligned_at_the_points_all_have() -> None:
+def test_seeds_are_averaged_over_the_records_all_have() -> None:
     x, (train, test, gap) = errors([history(0.0), history(0.01, points=3)], "update")
     assert x.tolist() == [10, 20, 30]
     assert train.shape == (2, 3)
@@ -45,37 +45,37 @@ def test_seeds_are_aligned_at_the_points_all_have() -> None:
     np.testing.assert_allclose(seconds, [1.01, 2.01, 3.01, 4.01])
 
 
-def test_a_last_record_on_more_images_is_no_point_of_the_curve() -> None:
+def test_last_record_on_more_images_is_left_out_of_the_curve() -> None:
     records = history(0.0, sizes=(200, 200, 200, 600))
     assert comparable(records) == records[:3]
     assert comparable(records[3:]) == records[3:]
 
 
 @pytest.mark.parametrize("axis", AXES)
-def test_a_picture_is_drawn_and_settings_given_back(tmp_path: Path, axis: str) -> None:
+def test_drawing_writes_one_file_and_restores_matplotlib_settings(tmp_path: Path, axis: str) -> None:
     before = dict(mpl.rcParams)
-    path = tmp_path / "pictures" / "curves.png"
+    path = tmp_path / "figures" / "curves.png"
     series = [("free-4", [history(0.0), history(0.01)]), ("fast", [history(-0.1, points=1)])]
     draw_curves(path, series, axis=axis, title="digits")
-    with Image.open(path) as picture:
-        assert picture.format == "PNG"
-        assert min(picture.size) > 300
-        assert len(np.unique(np.asarray(picture.convert("L")))) > 20
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        assert min(image.size) > 300
+        assert len(np.unique(np.asarray(image.convert("L")))) > 20
     assert dict(mpl.rcParams) == before
     assert plt.get_fignums() == []
     assert list(path.parent.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("more", [True, False])
-def test_hollow_marks_are_explained_where_there_are_any(
+def test_legend_explains_hollow_marks_where_there_are_any(
     tmp_path: Path, drawn: list[Figure], more: bool
 ) -> None:
     records = history(0.0, sizes=(200, 200, 200, 600 if more else 200))
     draw_curves(tmp_path / "curves.png", [("fast", [records])], title="digits")
-    words = [text.get_text() for text in drawn[0].legends[0].get_texts()]
-    assert words == ["fast", *(["hollow: the last evaluation, on more images"] if more else [])]
+    labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert labels == ["fast", *(["hollow: the last evaluation, on more images"] if more else [])]
 
 
-def test_the_ending_says_the_format(tmp_path: Path) -> None:
+def test_file_ending_decides_the_format(tmp_path: Path) -> None:
     draw_curves(tmp_path / "curves.pdf", [("fast", [history(0.0)])], title="digits")
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")

@@ -25,7 +25,7 @@ def result(name: str, scale: int) -> TwinResult:
     )
 
 
-def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_gradient_heat_maps_share_one_colour_scale(tmp_path: Path, drawn: list[Figure]) -> None:
     paths = draw_study(
         tmp_path, results_by_algorithm([result("fast", 1), result("free-4", 5)]), {}, [], "digits"
     )
@@ -37,9 +37,7 @@ def test_gradient_norms_have_one_scale_of_colours(tmp_path: Path, drawn: list[Fi
     assert meshes[0].get_array().tolist()[0] == [3, 3]
 
 
-def test_bounds_beyond_all_numbers_leave_the_measured_distances_in_sight(
-    tmp_path: Path, drawn: list[Figure]
-) -> None:
+def test_infinite_bounds_do_not_stretch_the_distance_axis(tmp_path: Path, drawn: list[Figure]) -> None:
     curves = {"fast": ([0, 1, 2], [0.0, 0.15, math.inf]), "free-4": ([0, 1, 2], [0.0, 1e300, math.inf])}
     draw_study(tmp_path, results_by_algorithm([result("fast", 1), result("free-4", 1)]), curves, [], "digits")
     panel = drawn[0].axes[0]

@@ -12,7 +12,7 @@ from freeat.reports.text import accuracy_lines, comparison_markdown, print_compa
 from made_records import make_record, make_summary
 
 
-def test_columns_are_as_wide_as_their_widest_cell() -> None:
+def test_aligned_columns_are_as_wide_as_their_widest_cell() -> None:
     rows = [("name", "n"), ("a", "1000")]
     assert aligned(rows) == ["name  n", "a     1000"]
     assert aligned(rows, right=True) == ["name     n", "   a  1000"]
@@ -38,7 +38,7 @@ def summary(*rows: AlgorithmSummary, **changes: Any) -> Comparison:
     return Comparison(algorithms=rows, settings={}, **changes)
 
 
-def test_a_run_in_lines() -> None:
+def test_accuracy_lines_show_both_splits_and_the_gap() -> None:
     split, gap = make_summary(0.75, 0.9, n=40, population=600), Gap(value=0.125, low=-0.01, high=0.26)
     lines = accuracy_lines("free-4", 40, make_record(split, split, eps=8 / 255, gap=gap, clean_gap=gap))
     assert lines[0] == "free-4 after 40 updates, evaluated by pgd-10 at ε = 0.03137:"
@@ -48,7 +48,7 @@ def test_a_run_in_lines() -> None:
     assert lines[3].strip() == "on 40 of 600 training and 40 of 600 test images"
 
 
-def test_the_table_in_markdown() -> None:
+def test_comparison_in_markdown() -> None:
     one_seed = row("free-4", robust_test=MeanStd(mean=0.25, std=None), seeds=(0,))
     text = comparison_markdown(summary(row("fast"), one_seed))
     lines = text.splitlines()
@@ -59,14 +59,14 @@ def test_the_table_in_markdown() -> None:
     assert len({line.count("|") for line in lines[:4]}) == 1
 
 
-def test_the_table_on_a_terminal_holds_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+def test_comparison_on_a_terminal_holds_the_same_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     print_comparison(summary(row("fast"), notes=("A [substitute] was used.",)))
     printed = capsys.readouterr().out
     for part in ("fast", "50.0 ± 1.2", "1,234,567", "A [substitute] was used."):
         assert part in printed
 
 
-def test_a_reader_is_printed_what_spoils_a_comparison() -> None:
+def test_remarks_name_chance_level_collapse_and_failures() -> None:
     printed = remarks(
         summary(
             row("free-4", above_chance=False),

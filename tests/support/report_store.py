@@ -29,14 +29,14 @@ def make_store(folder: Path) -> Path:
                 path = folder / "runs" / f"{algorithm}-{size}" / f"seed-{seed}"
                 carry_out(path, algorithm=algorithm, seed=seed, train_size=size, attack="pgd-2", eval_size=32)
     first, second = (str(folder / "runs" / name / "seed-0") for name in ("free-4-60", "vanilla-2-60"))
-    for words in (
+    for command in (
         f"evaluate {first} --attack pgd-3 --split both -n 20",
         f"evaluate {first} --attack pgd-2 --attack square-20 --eps 0.2,0.5 -n 20",
         f"evaluate {first} --attack pgd-2 --eps 0.2 -n 20 --examples",
         f"transfer a={first} b={second} --to a={first} b={second} -n 20",
         f"stability {STUDY} --out {folder / 'study'}",
     ):
-        assert freeat(shlex.split(words)) == 0, words
+        assert freeat(shlex.split(command)) == 0, command
     return folder
 
 

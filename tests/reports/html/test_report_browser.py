@@ -88,7 +88,7 @@ def series(page: "Page", chart: str, panel: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def test_it_opens_and_draws_every_chart(page: "Page") -> None:
+def test_page_opens_and_draws_every_chart(page: "Page") -> None:
     assert page.title() == "Tiny · freeat report"
     plots = page.locator(".plot")
     assert plots.count() > 10
@@ -124,7 +124,7 @@ def axis(page: "Page", key: str) -> "Iterator[None]":
     choices.locator(f"xpath=self::*[@value='{before}']").check(force=True)
 
 
-def test_the_axis_is_switched(page: "Page") -> None:
+def test_x_axis_is_switched(page: "Page") -> None:
     def last() -> float:
         drawn = [one for one in series(page, "curves-0") if one["type"] == "line" and one["data"]]
         return float(drawn[0]["data"][-1][0])
@@ -156,7 +156,7 @@ def logs(algorithm: str, values: dict[str, float]) -> tuple[float, float, float]
     return found.log_bound, found.log_lam, found.log_t0
 
 
-def test_the_bounds_are_pythons(page: "Page") -> None:
+def test_bounds_in_javascript_equal_those_in_python(page: "Page") -> None:
     cases = [parameters(seed) for seed in range(400)]
     cases += [case | {"eps": 0.0, "alpha": 0.0} for case in cases[:20]]
     for algorithm in ("vanilla", "fast", "free"):
@@ -211,7 +211,7 @@ def test_every_slider_moves_the_bounds_and_their_curves(page: "Page") -> None:
                 assert math.isclose(y, expected, rel_tol=1e-9, abs_tol=1e-9)
 
 
-def test_numbers_can_be_typed_and_nonsense_is_told(page: "Page") -> None:
+def test_typed_numbers_are_used_and_invalid_ones_reported(page: "Page") -> None:
     box = page.locator('.slider[data-name="n"] [type=number]')
     box.fill("123456")
     assert check_explorer(page)["n"] == 123456
@@ -221,7 +221,7 @@ def test_numbers_can_be_typed_and_nonsense_is_told(page: "Page") -> None:
     assert page.locator(".problem").inner_text() == ""
 
 
-def test_a_measured_setting_can_be_taken(page: "Page") -> None:
+def test_preset_sets_the_sliders(page: "Page") -> None:
     page.locator(".preset select").select_option("0")
     values = check_explorer(page)
     assert values["n"] == 20
@@ -243,7 +243,7 @@ def hover_until(page: "Page", chart: str, *texts: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["epochs", "updates", "gradients", "seconds"])
-def test_a_pointer_sees_every_series_on_every_axis(page: "Page", key: str) -> None:
+def test_tooltip_shows_every_series_on_every_axis(page: "Page", key: str) -> None:
     """Also where no two algorithms have a point at the same place, as in seconds."""
     names = {one["name"] for one in series(page, "curves-0") if one.get("name")}
     assert len(names) > 1
@@ -251,7 +251,7 @@ def test_a_pointer_sees_every_series_on_every_axis(page: "Page", key: str) -> No
         hover_until(page, "curves-0", *names)
 
 
-def test_hostile_names_do_nothing(browser: "Browser", hostile: Path, tmp_path: Path) -> None:
+def test_hostile_names_execute_nothing(browser: "Browser", hostile: Path, tmp_path: Path) -> None:
     write_report(tmp_path / "report.html", [hostile], title=HOSTILE)
     with opened(browser, (tmp_path / "report.html").as_uri()) as page:
         page.evaluate("freeat.charts.drawAll()")
@@ -281,21 +281,21 @@ def test_axe_finds_no_serious_fault(browser: "Browser", address: str) -> None:
         assert serious_faults(page) == []
 
 
-def test_the_theme_is_switched(page: "Page") -> None:
-    def ground() -> str:
+def test_theme_is_switched(page: "Page") -> None:
+    def background() -> str:
         return str(page.evaluate("() => getComputedStyle(document.body).backgroundColor"))
 
-    light = ground()
+    light = background()
     button = page.locator("#theme")
     assert button.get_attribute("aria-pressed") == "false"
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
-    assert ground() != light
+    assert background() != light
     button.click()
-    assert ground() == light
+    assert background() == light
 
 
-def test_a_phone_scrolls_down_only(browser: "Browser", address: str) -> None:
+def test_narrow_page_does_not_scroll_sideways(browser: "Browser", address: str) -> None:
     with opened(browser, address, viewport={"width": 360, "height": 740}) as page:
         widths = page.evaluate("() => [document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1]
@@ -304,7 +304,7 @@ def test_a_phone_scrolls_down_only(browser: "Browser", address: str) -> None:
         assert all(box is not None and box["width"] > 250 for box in boxes)
 
 
-def test_paper_is_white_and_without_controls(browser: "Browser", address: str, tmp_path: Path) -> None:
+def test_printed_page_is_white_and_without_controls(browser: "Browser", address: str, tmp_path: Path) -> None:
     with opened(browser, address, color_scheme="dark") as page:
         page.pdf(path=tmp_path / "report.pdf", format="A4")
         page.emulate_media(media="print")
@@ -335,7 +335,7 @@ def test_charts_and_tables_keep_within_a_printed_page(browser: "Browser", addres
             assert page.locator("svg[viewBox]:not([aria-hidden])").count() == 0
 
 
-def test_the_curves_stay_in_sight_of_a_phones_sliders(browser: "Browser", address: str) -> None:
+def test_explorer_plot_stays_visible_at_the_last_slider_on_a_phone(browser: "Browser", address: str) -> None:
     with opened(browser, address, viewport={"width": 390, "height": 800}) as page:
         last = page.locator(".slider").last
         last.evaluate("(element) => element.scrollIntoView({ block: 'end', behavior: 'instant' })")
@@ -344,7 +344,7 @@ def test_the_curves_stay_in_sight_of_a_phones_sliders(browser: "Browser", addres
         assert 0 < box["y"] < box["y"] + box["height"] < 800
 
 
-def test_no_two_series_look_alike(page: "Page") -> None:
+def test_every_series_has_its_own_style_in_the_page(page: "Page") -> None:
     seen = page.evaluate(
         """() => [...Array(32).keys()].map((k) =>
             JSON.stringify([freeat.looks.colour(k), freeat.looks.dash(k), freeat.looks.mark(k)]))"""
@@ -352,7 +352,7 @@ def test_no_two_series_look_alike(page: "Page") -> None:
     assert len(set(seen)) == 32
 
 
-def test_without_scripts_the_numbers_are_there(browser: "Browser", address: str) -> None:
+def test_page_without_javascript_shows_the_numbers(browser: "Browser", address: str) -> None:
     with opened(browser, address, java_script_enabled=False) as page:
         assert page.locator("#answer-0 tbody tr").count() == 4
         assert page.locator("#curves-0-numbers tbody tr").count() > 4

@@ -19,7 +19,7 @@ from report_store import reproduction
 from small_runs import carry_out
 
 
-def test_everything_in_a_folder_of_folders(store: Path) -> None:
+def test_gather_finds_every_kind_of_result_in_nested_folders(store: Path) -> None:
     found = gather([store])
     assert len(found.runs) == 8
     assert {run.name for run in found.runs} >= {"free-4-60/seed-0", "vanilla-2-40/seed-1"}
@@ -37,7 +37,7 @@ def test_everything_in_a_folder_of_folders(store: Path) -> None:
     assert found.left_out == []
 
 
-def test_one_run_is_called_by_its_folder(store: Path) -> None:
+def test_run_is_named_by_its_folder(store: Path) -> None:
     run = store / "runs" / "free-4-60" / "seed-0"
     found = gather([run])
     assert [one.name for one in found.runs] == ["seed-0"]
@@ -50,7 +50,7 @@ def test_a_folder_given_twice_counts_once(store: Path) -> None:
     assert len(found.runs) == 8
 
 
-def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> None:
+def test_damaged_documents_are_left_out_with_their_names(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, tmp_path / "store")
     broken = tmp_path / "store" / "runs" / "free-4-60" / "seed-0"
     (broken / "run.json").write_text("{")
@@ -67,7 +67,7 @@ def test_what_is_damaged_is_left_out_by_name(store: Path, tmp_path: Path) -> Non
     assert f"{history}, line 1 is damaged" in text
 
 
-def test_a_run_under_way_is_read_as_far_as_it_is(store: Path, tmp_path: Path) -> None:
+def test_unfinished_run_is_read_up_to_its_last_record(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "runs" / "free-4-60" / "seed-0", tmp_path / "run")
     (tmp_path / "run" / "result.json").unlink()
     (run,) = gather([tmp_path / "run"]).runs
@@ -75,7 +75,7 @@ def test_a_run_under_way_is_read_as_far_as_it_is(store: Path, tmp_path: Path) ->
     assert run.last == run.history[-1]
 
 
-def test_folders_with_nothing_are_refused(tmp_path: Path) -> None:
+def test_folders_without_results_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "empty").mkdir()
     for name, message in (
@@ -98,7 +98,7 @@ def test_a_summary_alone_is_a_study(store: Path, tmp_path: Path) -> None:
     assert study.settings == study.summary.settings
 
 
-def test_a_reproduction_speaks_for_its_runs(store: Path, tmp_path: Path) -> None:
+def test_runs_below_a_reproduction_are_not_listed_again(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "runs" / "free-4-60", tmp_path / "runs")
     (tmp_path / "reproduction.json").write_text(json.dumps(reproduction()))
     found = gather([tmp_path])
@@ -106,13 +106,13 @@ def test_a_reproduction_speaks_for_its_runs(store: Path, tmp_path: Path) -> None
     assert found.runs == []
 
 
-def test_links_that_lead_back_end(store: Path, tmp_path: Path) -> None:
+def test_symbolic_links_are_not_followed(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "runs" / "free-4-60", tmp_path / "runs")
     (tmp_path / "runs" / "again").symlink_to(tmp_path, target_is_directory=True)
     assert len(gather([tmp_path]).runs) == 2
 
 
-def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_path: Path) -> None:
+def test_runs_in_digest_folders_are_named_by_their_settings(store: Path, tmp_path: Path) -> None:
     """As in the store of a reproduction; also two that differ in nothing a name says."""
     first, second = sorted(identity_of({"run": k}) for k in range(2))
     for digest in (first, second):
@@ -123,23 +123,23 @@ def test_runs_named_by_a_digest_are_called_by_what_they_are(store: Path, tmp_pat
     assert {one.model for one in found.evaluations} == {name, f"{name} ({second[:6]})"}
 
 
-def test_the_weights_of_one_run_are_told_apart(tmp_path: Path) -> None:
+def test_different_weights_of_one_run_have_different_names(tmp_path: Path) -> None:
     run = tmp_path / "runs" / "kept"
     carry_out(run, algorithm="free-2", ema=0.9)
-    for words in (f"{run} {run}@ema", f"mine={run}@ema", f"other={run}"):
-        assert freeat(["evaluate", *words.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
+    for models in (f"{run} {run}@ema", f"mine={run}@ema", f"other={run}"):
+        assert freeat(["evaluate", *models.split(), "--attack", "fgsm", "--eps", "0.3", "-n", "20"]) == 0
     found = gather([tmp_path])
     assert sorted(one.model for one in found.evaluations) == ["kept", "kept@ema"]
     assert sorted(checks.model for checks in found.checks) == ["kept", "kept@ema"]
     assert len(largest_samples(found.evaluations)) == 2
 
 
-def test_a_file_of_weights_that_was_overwritten_is_two_models(tmp_path: Path) -> None:
+def test_overwritten_weights_file_counts_as_two_models(tmp_path: Path) -> None:
     for seed in (0, 1):
         carry_out(tmp_path / f"run-{seed}", algorithm="free-2", seed=seed)
         shutil.copy(tmp_path / f"run-{seed}" / "model.safetensors", tmp_path / "w.safetensors")
-        words = f"evaluate mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
-        assert freeat(words.split()) == 0
+        command = f"evaluate mlp-w12@{tmp_path / 'w.safetensors'} --data digits --norm l2 --attack fgsm --eps 0.3 -n 20"
+        assert freeat(command.split()) == 0
     found = gather([tmp_path / "w.results"])
     names = {one.model for one in found.evaluations}
     assert names == {f"w ({one.weights[:6]})" for one in found.evaluations}
@@ -163,7 +163,7 @@ def test_attacks_are_compared_on_the_same_images_only(store: Path) -> None:
     assert failed(narrow, replace(wide, attack="pgd-2 (last)")) == 0
 
 
-def test_documents_that_lack_something_are_left_out_by_name(store: Path, tmp_path: Path) -> None:
+def test_incomplete_documents_are_left_out_with_their_names(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, tmp_path / "store")
     (tmp_path / "store" / "torn").mkdir()
     empty = [tmp_path / "store" / "study" / "study.json", tmp_path / "store" / "torn" / "reproduction.json"]

@@ -14,7 +14,7 @@ from freeat.reports.html.gather import gather
 from freeat.reports.html.groups import benchmarks_of, over_seeds
 
 
-def test_groups_differ_in_what_their_label_says(store: Path) -> None:
+def test_group_labels_name_the_settings_that_differ(store: Path) -> None:
     (benchmark,) = benchmarks_of(gather([store]).runs, order=["vanilla-2", "free-4"])
     assert benchmark.title == "digits, mlp-w12, L2 ε = 0.5"
     assert [group.label for group in benchmark.groups] == [
@@ -26,12 +26,12 @@ def test_groups_differ_in_what_their_label_says(store: Path) -> None:
     assert all([run.spec.seed for run in group.runs] == [0, 1] for group in benchmark.groups)
 
 
-def test_one_setting_needs_no_label(store: Path) -> None:
+def test_group_label_omits_settings_that_do_not_differ(store: Path) -> None:
     (benchmark,) = benchmarks_of(gather([store / "runs" / "free-4-60", store / "runs" / "vanilla-2-60"]).runs)
     assert [group.label for group in benchmark.groups] == ["free-4", "vanilla-2"]
 
 
-def test_a_single_run_keeps_its_own_interval(store: Path) -> None:
+def test_single_run_keeps_the_interval_over_its_images(store: Path) -> None:
     (benchmark,) = benchmarks_of(gather([store / "runs" / "free-4-60" / "seed-0"]).runs)
     (group,) = benchmark.groups
     result = group.finished[0]
@@ -43,7 +43,7 @@ def test_a_single_run_keeps_its_own_interval(store: Path) -> None:
     assert group.accuracy("test", "clean").low == pytest.approx(wilson(clean * n, n)[0])
 
 
-def test_students_interval_of_three_seeds() -> None:
+def test_several_seeds_have_students_interval() -> None:
     estimate = over_seeds([0.1, 0.2, 0.3], (0.0, 0.0), least=-1.0)
     half = 4.302652729911275 * 0.1 / math.sqrt(3)
     assert (estimate.low, estimate.high) == pytest.approx((0.2 - half, 0.2 + half))
@@ -59,14 +59,14 @@ def test_thinning_keeps_the_ends_and_the_order(length: int, most: int) -> None:
         assert (kept[0], kept[-1]) == (0, length - 1)
 
 
-def test_algorithms_stand_in_an_order_that_can_be_read(store: Path) -> None:
+def test_algorithms_are_sorted_by_name_steps_and_train_size(store: Path) -> None:
     runs = gather([store]).runs
     (benchmark,) = benchmarks_of(runs[::-1])
     labels = [group.label for group in benchmark.groups]
     assert labels == [f"{name}, train size {n}" for name in ("free-4", "vanilla-2") for n in (40, 60)]
 
 
-def test_lengths_in_labels_are_short(store: Path) -> None:
+def test_labels_write_step_sizes_in_255ths(store: Path) -> None:
     run = gather([store / "runs" / "free-4-60" / "seed-0"]).runs[0]
     other = replace(run, description=replace(run.description, spec=replace(run.spec, alpha=32 / 255)))
     (benchmark,) = benchmarks_of([run, other])

@@ -47,7 +47,7 @@ def text(store: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def test_the_page_fetches_nothing(text: str) -> None:
+def test_page_fetches_nothing(text: str) -> None:
     allowed = ("data:image/png;base64,", "#")
     for tag, attributes in Elements(text).tags:
         assert tag not in ("link", "iframe", "object", "embed", "base", "form"), tag
@@ -58,7 +58,7 @@ def test_the_page_fetches_nothing(text: str) -> None:
     assert "url(" not in asset("report.css")
 
 
-def test_the_policy_lets_exactly_our_scripts_run(text: str) -> None:
+def test_security_policy_allows_exactly_the_packaged_scripts(text: str) -> None:
     elements = Elements(text)
     (policy,) = [a["content"] for tag, a in elements.tags if tag == "meta" and a.get("http-equiv")]
     assert policy is not None
@@ -85,13 +85,13 @@ def test_hostile_names_stay_text(hostile: Path, tmp_path: Path) -> None:
 @given(
     st.recursive(st.text() | st.integers() | st.none(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
 )
-def test_embedded_data_come_back_and_cannot_end_their_element(data: Any) -> None:
+def test_embedded_json_round_trips_and_cannot_close_its_element(data: Any) -> None:
     text = embedded(data)
     assert not set(text) & set("<>&\u2028\u2029")
     assert json.loads(text) == data
 
 
-def test_a_page_that_would_be_too_large_is_refused(
+def test_too_large_page_is_refused(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     assert len(text.encode()) < page_module.LIMIT
@@ -101,7 +101,7 @@ def test_a_page_that_would_be_too_large_is_refused(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_chart_library_is_the_published_one() -> None:
+def test_chart_library_matches_its_published_digest() -> None:
     """Its name, version, licence and digest stand beside it."""
     origin = json.loads(asset("vendor/origin.json"))
     code = asset("vendor/echarts.min.js")
@@ -126,19 +126,21 @@ def test_every_asset_is_packaged() -> None:
     assert all(asset(name) for name in SCRIPTS)
 
 
-def test_the_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_command_writes_page_and_json(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "new" / "report.html"
     assert freeat(["report", str(store), "--out", str(out), "--title", "Tiny"]) == 0
     assert f"report: {out}" in capsys.readouterr().out
     assert "<title>Tiny · freeat report</title>" in out.read_text(encoding="utf-8")
     assert freeat(["report", str(store), "--out", str(out), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["bytes"] == out.stat().st_size
-    assert "curves" in told["sections"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["bytes"] == out.stat().st_size
+    assert "curves" in document["sections"]
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["{store}", "--out", "report.pdf"], "ends in .html"),
         (["nowhere"], "does not exist"),
@@ -147,7 +149,7 @@ def test_the_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
     ],
 )
 def test_bad_input_gives_one_message_and_writes_nothing(
-    words: list[str],
+    arguments: list[str],
     message: str,
     store: Path,
     tmp_path: Path,
@@ -155,6 +157,6 @@ def test_bad_input_gives_one_message_and_writes_nothing(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert freeat(["report", *(word.format(store=store) for word in words)]) == 2
+    assert freeat(["report", *(argument.format(store=store) for argument in arguments)]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

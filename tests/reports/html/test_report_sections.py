@@ -47,7 +47,7 @@ def section(document: ReportPage, key: str) -> Section:
     return found
 
 
-def test_every_section_with_something_to_show(document: ReportPage) -> None:
+def test_page_has_every_section_with_results(document: ReportPage) -> None:
     assert [one.key for one in document.sections] == [
         "curves", "robustness", "transfer", "evaluations", "examples", "checks", "sizes", "stability", "gradients",
         "explorer", "provenance",
@@ -55,14 +55,14 @@ def test_every_section_with_something_to_show(document: ReportPage) -> None:
     assert document.left_out == []
 
 
-def test_nothing_is_shown_of_what_is_not_there(store: Path) -> None:
+def test_page_omits_sections_without_results(store: Path) -> None:
     run = store / "runs" / "vanilla-2-40" / "seed-0"
     document = make_document(gather([run]), [run], "One run")
     assert document.title == "One run"
     assert [one.key for one in document.sections] == ["curves", "checks", "explorer", "provenance"]
 
 
-def test_the_answer_names_the_best_and_its_gap(document: ReportPage, store: Path) -> None:
+def test_headline_names_the_best_algorithm(document: ReportPage, store: Path) -> None:
     (sentence,) = document.answers
     groups = {}
     for run in gather([store]).runs:
@@ -92,7 +92,7 @@ def test_curves_hold_the_stored_errors(document: ReportPage, store: Path) -> Non
     assert any(curve.apart for curve in named.curves)
 
 
-def test_a_run_evaluated_twice_has_curves_and_one_evaluated_once_says_why_not(store: Path) -> None:
+def test_curves_need_two_evaluations_and_a_remark_says_so(store: Path) -> None:
     folder = store / "runs" / "free-4-60" / "seed-0"
     found = gather([folder])
     (run,) = found.runs
@@ -120,7 +120,9 @@ def test_curves_fit_their_panels_and_axes(document: ReportPage) -> None:
                 assert all(y is None or y > 0 for y in curve.y)
 
 
-def test_the_matrix_has_sources_down_and_targets_across(document: ReportPage, store: Path) -> None:
+def test_transfer_matrix_has_sources_in_rows_and_targets_in_columns(
+    document: ReportPage, store: Path
+) -> None:
     matrix, table = section(document, "transfer").blocks
     assert isinstance(matrix, AccuracyMatrix)
     assert isinstance(table, ReportTable)
@@ -136,7 +138,7 @@ def test_the_matrix_has_sources_down_and_targets_across(document: ReportPage, st
         }
 
 
-def test_bounds_stand_beside_twin_distances(document: ReportPage) -> None:
+def test_stability_section_shows_bounds_beside_distances(document: ReportPage) -> None:
     table, distances, differences = section(document, "stability").blocks
     assert isinstance(table, ReportTable)
     assert len(table.rows) == 6
@@ -148,7 +150,7 @@ def test_bounds_stand_beside_twin_distances(document: ReportPage) -> None:
     assert {"beta", "L", "L_w", "c", "b", "n", "T", "eps"} <= set(presets[0][1])
 
 
-def test_merging_columns_loses_no_image() -> None:
+def test_merged_heat_map_columns_keep_all_images() -> None:
     rng = np.random.default_rng(0)
     rows = [
         GradientRecord(update=k + 1, smallest_so_far=1.0, bins={"0": int(rng.integers(9)), "-3": 1})
@@ -162,14 +164,15 @@ def test_merging_columns_loses_no_image() -> None:
     assert [row.update for row in merged(rows[:3], 40)] == [1, 2, 3]
 
 
-def test_failed_checks_come_first(document: ReportPage) -> None:
+def test_failed_checks_come_first_and_every_kind_has_a_reason(document: ReportPage) -> None:
     for block in section(document, "checks").blocks:
         assert isinstance(block, CheckList)
+        assert block.reason
         passed = [check.passed for check in block.checks]
         assert passed == sorted(passed)
 
 
-def test_examples_are_pictures_within_the_budget(
+def test_examples_are_embedded_up_to_the_size_limit(
     store: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     files = gather([store]).examples
@@ -199,7 +202,7 @@ def stored_examples(path: Path, fooled: int, wrong_when_clean: int = 0) -> Path:
     return path
 
 
-def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
+def test_examples_open_at_the_smallest_radius_that_fools_a_block(tmp_path: Path) -> None:
     fooled = {8 / 255: 9, 2 / 255: 1, 4 / 255: 8}
     files = [
         ExampleFile(
@@ -221,21 +224,21 @@ def test_examples_open_where_a_whole_block_is_fooled(tmp_path: Path) -> None:
     assert not {"image 0", "image 1", "image 2"} & set(names)
 
 
-def test_a_ball_is_named_as_readers_know_it() -> None:
+def test_ball_text() -> None:
     assert ball_text("l2", 0.2) == "L2 ε = 0.2"
     assert ball_text("linf", 8 / 255) == "L∞ ε = 8/255"
 
 
-def test_pictures_are_what_they_show() -> None:
+def test_data_uri_holds_the_pixels() -> None:
     import base64
     import io
 
     from PIL import Image
 
-    picture = np.linspace(0, 1, 48).reshape(4, 4, 3)
-    data = base64.b64decode(data_uri(picture).partition(",")[2])
+    pixels = np.linspace(0, 1, 48).reshape(4, 4, 3)
+    data = base64.b64decode(data_uri(pixels).partition(",")[2])
     with Image.open(io.BytesIO(data)) as image:
-        np.testing.assert_array_equal(np.asarray(image), np.rint(255 * picture))
+        np.testing.assert_array_equal(np.asarray(image), np.rint(255 * pixels))
 
 
 @pytest.mark.parametrize(
@@ -243,7 +246,7 @@ def test_pictures_are_what_they_show() -> None:
     [({"seed": 7}, "seed 7"), ({"attack": "pgd-2 (α = 0.25)"}, "α = 0.25")],
     ids=["seed", "step"],
 )
-def test_attacks_that_differ_in_one_setting_are_lines_of_their_own(
+def test_attacks_that_differ_in_one_setting_have_separate_lines(
     store: Path, change: dict[str, Any], said: str
 ) -> None:
     measured = [one for one in gather([store]).evaluations if one.source is None and one.split == "test"]
@@ -255,7 +258,7 @@ def test_attacks_that_differ_in_one_setting_are_lines_of_their_own(
     assert sum(said in line for line in lines) == 1
 
 
-def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
+def test_reproduction_has_claims_tables_and_figures(tmp_path: Path) -> None:
     (tmp_path / "reproduction.json").write_text(json.dumps(reproduction()))
     document = make_document(gather([tmp_path]), [tmp_path])
     assert [one.key for one in document.sections] == [
@@ -295,7 +298,7 @@ def test_a_reproduction_with_all_its_parts(tmp_path: Path) -> None:
     assert {"commit": "abc", "commits": '["def", "012"]'}.items() <= dict(facts[0].facts).items()
 
 
-def test_an_answer_without_runs(store: Path) -> None:
+def test_headline_without_runs_uses_studies_or_evaluations(store: Path) -> None:
     found = gather([store / "study"])
     assert "no algorithm trained above chance" in make_document(found, [store]).answers[0]
     (study,) = found.studies
@@ -308,7 +311,7 @@ def test_an_answer_without_runs(store: Path) -> None:
     assert any("its lowest of all evaluations here" in sentence for sentence in of_attacks.answers)
 
 
-def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
+def test_comparison_without_runs_is_shown_from_its_document(tmp_path: Path) -> None:
     columns = ("robust_train", "robust_test", "robust_gap", "clean_train", "clean_test", "clean_gap")
     row = AlgorithmSummary(
         algorithm="free-4",
@@ -329,7 +332,7 @@ def test_a_comparison_whose_runs_are_elsewhere(tmp_path: Path) -> None:
     assert any("fast/seed-0 failed: no memory" in remark for remark in document.remarks)
 
 
-def test_a_preset_reproduces_the_bound_it_is_named_after(document: ReportPage, store: Path) -> None:
+def test_preset_reproduces_the_bound_of_its_study(document: ReportPage, store: Path) -> None:
     presets = dict(section(document, "explorer").blocks[0].presets)  # type: ignore[union-attr]
     rows = json.loads((store / "study" / "summary.json").read_text())["rows"]
     assert len(rows) == len(presets)
@@ -340,12 +343,12 @@ def test_a_preset_reproduces_the_bound_it_is_named_after(document: ReportPage, s
         assert bound(theorem, Problem(**values), **run).value == pytest.approx(row["bound"]["bound"])
 
 
-def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: Path) -> None:
+def test_gap_against_n_uses_runs_that_differ_in_n_only(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "runs", tmp_path / "runs")
     for seed in (0, 1):
-        words = {"algorithm": "free-4", "seed": seed, "attack": "pgd-2", "eval_size": 32}
-        carry_out(tmp_path / "runs" / "other-rate" / f"seed-{seed}", train_size=40, lr=0.01, **words)
-        carry_out(tmp_path / "runs" / "longer" / f"seed-{seed}", train_size=50, updates=30, **words)
+        settings = {"algorithm": "free-4", "seed": seed, "attack": "pgd-2", "eval_size": 32}
+        carry_out(tmp_path / "runs" / "other-rate" / f"seed-{seed}", train_size=40, lr=0.01, **settings)
+        carry_out(tmp_path / "runs" / "longer" / f"seed-{seed}", train_size=50, updates=30, **settings)
 
     def lines(folder: Path) -> list[list[str]]:
         chart = section(make_document(gather([folder]), [folder]), "sizes").blocks[0]
@@ -356,7 +359,7 @@ def test_a_line_over_n_holds_runs_that_differ_in_n_only(store: Path, tmp_path: P
     assert {row[1] for row in lines(store / "runs")} == {"40", "60"}
 
 
-def test_a_last_point_on_more_images_stands_apart() -> None:
+def test_last_point_on_more_images_is_separate() -> None:
     series: dict[str, Any] = {"label": "free-4", "epochs": [1, 2, 3], "updates": [10, 20, 30]}
     series |= {key: [0.5, 0.4, 0.3] for key in ("train", "test")}
     series["points"] = points(*[(mean, mean, mean) for mean in (0.5, 0.4, 0.3)])
@@ -376,7 +379,7 @@ def test_a_last_point_on_more_images_stands_apart() -> None:
     assert not any(curve.apart for curve in drawn([128, 128, 128]).curves)
 
 
-def test_a_row_names_the_seed_that_is_finished(store: Path) -> None:
+def test_row_names_the_finished_seed(store: Path) -> None:
     (benchmark, *_) = benchmarks_of(gather([store]).runs)
     group = next(group for group in benchmark.groups if len(group.runs) == 2)
     first, second = group.runs
@@ -384,7 +387,7 @@ def test_a_row_names_the_seed_that_is_finished(store: Path) -> None:
     assert _row(half)[0].detail == "seed 1"  # type: ignore[union-attr]
 
 
-def test_chance_counts_the_classes_of_the_data_not_those_seen(store: Path) -> None:
+def test_chance_level_uses_the_classes_of_the_data(store: Path) -> None:
     (benchmark, *_) = benchmarks_of(gather([store]).runs)
     group = benchmark.groups[0]
     found = group.finished[0]

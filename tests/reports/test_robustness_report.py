@@ -1,4 +1,4 @@
-"""Robust accuracy against the radius, adversarial examples, and the table: files that open, words that are true."""
+"""Robust accuracy against the radius, adversarial examples, and the table of a sweep."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ from stored_results import stored_evaluation
 
 
 @pytest.mark.parametrize("ending", ["png", "pdf", "svg"])
-def test_a_curve_for_every_model(ending: str, tmp_path: Path) -> None:
+def test_radius_chart_is_written_in_every_format(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"radii.{ending}"
     cells = [
         stored_evaluation(model, k / 255, split=split)
@@ -29,13 +29,13 @@ def test_a_curve_for_every_model(ending: str, tmp_path: Path) -> None:
     draw_radii(path, cells, title="both")
     assert path.stat().st_size > 3000
     if ending == "png":
-        with Image.open(path) as picture:
-            assert picture.width > picture.height
+        with Image.open(path) as image:
+            assert image.width > image.height
     with pytest.raises(InputError, match="no results"):
         draw_radii(path, [])
 
 
-def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_legend_with_long_names_fits_into_the_figure(tmp_path: Path, drawn: list[Figure]) -> None:
     pairs = [
         (m, f"pgd-10 from {s}")
         for m in ("free-4-linf-digits", "erm-linf")
@@ -54,7 +54,7 @@ def test_long_names_stay_inside_the_picture(tmp_path: Path, drawn: list[Figure])
 @pytest.mark.parametrize(
     ("radii", "unit", "last"), [((0.0, 4 / 255, 8 / 255), " in 255ths", 8.0), ((0.1, 0.2), "", 0.2)]
 )
-def test_the_axis_has_the_unit_of_the_radii(
+def test_radius_axis_uses_255ths_where_all_radii_are_255ths(
     tmp_path: Path, drawn: list[Figure], radii: tuple[float, ...], unit: str, last: float
 ) -> None:
     draw_radii(tmp_path / "r.png", [stored_evaluation("net", eps) for eps in radii])
@@ -64,7 +64,7 @@ def test_the_axis_has_the_unit_of_the_radii(
     assert axis.lines[0].get_xdata()[-1] == pytest.approx(last)
 
 
-def test_an_image_that_was_wrong_before_is_marked() -> None:
+def test_image_misclassified_without_attack_is_marked() -> None:
     examples = AdversarialExamples(
         x=np.zeros((2, 1, 2, 2)),
         delta=np.zeros((2, 1, 2, 2)),
@@ -78,7 +78,7 @@ def test_an_image_that_was_wrong_before_is_marked() -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3])
-def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> None:
+def test_examples_are_drawn_for_any_number_of_channels(channels: int, tmp_path: Path) -> None:
     g = np.random.default_rng(0)
     n = 5
     examples = AdversarialExamples(
@@ -91,14 +91,14 @@ def test_examples_in_any_number_of_channels(channels: int, tmp_path: Path) -> No
         classes=np.array(["cat", "dog", "frog"]),
     )
     draw_examples(tmp_path / "e.png", examples, rows=3, title="pgd-10")
-    with Image.open(tmp_path / "e.png") as picture:
-        assert picture.height > picture.width
+    with Image.open(tmp_path / "e.png") as image:
+        assert image.height > image.width
     empty = AdversarialExamples(**{name: value[:0] for name, value in vars(examples).items()})
     with pytest.raises(InputError, match="no images"):
         draw_examples(tmp_path / "none.png", empty)
 
 
-def test_the_table_says_everything_once() -> None:
+def test_sweep_report_lists_results_gaps_notes_checks_and_files_once() -> None:
     note = "DLR is undefined with 3 classes"
     queries = Queries(total=1234, mean=123.4, median=100.0, most=200, per_image=())
     gap = Gap(value=0.05, low=-0.01, high=0.1)
@@ -129,7 +129,7 @@ def test_the_table_says_everything_once() -> None:
     assert "1 sanity check failed" in text
 
 
-def test_what_is_unusual_about_an_attack_is_said() -> None:
+def test_attack_name_includes_settings_other_than_the_usual() -> None:
     usual = {"alpha": None, "start": "uniform", "precision": "fp32"}
     for settings, iterate, said in (
         (usual, "worst", "pgd-10"),
