@@ -42,12 +42,12 @@ def test_a_figure_is_drawn_as_png_and_pdf(name: str, tmp_path: Path) -> None:
     assert plt.get_fignums() == []
 
 
-def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+def test_figure_files_are_deterministic(tmp_path: Path) -> None:
     first, second = (draw_figure(FIGURES["figure-2"], tmp_path / name) for name in ("a", "b"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
-def test_everything_is_written(tmp_path: Path) -> None:
+def test_all_files_of_a_reproduction_are_written_and_read_back(tmp_path: Path) -> None:
     made = document()
     paths = write_outputs(made, tmp_path)
     names = {str(path.relative_to(tmp_path)) for path in paths}
@@ -87,7 +87,7 @@ def ledger(**parts: Any) -> str:
     return claims_markdown(document(**whole | parts))
 
 
-def test_the_ledger_counts_and_quotes() -> None:
+def test_the_ledger_counts_verdicts_and_quotes_the_paper() -> None:
     text = ledger(notes=("a substitute",))
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
@@ -134,7 +134,7 @@ def test_what_is_missing_ends_the_ledger() -> None:
     assert "What is missing" not in ledger()
 
 
-def test_the_whole_ledger_is_written() -> None:
+def test_the_ledger_lists_every_claim() -> None:
     text = claims_markdown(document())
     assert text.count("\n## ") == 19
     assert "nan" not in text

@@ -42,7 +42,7 @@ def claims_markdown(document: ReproductionDocument) -> str:
     title = f"# The paper's claims, at scale `{document.scale}`"
     head = "| claim | published | measured |\n|---|---|---|\n"
     summary = head + "\n".join(
-        f"| [{claim.id}](#{claim.id}) | {counted(claim.published)} | {counted(claim.measured)} |"
+        f"| [{claim.id}](#{claim.id}) | {_counts_text(claim.published)} | {_counts_text(claim.measured)} |"
         for claim in document.claims
     )
     parts = [title, _counts(document.sufficiency), RULES, _listed(document.notes), summary]
@@ -84,15 +84,16 @@ def missing_lines(document: ReproductionDocument) -> list[str]:
     return left_out + [f"FAILED: {one.task}: {one.reason}" for one in document.failures]
 
 
-def counted(rows: Sequence[Decision]) -> str:
-    if not rows:
-        return "not measured"
-    counts = Counter(row.verdict for row in rows)
-    return ", ".join(
-        verdict if verdict == "not published" and len(counts) == 1 else f"{counts[verdict]} {verdict}"
-        for verdict in VERDICTS
-        if counts[verdict]
-    )
+def verdict_counts(decisions: Sequence[Decision]) -> list[tuple[Verdict | None, str]]:
+    """Each verdict with its count as text; a single text without a verdict where nothing could be decided."""
+    counts = Counter(one.verdict for one in decisions)
+    if counts.keys() <= {"not published"}:
+        return [(None, "not published" if counts else "not measured")]
+    return [(verdict, f"{counts[verdict]} {verdict}") for verdict in VERDICTS if counts[verdict]]
+
+
+def _counts_text(decisions: Sequence[Decision]) -> str:
+    return ", ".join(text for _, text in verdict_counts(decisions))
 
 
 def _claim(claim: ClaimReport) -> str:

@@ -67,7 +67,7 @@ class TestPublished:
                 assert verdicts(self.claims[claim.id]) == {"": "not published"}, claim.id
 
 
-def test_three_seeds_on_one_side_decide() -> None:
+def test_three_seeds_with_an_interval_on_one_side_decide_a_claim() -> None:
     vanilla = row("vanilla-10", [0.7, 0.72, 0.71])
     document = tables(
         vanilla,
@@ -85,7 +85,7 @@ def test_three_seeds_on_one_side_decide() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "reason"), [(1, "one seed"), (2, "2 seeds, 3 are needed")])
-def test_fewer_seeds_do_not(seeds: int, reason: str) -> None:
+def test_fewer_than_three_seeds_leave_a_claim_undecided(seeds: int, reason: str) -> None:
     document = tables(row("vanilla-10", [0.7] * 3), row("free-4", [0.2] * seeds))
     found = by_id(document)["free-gap-below-vanilla"]["cifar10 l2 free-4"]
     assert found["verdict"] == "undecided"
@@ -138,7 +138,7 @@ def test_similar_gaps_are_within_the_margin_on_either_side() -> None:
     ]  # fmt: skip
 
 
-def test_the_order_of_table_6() -> None:
+def test_early_stopping_order_needs_both_differences_positive() -> None:
     def of(*gaps: float) -> str:
         labels = ("vanilla-10", "fast-10/255", "free-4")
         rows = [row(label, [gap] * 3, norm="linf") for label, gap in zip(labels, gaps, strict=True)]
@@ -150,7 +150,7 @@ def test_the_order_of_table_6() -> None:
     assert of(0.5, 0.3, 0.3) == "undecided"
 
 
-def test_throughout_training_means_at_every_point() -> None:
+def test_free_gap_throughout_is_decided_by_the_smallest_difference() -> None:
     vanilla = curve("vanilla-10", [0.1, 0.3, 0.6], [100, 200, 400])
     better, crossing = (
         curve("free-4", gaps, [100, 204, 400]) for gaps in ([0.05, 0.1, 0.2], [0.15, 0.1, 0.2])
@@ -167,7 +167,7 @@ def test_throughout_training_means_at_every_point() -> None:
     assert rows["cifar10 l2 free-4"]["statistic"] is None
 
 
-def test_at_each_radius_and_not_by_masking() -> None:
+def test_square_claims_compare_radii_and_pgd_at_the_training_radius() -> None:
     made = figure(
         "figure-2", panel(radius_series("free-4", [0.6, 0.5]), radius_series("vanilla-10", [0.5, 0.3]))
     )
@@ -211,7 +211,7 @@ def test_transferred_attacks_are_averaged_over_their_sources() -> None:
     assert "from free-4 is missing" in found["detail"]
 
 
-def test_perturbations_that_transfer_better_leave_less() -> None:
+def test_better_transfer_means_lower_accuracy_of_the_target() -> None:
     series = [
         radius_series(label, values)
         for label, values in (("free-4", [0.3, 0.2]), ("vanilla-10", [0.5, 0.4]), ("fast", [0.1, 0.1]))
@@ -234,7 +234,7 @@ def test_perturbations_that_transfer_better_leave_less() -> None:
         ([0.0, 0.0], "undecided"),
     ],
 )
-def test_a_faster_fall_in_n(gaps: list[float], verdict: str) -> None:
+def test_gap_falls_faster_in_n_compares_with_vanillas_factor(gaps: list[float], verdict: str) -> None:
     """Vanilla's gap falls to seven eighths; a gap that vanishes falls the fastest."""
     made = figure("figure-4", panel(size_series("vanilla-10", [0.8, 0.7]), size_series("free-4", gaps)))
     found = by_id(made)["gap-falls-faster-in-n"]["cifar10 l2 free-4"]
@@ -258,7 +258,7 @@ def test_a_fall_in_n_is_read_between_the_sizes_that_both_have() -> None:
     assert "no gap at n = 256" in found["detail"]
 
 
-def test_collapse_at_the_longer_step_only() -> None:
+def test_fast_collapses_at_the_longer_step_only() -> None:
     def series(label: str, left: list[float]) -> dict[str, Any]:
         return {"label": label, "collapse": [{"left": value, "seen": value < 0.5} for value in left]}
 
@@ -274,7 +274,7 @@ def test_collapse_at_the_longer_step_only() -> None:
     ("smallest", "verdict"),
     [([1e-2, 2e-2, 1e-2], "confirmed"), ([1e-7, 0.0, 1e-6], "refuted"), ([1e-2], "undecided")],
 )
-def test_the_order_of_the_smallest_gradient(smallest: list[float], verdict: str) -> None:
+def test_smallest_gradient_norm_is_compared_with_its_order(smallest: list[float], verdict: str) -> None:
     series = {"label": "free-4", "smallest_of_seeds": smallest}
     rows = by_id(figure("figure-12", panel(series)))["gradient-norm-bounded-below"]
     assert rows["cifar10 l2 free-4"]["verdict"] == verdict
@@ -398,7 +398,7 @@ def test_every_algorithm_must_have_learnt() -> None:
     )
 
 
-def test_each_data_set_is_decided_by_its_end() -> None:
+def test_sufficiency_reads_the_end_of_the_training_only() -> None:
     early = fitted("vanilla-10", "linf", 0.3, at=0.25, above_chance=False)
     other = [fitted("vanilla-10", norm, 0.9, data="svhn") for norm in ("l2", "linf")]
     found = sufficiency_of(

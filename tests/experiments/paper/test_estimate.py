@@ -25,7 +25,7 @@ estimates = st.builds(
 )
 
 
-def test_without_images_it_is_students_interval() -> None:
+def test_interval_without_image_error_is_students() -> None:
     values = [0.31, 0.35, 0.36, 0.30]
     mean = seed_mean(values, [0.0] * 4)
     low, high = stats.t.interval(0.95, 3, loc=np.mean(values), scale=stats.sem(values))
@@ -65,7 +65,7 @@ def test_differences_are_antisymmetric_and_shift(a: SeedEstimate, b: SeedEstimat
 
 
 @given(estimates, st.floats(0.5, 0.9))
-def test_intervals_nest(a: SeedEstimate, level: float) -> None:
+def test_intervals_of_lower_levels_lie_inside(a: SeedEstimate, level: float) -> None:
     (low, high), (inner_low, inner_high) = a.interval(), a.interval(level)
     assert low <= inner_low <= a.value <= inner_high <= high
 

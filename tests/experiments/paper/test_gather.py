@@ -97,7 +97,7 @@ def test_a_model_at_chance_is_marked(tmp_path: Path) -> None:
     assert row["collapsed"] == 1
 
 
-def test_chance_is_that_of_all_classes(tmp_path: Path) -> None:
+def test_chance_counts_classes_that_the_training_images_lack(tmp_path: Path) -> None:
     """A few hundred training images of 200 classes do not have one of each."""
     run, classes = training(tmp_path, "free-4"), {"train": 149, "test": 200}
     seen = record(0.9, 0.0)
@@ -139,7 +139,7 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
     assert all(point["low"] < point["mean"] < point["high"] for point in series["points"])
 
 
-def test_square_over_seeds_and_radii(tmp_path: Path) -> None:
+def test_square_accuracies_are_averaged_over_seeds_at_each_radius(tmp_path: Path) -> None:
     runs = [training(tmp_path, "free-4", seed) for seed in range(3)]
     attacks = [attacking(run, (0.5, 0.25), n=500) for run in runs]
     for run in runs:
@@ -222,7 +222,7 @@ def test_what_was_not_measured_is_absent(tmp_path: Path) -> None:
         assert made["figures"][0]["panels"] == []
 
 
-def test_sizes_are_fitted(tmp_path: Path) -> None:
+def test_gap_against_n_has_a_fitted_exponent(tmp_path: Path) -> None:
     groups = []
     for n in (1024, 256):
         run = training(tmp_path, "free-4", train_size=n)

@@ -120,7 +120,7 @@ def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> 
     assert all(need in keys for task in work.tasks for need in task.needs)
 
 
-def test_a_table_from_beginning_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_is_trained_resumed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "out"
     assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
     first = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
@@ -182,7 +182,7 @@ def test_other_data_under_the_same_spec_are_refused(tmp_path: Path) -> None:
         work.check_data()
 
 
-def test_so_far_needs_something_begun(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_so_far_refuses_a_store_without_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert reproduce(tmp_path, "table-6", "--so-far") == 2
     assert "nothing of this was begun" in capsys.readouterr().err
     assert reproduce(tmp_path, "table-6", "--so-far", "--dry-run") == 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -25,34 +25,8 @@ class PublishedRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PublishedTable:
-    """A table of the paper; of ``runs`` runs for each number, read after the part ``at`` of the training."""
-
-    name: str
-    title: str
-    runs: int
-    at: float
-    rows: tuple[PublishedRow, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return tuple(self.rows[0].cells)
-
-    def row(self, data: str, norm: str, label: str) -> PublishedRow | None:
-        wanted = (data, norm, label)
-        return next((row for row in self.rows if (row.data, row.norm, row.label) == wanted), None)
-
-
-@cache
-def published_tables() -> Mapping[str, PublishedTable]:
-    """Every table of the paper by name."""
-    tables = read_document(PATH, "published tables", _File).tables
-    return MappingProxyType({table.name: table.published() for table in tables})
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Block:
-    """The columns of a table on one data set under one norm, as the file has them, in percent by label."""
+class PublishedBlock:
+    """The columns of a table on one data set under one norm, in percent by label."""
 
     data: str
     norm: str
@@ -67,15 +41,14 @@ class _Block:
     recomputed: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
 
     def row(self, table: str, index: int) -> PublishedRow:
-        columns = {column: getattr(self, column) for column in COLUMNS}
         cells = {
             column: Printed(
                 value=values[index],
                 std=self.std[column][index] if column in self.std else None,
                 recomputed=self.recomputed[column][index] if column in self.recomputed else None,
             )
-            for column, values in columns.items()
-            if values is not None
+            for column in COLUMNS
+            if (values := getattr(self, column)) is not None
         }
         return PublishedRow(
             table=table, data=self.data, norm=self.norm, label=self.labels[index], cells=cells
@@ -83,18 +56,37 @@ class _Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Table:
+class PublishedTable:
+    """A table of the paper; of ``runs`` runs for each number, read after the part ``at`` of the training."""
+
     name: str
     title: str
-    blocks: tuple[_Block, ...]
+    blocks: tuple[PublishedBlock, ...]
     runs: int = 1
     at: float = 1.0
 
-    def published(self) -> PublishedTable:
-        rows = tuple(block.row(self.name, k) for block in self.blocks for k in range(len(block.labels)))
-        return PublishedTable(name=self.name, title=self.title, runs=self.runs, at=self.at, rows=rows)
+    @cached_property
+    def rows(self) -> tuple[PublishedRow, ...]:
+        return tuple(block.row(self.name, k) for block in self.blocks for k in range(len(block.labels)))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self.rows[0].cells)
+
+    def row(self, data: str, norm: str, label: str) -> PublishedRow | None:
+        wanted = (data, norm, label)
+        return next((row for row in self.rows if (row.data, row.norm, row.label) == wanted), None)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File:
-    tables: tuple[_Table, ...]
+class PublishedFile:
+    """The file ``published.json``."""
+
+    tables: tuple[PublishedTable, ...]
+
+
+@cache
+def published_tables() -> Mapping[str, PublishedTable]:
+    """Every table of the paper by name."""
+    tables = read_document(PATH, "published tables", PublishedFile).tables
+    return MappingProxyType({table.name: table for table in tables})

@@ -1,6 +1,5 @@
 """A reproduction of the paper: the ledger of its claims, its tables with ours beside them, and its figures."""
 
-from collections import Counter
 from collections.abc import Sequence
 
 from freeat.experiments.paper.documents import (
@@ -15,7 +14,7 @@ from freeat.experiments.paper.documents import (
 from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
 from freeat.reports.paper_figures import figure_chart
 from freeat.reports.paper_tables import heading, panel_name, printed
-from freeat.reports.reproduction import VERDICTS, statistic_text
+from freeat.reports.reproduction import statistic_text, verdict_counts
 from freeat.reports.tables import (
     NOTHING,
     ReportTable,
@@ -47,7 +46,7 @@ def _claim(claim: ClaimReport) -> ClaimBlock:
     return ClaimBlock(
         sentence=_quoted(claim),
         source=f"our observation, not the paper's; {where}" if claim.ours else where,
-        tallies=[_tally("measured here", claim.measured), _tally("published", claim.published)],
+        tallies=[_counts("measured here", claim.measured), _counts("published", claim.published)],
         checks=_comparisons(claim),
     )
 
@@ -60,14 +59,9 @@ def _quoted(claim: ClaimReport) -> str:
     return f"“{'… ' if sentence[:1].islower() else ''}{sentence}”"
 
 
-def _tally(label: str, rows: Sequence[Decision]) -> VerdictCounts:
-    counts = Counter(row.verdict for row in rows)
-    if len(counts) <= 1 and not counts["confirmed"] + counts["refuted"] + counts["undecided"]:
-        return VerdictCounts(label=label, counts=[(None, "not published" if counts else "not measured")])
-    shown = [verdict for verdict in VERDICTS if counts[verdict]]
-    return VerdictCounts(
-        label=label, counts=[(PASSED.get(verdict), f"{counts[verdict]} {verdict}") for verdict in shown]
-    )
+def _counts(label: str, decisions: Sequence[Decision]) -> VerdictCounts:
+    counts = [(PASSED.get(verdict or ""), text) for verdict, text in verdict_counts(decisions)]
+    return VerdictCounts(label=label, counts=counts)
 
 
 def _comparisons(claim: ClaimReport) -> list[CheckLine]:
