@@ -1,6 +1,6 @@
 """A stability study: its table, its figures (distances, loss differences, gradient norms, exponents in n), its text."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -74,19 +74,14 @@ def draw_study(
 
 def distance_chart(title: str, by_name: ByAlgorithm, bounds: DistanceBounds) -> LineChart:
     """‖w − w′‖ and ‖δ − δ′‖ of twin runs against updates, with the bounds where they are not far above."""
-
-    def d_w(result: TwinResult) -> list[float]:
-        return [float(np.mean(row.d_w)) for row in result.distances]
-
-    def d_delta(result: TwinResult) -> list[float]:
-        return [float(np.mean(row.d_delta)) for row in result.distances]
-
     log = bool(bounds)
     top = ROOM * max(np.max(row.d_w) for own in by_name.values() for r in own for row in r.distances)
     series = []
     for name, results in by_name.items():
         x = {"updates": [row.update for row in results[0].distances]}
-        curves = [_over_seeds(0, x, results, d_w, log=log), _over_seeds(1, x, results, d_delta)]
+        d_w = np.array([[np.mean(row.d_w) for row in result.distances] for result in results])
+        d_delta = np.array([[np.mean(row.d_delta) for row in result.distances] for result in results])
+        curves = [seed_curve(0, x, d_w, log=log), seed_curve(1, x, d_delta)]
         if name in bounds:
             updates, values = bounds[name]
             y = [value if 0 < value <= top else None for value in values]
@@ -104,29 +99,16 @@ def difference_chart(title: str, by_name: ByAlgorithm) -> LineChart:
     series = []
     for name, results in by_name.items():
         x = {"updates": [probe.update for probe in results[0].probes]}
-        curves = [
-            _over_seeds(0, x, results, lambda result: [probe.largest_difference for probe in result.probes]),
-            _over_seeds(1, x, results, lambda result: [probe.mean_difference for probe in result.probes]),
-        ]
-        series.append(ChartSeries(name=name, curves=curves))
+        largest = np.array([[probe.largest_difference for probe in result.probes] for result in results])
+        mean = np.array([[probe.mean_difference for probe in result.probes] for result in results])
+        series.append(ChartSeries(name=name, curves=[seed_curve(0, x, largest), seed_curve(1, x, mean)]))
     panels = (
-        ChartPanel(title="|difference of max_δ (1 − p_y)|, largest over images and neighbours"),
+        ChartPanel(title="largest over images and neighbours"),
         ChartPanel(title="mean over images and neighbours"),
     )
     return _twin_chart(
         title, "Difference of the robust loss of twin runs", panels, series, ("largest", "mean")
     )
-
-
-def _over_seeds(
-    panel: int,
-    x: Mapping[str, Sequence[float]],
-    results: Sequence[TwinResult],
-    measure: Callable[[TwinResult], list[float]],
-    *,
-    log: bool = False,
-) -> Curve:
-    return seed_curve(panel, x, np.array([measure(result) for result in results]), log=log)
 
 
 def _twin_chart(

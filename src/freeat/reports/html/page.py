@@ -160,7 +160,7 @@ def subscripts(text: str) -> Markup:
 
 
 def policy(scripts: list[str]) -> str:
-    """A content security policy under which only our own scripts run, and nothing is fetched."""
+    """A content security policy under which only the packaged scripts run, and nothing is fetched."""
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in digests)
     return (
@@ -171,17 +171,14 @@ def policy(scripts: list[str]) -> str:
 
 def charts(document: ReportPage) -> dict[str, Any]:
     """What the scripts draw, by the id of its element."""
-    return {
-        f"{section.key}-{k}": {"kind": block.kind, **_without_numbers(block)}
-        for section in document.sections
-        for k, block in enumerate(section.blocks)
-        if isinstance(block, Chart)
-    }
-
-
-def _without_numbers(block: Chart) -> dict[str, Any]:
-    """A block as plain values; its table is on the page already."""
-    return {name: value for name, value in asdict(block).items() if name != "numbers"}
+    found = {}
+    for section in document.sections:
+        for k, block in enumerate(section.blocks):
+            if isinstance(block, Chart):
+                values = asdict(block)
+                values.pop("numbers", None)  # its table is on the page already
+                found[f"{section.key}-{k}"] = {"kind": block.kind, **values}
+    return found
 
 
 def embedded(data: Any) -> str:
