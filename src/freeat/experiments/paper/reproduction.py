@@ -69,7 +69,7 @@ class Reproduction:
                     )
 
     def dry_run(self, workers: int) -> DryRun:
-        """What would be run, priced, with what absent data sets would add. Writes nothing."""
+        """What would be run and its cost, with that of absent data sets. Writes nothing."""
         absent = _in_order(self.missing, self.estimator)
         costs = [
             *(self.estimator.cost(task, finished=task.found() is not None) for task in self.tasks),

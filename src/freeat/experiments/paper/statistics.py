@@ -99,18 +99,22 @@ def between_rows(
 ) -> Statistic:
     """Two algorithms, a column of each, in every block that has the first."""
 
-    def compare(panel: str, evidence: Evidence, tables: Sequence[str], block: Block, than: str) -> Finding:
-        labels = (panel.split()[-1], than)
+    def compare(
+        panel: str, evidence: Evidence, tables: Sequence[str], block: Block, labels: tuple[str, str]
+    ) -> Finding:
         own, other = (evidence.number(tables, block, *each) for each in zip(labels, columns, strict=True))
         own_column, other_column = (column.replace("_", " ") for column in columns)
-        detail = f"{own_column} {100 * own.value:.1f} %; {other_column} of {than} {100 * other.value:.1f} %"
+        detail = (
+            f"{own_column} {100 * own.value:.1f} %; {other_column} of {labels[1]} {100 * other.value:.1f} %"
+        )
         return find(panel, detail, own, other)
 
     def findings(evidence: Evidence, tables: Sequence[str]) -> Iterator[Finding]:
-        for label, than in pairs:
+        for labels in pairs:
             for block in evidence.blocks(tables):
-                if evidence.row(tables, block, label) is not None:
-                    yield _attempt(f"{' '.join(block)} {label}", compare, evidence, tables, block, than)
+                if evidence.row(tables, block, labels[0]) is not None:
+                    panel = " ".join((*block, labels[0]))
+                    yield _attempt(panel, compare, evidence, tables, block, labels)
 
     return findings
 
