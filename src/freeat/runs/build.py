@@ -58,11 +58,6 @@ def build_ball(spec: TrainSpec) -> Ball:
     return make_ball(spec.norm, spec.eps, (0.0, 1.0) if spec.box else None)
 
 
-def updates_of(spec: TrainSpec, n: int) -> int:
-    """The weight updates T of a run on ``n`` training images."""
-    return spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
-
-
 def build_batches(spec: TrainSpec, n: int) -> Batches:
     """The batches of a run on ``n`` training images."""
     return Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
@@ -224,19 +219,18 @@ def build_evaluator(
 
 def evaluation_attack(evaluation: EvalSpec) -> Pgd:
     """The PGD attack that evaluates a run."""
-    attack = None
     if not is_import_path(evaluation.attack):
         attack = parse_attack(
             evaluation.attack,
             iterate=evaluation.iterate,  # type: ignore[arg-type]
             alpha=evaluation.eval_alpha,
         )
-    if not isinstance(attack, Pgd):
-        raise InputError(
-            f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "
-            "(steps, restarts); other attacks are for `freeat evaluate`"
-        )
-    return attack
+        if isinstance(attack, Pgd):
+            return attack
+    raise InputError(
+        f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "
+        "(steps, restarts); other attacks are for `freeat evaluate`"
+    )
 
 
 def build_trainer(
@@ -254,7 +248,7 @@ def build_trainer(
 ) -> Trainer:
     """The trainer of a model on the evaluator's training images; arguments replace what the spec names."""
     n = len(evaluator.train)
-    updates = updates_of(spec, n)
+    updates = spec.updates or updates_for(spec.epochs or DEFAULT_EPOCHS, n, spec.batch_size)
     algorithm = algorithm or build_algorithm(spec, updates, trust_code=trust_code)
     if getattr(without_warm_up(algorithm), "carry", False) and processes.size > 1:
         raise InputError(
