@@ -108,9 +108,9 @@ def joined(tmp_path: Path) -> Path:
         shutil.copy(ROOT / "tests" / name, tmp_path / "tests" / name)
     algorithms = tmp_path / "src" / "freeat" / "algorithms"
     (algorithms / "noise.py").write_text(FILE, encoding="utf-8")
+    line = '    noise="freeat.algorithms.noise:Noise",\n'
+    inserted(algorithms / "registry.py", '    friendly="freeat.algorithms.friendly:Friendly",\n', line)
     imported = "from freeat.algorithms.noise import Noise\n"
-    inserted(algorithms / "registry.py", "from freeat.algorithms.friendly import Friendly\n", imported)
-    inserted(algorithms / "registry.py", "(Erm, Vanilla, Fast, Free, Friendly", ", Noise")
     suite = tmp_path / "tests" / "algorithms" / "test_conformance.py"
     inserted(suite, "from freeat.learner import Learner\n", imported)
     inserted(suite, "ROWS: dict[str, Make] = {\n", shown(r"```text\n(.*?)```"))
