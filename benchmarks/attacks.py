@@ -2,8 +2,8 @@
 
 Every library is called as its documentation shows, on the same images, in evaluation mode, with the same number
 of threads. Rounds are interleaved, so that a busy machine slows all alike, and the fastest of each is kept. How many
-queries Square needs is luck, and a lucky search is no fast one: each of its rounds has a seed of its own, the images
-per second are of all rounds together, and the speed of asking is told apart: scores per second, every image that the
+queries Square needs is random, and a short search is no fast one: each of its rounds has a seed of its own, the images
+per second are of all rounds together, and the speed of queries is separate: scores per second, every image that the
 model was shown counted once.
 
     python benchmarks/attacks.py --robust RUN --threads 2
@@ -56,8 +56,8 @@ class Contender:
     accuracies: list[float] = field(default_factory=list)
     shown: list[int] = field(default_factory=list)  # images that the model was shown, round by round
 
-    def images_per_second(self, n: int, *, by_luck: bool) -> float:
-        return n * len(self.times) / sum(self.times) if by_luck else n / min(self.times)
+    def images_per_second(self, n: int, *, random_cost: bool) -> float:
+        return n * len(self.times) / sum(self.times) if random_cost else n / min(self.times)
 
     @property
     def scores_per_second(self) -> float:
@@ -65,7 +65,7 @@ class Contender:
 
 
 def ours(attack: Attack) -> Run:
-    """An attack of ours, with the model in frozen eval mode."""
+    """A built-in attack, with the model in frozen eval mode."""
 
     def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, seed: int) -> Tensor:
         x = x.contiguous(memory_format=torch.channels_last)
@@ -232,8 +232,8 @@ def shown_to(model: nn.Module) -> Iterator[list[int]]:
 
 def table(name: str, model: str, entered: list[Contender], n: int) -> list[dict[str, object]]:
     """Images and scores per second, and how many times the best peer's."""
-    by_luck = name.startswith("Square")
-    speeds = {c.name: c.images_per_second(n, by_luck=by_luck) for c in entered}
+    random_cost = name.startswith("Square")
+    speeds = {c.name: c.images_per_second(n, random_cost=random_cost) for c in entered}
     best = max(speeds[c.name] for c in entered if not c.ours)
     best_scores = max(c.scores_per_second for c in entered if not c.ours)
     rows = []

@@ -1,9 +1,9 @@
-"""Two real models on the first CIFAR-10 test images, judged by freeat and by pyautoattack's own evaluation.
+"""Two real models on the first CIFAR-10 test images, evaluated by freeat and by pyautoattack's own evaluation.
 
     python benchmarks/real_models.py --robust RUN --out results/robustness
 
-The models are a robust one of ours (a run folder) in the ball it was trained for, and the ResNet-18 that pyautoattack
-ships, which is not robust, in Linf 8/255. Every cell is stored when it is done; the same command goes on.
+The models are a robust one (a run folder) in the ball it was trained for, and the ResNet-18 that pyautoattack
+ships, which is not robust, in Linf 8/255. Every result is stored when it is done; the same command resumes.
 """
 
 import time
@@ -57,7 +57,9 @@ def standard_evaluation(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what
     return perturbed
 
 
-def judged_by_them(opened: Opened, ball: Ball, data: DataSet, out: Path) -> Iterator[dict[str, Any]]:
+def evaluated_by_pyautoattack(
+    opened: Opened, ball: Ball, data: DataSet, out: Path
+) -> Iterator[dict[str, Any]]:
     """pyautoattack's evaluations of a model, those stored already taken from the store."""
     for what, n in THEIRS.items():
         key = {"by": "pyautoattack", "what": what, "n": n, "weights": opened.digest, "eps": ball.eps}
@@ -133,7 +135,7 @@ def announcing(say: Callable[[str], None]) -> Callable[[str, int], Callable[[int
 @click.option("--threads", default=2, show_default=True)
 @click.option("--data-dir", type=click.Path(path_type=Path))
 def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
-    """Judge both models by both libraries and write a table."""
+    """Evaluate both models by both libraries and write a table."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
     data = load_data("cifar10", data_dir=data_dir)
@@ -144,7 +146,7 @@ def main(robust: str, out: Path, threads: int, data_dir: Path | None) -> None:
             found = evaluate_models([opened], sweep, folder=out, watch=announcing(click.echo))
             results = [plain(result) for result in found.results]
             report.add(opened, ball, results, "freeat", [check.sentence for check in found.checks])
-        for cell in judged_by_them(opened, ball, data, out):
+        for cell in evaluated_by_pyautoattack(opened, ball, data, out):
             report.add(opened, ball, [cell], "pyautoattack")
     click.echo((out / "table.md").read_text(encoding="utf-8"))
 

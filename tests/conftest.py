@@ -1,4 +1,4 @@
-"""Options and fixtures shared by all tests: the device they run on, fetched data, judging laws without a clock."""
+"""Options and fixtures shared by all tests: the device they run on, fetched data, laws without a deadline."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from freeat.data import available
 
 pytest_plugins = ["robust_net"]
 
-# Laws are judged by their truth, not by how busy the machine is.
+# A law holds or does not, however busy the machine is.
 settings.register_profile("no-clock", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("no-clock")
 

@@ -1,4 +1,4 @@
-"""An image's outcome depends neither on the batch size nor on its company, and bf16 guides but never judges."""
+"""An image's outcome depends neither on the batch size nor on the other images, and correctness is decided in fp32."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Judging: what evaluations cost is known beforehand, and stays within what they may cost."""
+"""The evaluator: the cost of evaluations is known beforehand and stays within its limit."""
 
 from typing import Any
 

@@ -72,7 +72,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "no tensors": lambda path: path.unlink(),
     "torn facts": lambda path: path.with_suffix(".json").write_text('{"format": 1, "sha'),
     "facts without a digest": lambda path: path.with_suffix(".json").write_text('{"format": 1}'),
-    "facts of nobody": lambda path: path.with_suffix(".json").write_text("{}"),
+    "facts without a file": lambda path: path.with_suffix(".json").write_text("{}"),
 }
 
 

@@ -66,7 +66,7 @@ def assert_alike(one: Any, other: Any, where: str = "") -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run of two processes that nobody interrupted."""
+    """The folder of a run of two processes that was not interrupted."""
     folder = tmp_path_factory.mktemp("distributed") / "run"
     document = finish(folder)
     assert document["update"] == 600

@@ -53,7 +53,7 @@ class Mine:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnLoss:
-    """Training with a loss that nobody can replace."""
+    """Training with a loss that cannot be replaced."""
 
     updates_per_batch = 1
     cost = Erm().cost

@@ -1,4 +1,4 @@
-"""A small robust net for 32×32 digits, trained once in a few seconds, that every test of attacks may judge."""
+"""A small robust net for 32×32 digits, trained once in a few seconds, for the tests of attacks and evaluation."""
 
 import pytest
 import torch

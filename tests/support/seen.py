@@ -6,7 +6,7 @@ from freeat.tasks import EndedTask
 
 
 class Seen:
-    """Keeps all that it is told of tasks."""
+    """Keeps every report of tasks."""
 
     def __init__(self) -> None:
         self.ticks: list[tuple[str, int, int]] = []

@@ -37,7 +37,7 @@ def arguments(**changes: Any) -> list[str]:
 
 
 def noise_file(path: Path, classes: int, seed: int = 0) -> str:
-    """A data set of random images of so many classes in a file."""
+    """A data set of random images of ``classes`` classes in a file."""
     x = np.random.default_rng((classes, seed)).random((80, 8, 8, 1), np.float32)
     y = np.arange(80) % classes
     np.savez(path, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])

@@ -32,7 +32,7 @@ def start(store: Path) -> Process:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The store of one process that nobody disturbed."""
+    """The store of one process that was not disturbed."""
     store = tmp_path_factory.mktemp("undisturbed")
     assert shared_grid.main(store) == 0
     return store

@@ -91,7 +91,7 @@ def killed_at_random(folder: Path, kills: int, rng: random.Random, **changes: An
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the run that nobody interrupted."""
+    """The folder of the run that was not interrupted."""
     folder = tmp_path_factory.mktemp("uninterrupted") / "run"
     carry_out(folder, **LONG)
     return folder

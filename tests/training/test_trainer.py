@@ -1,4 +1,4 @@
-"""Training with judgement: evaluations that cost what they say and disturb nothing, and the guards."""
+"""Training with evaluations, which cost what is predicted and change no weight, and the guards."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -107,7 +107,7 @@ def draw_population(path: Path, results: Sequence[PopulationResult], summary: Po
             axes[0].plot(risk, gaps(result, "surrogate").mean(0), label=result.arm, **look(place))
         axes[0].invert_xaxis()
         axes[0].set(
-            xlabel="robust training risk (falls as training goes on)",
+            xlabel="robust training risk (falls during training)",
             ylabel="exact robust generalization gap",
             title=f"one instance: {shown.title()}",
         )
