@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from freeat.experiments.paper.estimate import (
-    SeedEstimate,
+    ErrorEstimate,
     average,
     beyond_proportion,
     exponent,
@@ -21,7 +21,7 @@ from freeat.experiments.paper.estimate import (
 finite = st.floats(-1, 1)
 errors = st.floats(1e-4, 0.2)
 estimates = st.builds(
-    SeedEstimate.of, mean=finite, std=st.none() | errors, seeds=st.integers(2, 9), image_error=errors
+    ErrorEstimate.of, mean=finite, std=st.none() | errors, seeds=st.integers(2, 9), image_error=errors
 )
 
 
@@ -37,18 +37,18 @@ def test_one_seed_has_the_error_of_its_images_only() -> None:
     mean = seed_mean([0.4], [0.01])
     assert mean.std is None
     assert mean.high - mean.low == pytest.approx(2 * 1.959964 * 0.01)
-    assert SeedEstimate.of_mean(mean).interval() == (mean.low, mean.high)
+    assert ErrorEstimate.of_mean(mean).interval() == (mean.low, mean.high)
 
 
 def test_the_interval_of_a_proportion_lies_between_0_and_1() -> None:
     mean = seed_mean([0.0, 0.02], [0.01, 0.01], (0, 1))
     assert mean.low == 0 < mean.high
-    assert SeedEstimate.of_mean(mean).interval()[0] < 0, "differences keep the whole error"
+    assert ErrorEstimate.of_mean(mean).interval()[0] < 0, "differences keep the whole error"
 
 
 def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
     one, other = [0.3, 0.34, 0.32], [0.5, 0.61, 0.55, 0.56]
-    difference = SeedEstimate.of_mean(seed_mean(other, [0.0] * 4)) - SeedEstimate.of_mean(
+    difference = ErrorEstimate.of_mean(seed_mean(other, [0.0] * 4)) - ErrorEstimate.of_mean(
         seed_mean(one, [0.0] * 3)
     )
     expected = stats.ttest_ind(other, one, equal_var=False).confidence_interval(0.95)
@@ -57,7 +57,7 @@ def test_two_samples_of_seeds_are_compared_as_welch_does() -> None:
 
 
 @given(estimates, estimates, finite)
-def test_differences_are_antisymmetric_and_shift(a: SeedEstimate, b: SeedEstimate, constant: float) -> None:
+def test_differences_are_antisymmetric_and_shift(a: ErrorEstimate, b: ErrorEstimate, constant: float) -> None:
     low, high = (a - b).interval()
     assert (b - a).interval() == pytest.approx((-high, -low))
     assert (a - b).plus(constant).interval() == pytest.approx((low + constant, high + constant))
@@ -65,13 +65,13 @@ def test_differences_are_antisymmetric_and_shift(a: SeedEstimate, b: SeedEstimat
 
 
 @given(estimates, st.floats(0.5, 0.9))
-def test_intervals_of_lower_levels_lie_inside(a: SeedEstimate, level: float) -> None:
+def test_intervals_of_lower_levels_lie_inside(a: ErrorEstimate, level: float) -> None:
     (low, high), (inner_low, inner_high) = a.interval(), a.interval(level)
     assert low <= inner_low <= a.value <= inner_high <= high
 
 
 @given(st.lists(estimates, min_size=1, max_size=6))
-def test_an_average_has_no_smaller_error_than_its_members(members: list[SeedEstimate]) -> None:
+def test_an_average_has_no_smaller_error_than_its_members(members: list[ErrorEstimate]) -> None:
     mean = average(members)
     assert mean.value == pytest.approx(np.mean([e.value for e in members]))
     assert min(e.variance for e in members) <= mean.variance * (1 + 1e-9)
@@ -99,7 +99,7 @@ def test_the_smallest_of_several_is_covered() -> None:
     for _ in range(repeats):
         seen = rng.normal(truths, error)
         value, low, high = smallest(
-            [SeedEstimate.of(mean=v, std=None, seeds=1, image_error=error) for v in seen]
+            [ErrorEstimate.of(mean=v, std=None, seeds=1, image_error=error) for v in seen]
         )
         assert low <= value <= high
         held += low <= truths.min() <= high
@@ -107,13 +107,13 @@ def test_the_smallest_of_several_is_covered() -> None:
 
 
 @given(estimates)
-def test_the_smallest_of_one_is_that_one(a: SeedEstimate) -> None:
+def test_the_smallest_of_one_is_that_one(a: ErrorEstimate) -> None:
     assert smallest([a]) == pytest.approx((a.value, *a.interval()))
 
 
 def test_exponent_and_its_error_are_recovered() -> None:
     sizes = [256, 512, 1024, 4096]
-    gaps = [SeedEstimate.of(mean=3 * n**-0.4, std=None, seeds=3, image_error=0.001) for n in sizes]
+    gaps = [ErrorEstimate.of(mean=3 * n**-0.4, std=None, seeds=3, image_error=0.001) for n in sizes]
     fitted = exponent(sizes, gaps)
     assert fitted is not None
     assert fitted.value == pytest.approx(0.4)
@@ -129,7 +129,7 @@ def test_exponent_and_its_error_are_recovered() -> None:
 
 
 def test_there_is_no_exponent_without_two_sizes_or_a_gap() -> None:
-    gap = SeedEstimate.of(mean=0.1, std=None, seeds=1, image_error=0.01)
+    gap = ErrorEstimate.of(mean=0.1, std=None, seeds=1, image_error=0.01)
     assert exponent([256], [gap]) is None
     assert exponent([256, 256], [gap, gap]) is None
     assert exponent([256, 512], [gap, gap.times(-1)]) is None
@@ -142,7 +142,7 @@ def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_zero(ends: tu
     held = 0
     for _ in range(repeats):
         first, last, start, end = (
-            SeedEstimate.of_mean(seed_mean(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds))
+            ErrorEstimate.of_mean(seed_mean(rng.normal(t, spread, seeds).tolist(), [0.0] * seeds))
             for t in truth
         )
         low, high = beyond_proportion((first, last), (start, end)).interval()
@@ -152,7 +152,7 @@ def test_a_fall_beyond_proportion_is_covered_also_where_it_ends_at_zero(ends: tu
 
 def test_a_proportional_fall_gives_zero() -> None:
     one, half = (
-        SeedEstimate.of(mean=m, std=0.01, seeds=s, image_error=0.01) for m, s in ((0.4, 5), (0.2, 3))
+        ErrorEstimate.of(mean=m, std=0.01, seeds=s, image_error=0.01) for m, s in ((0.4, 5), (0.2, 3))
     )
     level = beyond_proportion((one, half), (one.times(2), half.times(2)))
     assert level.value == pytest.approx(0)

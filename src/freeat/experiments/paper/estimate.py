@@ -32,7 +32,7 @@ class ErrorSource:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedEstimate:
+class ErrorEstimate:
     """A value with the sources of its error; ``seeds`` is the smallest number of runs behind any part of it."""
 
     value: float
@@ -40,31 +40,31 @@ class SeedEstimate:
     errors: tuple[ErrorSource, ...] = ()
 
     @classmethod
-    def of(cls, *, mean: float, std: float | None, seeds: int, image_error: float) -> "SeedEstimate":
+    def of(cls, *, mean: float, std: float | None, seeds: int, image_error: float) -> "ErrorEstimate":
         """From what a document keeps; one seed shows no spread, so its error is that of the images."""
         between = () if std is None else (ErrorSource(variance=std**2 / seeds, freedom=seeds - 1),)
         return cls(value=mean, seeds=seeds, errors=(*between, ErrorSource(variance=image_error**2)))
 
     @classmethod
-    def of_mean(cls, mean: SeedMean) -> "SeedEstimate":
+    def of_mean(cls, mean: SeedMean) -> "ErrorEstimate":
         return cls.of(mean=mean.mean, std=mean.std, seeds=mean.seeds, image_error=mean.image_error)
 
-    def __add__(self, other: "SeedEstimate") -> "SeedEstimate":
-        return SeedEstimate(
+    def __add__(self, other: "ErrorEstimate") -> "ErrorEstimate":
+        return ErrorEstimate(
             value=self.value + other.value,
             seeds=min(self.seeds, other.seeds),
             errors=(*self.errors, *other.errors),
         )
 
-    def __sub__(self, other: "SeedEstimate") -> "SeedEstimate":
+    def __sub__(self, other: "ErrorEstimate") -> "ErrorEstimate":
         return self + other.times(-1)
 
-    def plus(self, constant: float) -> "SeedEstimate":
-        return SeedEstimate(value=self.value + constant, seeds=self.seeds, errors=self.errors)
+    def plus(self, constant: float) -> "ErrorEstimate":
+        return ErrorEstimate(value=self.value + constant, seeds=self.seeds, errors=self.errors)
 
-    def times(self, factor: float) -> "SeedEstimate":
+    def times(self, factor: float) -> "ErrorEstimate":
         errors = tuple(ErrorSource(variance=factor**2 * e.variance, freedom=e.freedom) for e in self.errors)
-        return SeedEstimate(value=factor * self.value, seeds=self.seeds, errors=errors)
+        return ErrorEstimate(value=factor * self.value, seeds=self.seeds, errors=errors)
 
     @property
     def variance(self) -> float:
@@ -94,7 +94,7 @@ def seed_mean(
     """
     mean, std = mean_std(list(values))
     image_error = math.fsum(image_errors) / len(image_errors)
-    low, high = SeedEstimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
+    low, high = ErrorEstimate.of(mean=mean, std=std, seeds=len(values), image_error=image_error).interval()
     return SeedMean(
         mean=mean,
         std=std,
@@ -117,17 +117,17 @@ def proportion_error(p: float, n: int, population: int | None = None) -> float:
     return error * math.sqrt((population - n) / max(population - 1, 1))
 
 
-def average(estimates: Sequence[SeedEstimate]) -> SeedEstimate:
+def average(estimates: Sequence[ErrorEstimate]) -> ErrorEstimate:
     """The mean of estimates that may depend on each other in any way: their standard errors are averaged."""
     error = math.fsum(math.sqrt(e.variance) for e in estimates) / len(estimates)
-    return SeedEstimate(
+    return ErrorEstimate(
         value=math.fsum(e.value for e in estimates) / len(estimates),
         seeds=min(e.seeds for e in estimates),
         errors=(ErrorSource(variance=error**2, freedom=min(e.freedom for e in estimates)),),
     )
 
 
-def smallest(estimates: Sequence[SeedEstimate], level: float = LEVEL) -> tuple[float, float, float]:
+def smallest(estimates: Sequence[ErrorEstimate], level: float = LEVEL) -> tuple[float, float, float]:
     """The smallest of several values with its interval.
 
     Its lower end is the smallest lower end: whichever value is smallest keeps above its own. Its upper end is the
@@ -139,7 +139,7 @@ def smallest(estimates: Sequence[SeedEstimate], level: float = LEVEL) -> tuple[f
     return min(e.value for e in estimates), low, high
 
 
-def exponent(sizes: Sequence[int], gaps: Sequence[SeedEstimate]) -> SeedEstimate | None:
+def exponent(sizes: Sequence[int], gaps: Sequence[ErrorEstimate]) -> ErrorEstimate | None:
     """The a of gap ∝ n^(−a) by least squares in the logarithms; None with fewer than two sizes or no gap.
 
     Its error follows from those of the gaps to first order: that of log g is that of g over g.
@@ -150,7 +150,7 @@ def exponent(sizes: Sequence[int], gaps: Sequence[SeedEstimate]) -> SeedEstimate
     centre = math.fsum(logs) / len(logs)
     spread = math.fsum((x - centre) ** 2 for x in logs)
     terms = [
-        SeedEstimate(
+        ErrorEstimate(
             value=math.log(gap.value), seeds=gap.seeds, errors=gap.times(1 / gap.value).errors
         ).times((centre - x) / spread)
         for x, gap in zip(logs, gaps, strict=True)
@@ -162,8 +162,8 @@ def exponent(sizes: Sequence[int], gaps: Sequence[SeedEstimate]) -> SeedEstimate
 
 
 def beyond_proportion(
-    own: tuple[SeedEstimate, SeedEstimate], other: tuple[SeedEstimate, SeedEstimate]
-) -> SeedEstimate:
+    own: tuple[ErrorEstimate, ErrorEstimate], other: tuple[ErrorEstimate, ErrorEstimate]
+) -> ErrorEstimate:
     """How far ``own`` ended below where it would be, had it changed by the factor by which ``other`` did.
 
     From first to last: own₀·other₁/other₀ − own₁. Unlike a ratio or an exponent of ``own`` it is there, with an error
@@ -173,4 +173,4 @@ def beyond_proportion(
     (first, last), (start, end) = own, other
     factor, relative = end.value / start.value, first.value / start.value
     terms = first.times(factor) + end.times(relative) - start.times(factor * relative) - last
-    return SeedEstimate(value=first.value * factor - last.value, seeds=terms.seeds, errors=terms.errors)
+    return ErrorEstimate(value=first.value * factor - last.value, seeds=terms.seeds, errors=terms.errors)

@@ -5,20 +5,20 @@ from dataclasses import dataclass
 
 from freeat.data.catalogue import SOURCES
 from freeat.experiments.paper.documents import Figure, FigurePanel, PaperFigure, PaperTable, PointSeries, S
-from freeat.experiments.paper.estimate import SeedEstimate, proportion_error
+from freeat.experiments.paper.estimate import ErrorEstimate, proportion_error
 from freeat.experiments.paper.published import PublishedRow, published_tables
 
 
-class NotComparable(Exception):
+class NoStatistic(Exception):
     """Why a statistic has no value: a number is missing or meaningless."""
 
 
-def missing(label: str) -> NotComparable:
-    return NotComparable(f"{label} was not measured")
+def missing(label: str) -> NoStatistic:
+    return NoStatistic(f"{label} was not measured")
 
 
-def at_chance(label: str) -> NotComparable:
-    return NotComparable(f"{label} did not get above chance: its numbers say nothing")
+def at_chance(label: str) -> NoStatistic:
+    return NoStatistic(f"{label} did not get above chance: its numbers say nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class EvidenceRow:
     data: str
     norm: str
     label: str
-    numbers: Mapping[str, SeedEstimate]
+    numbers: Mapping[str, ErrorEstimate]
     above_chance: bool = True
 
 
@@ -52,8 +52,8 @@ class Evidence:
         wanted = (*block, label)
         return next((row for row in self.rows(tables) if (row.data, row.norm, row.label) == wanted), None)
 
-    def number(self, tables: Sequence[str], block: tuple[str, str], label: str, column: str) -> SeedEstimate:
-        """The number in that row; raises ``NotComparable`` where it is missing or its models are at chance."""
+    def number(self, tables: Sequence[str], block: tuple[str, str], label: str, column: str) -> ErrorEstimate:
+        """The number in that row; raises ``NoStatistic`` where it is missing or its models are at chance."""
         row = self.row(tables, block, label)
         if row is None or not row.numbers:
             raise missing(label)
@@ -76,7 +76,7 @@ class Evidence:
 
 
 def series_of(panel: FigurePanel[S], label: str) -> S:
-    """The series of that label; raises ``NotComparable`` where it is missing or its models are at chance."""
+    """The series of that label; raises ``NoStatistic`` where it is missing or its models are at chance."""
     found = next((series for series in panel.series if series.label == label), None)
     if found is None:
         raise missing(label)
@@ -85,9 +85,9 @@ def series_of(panel: FigurePanel[S], label: str) -> S:
     return found
 
 
-def estimates(series: PointSeries) -> list[SeedEstimate]:
+def estimates(series: PointSeries) -> list[ErrorEstimate]:
     """The estimates along a series."""
-    return [SeedEstimate.of_mean(mean) for mean in series.points]
+    return [ErrorEstimate.of_mean(mean) for mean in series.points]
 
 
 def measured_evidence(tables: Sequence[PaperTable], figures: Sequence[Figure]) -> Evidence:
@@ -98,7 +98,7 @@ def measured_evidence(tables: Sequence[PaperTable], figures: Sequence[Figure]) -
                 data=row.data,
                 norm=row.norm,
                 label=row.label,
-                numbers={name: SeedEstimate.of_mean(mean) for name, mean in (row.measured or {}).items()},
+                numbers={name: ErrorEstimate.of_mean(mean) for name, mean in (row.measured or {}).items()},
                 above_chance=row.above_chance is not False,
             )
             for row in table.rows
@@ -124,5 +124,5 @@ def _published(row: PublishedRow, runs: int) -> EvidenceRow:
         kind, split = column.split("_")
         error = 0.0 if split == "train" else proportion_error(row.cells[f"{kind}_test"].value / 100, n)
         std = None if cell.std is None else cell.std / 100
-        numbers[column] = SeedEstimate.of(mean=cell.value / 100, std=std, seeds=runs, image_error=error)
+        numbers[column] = ErrorEstimate.of(mean=cell.value / 100, std=std, seeds=runs, image_error=error)
     return EvidenceRow(data=row.data, norm=row.norm, label=row.label, numbers=numbers)

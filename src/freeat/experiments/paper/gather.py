@@ -28,7 +28,7 @@ from freeat.experiments.paper.documents import (
     TableRow,
     TaskFailure,
 )
-from freeat.experiments.paper.estimate import PROPORTION, SeedEstimate, exponent, proportion_error, seed_mean
+from freeat.experiments.paper.estimate import PROPORTION, ErrorEstimate, exponent, proportion_error, seed_mean
 from freeat.experiments.paper.published import published_tables
 from freeat.experiments.paper.records import (
     View,
@@ -249,7 +249,7 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
     for (key, label), by_size in by_series.items():
         numbers = sorted(by_size)
         points = tuple(by_size[n] for n in numbers)
-        fitted = exponent(numbers, [SeedEstimate.of_mean(mean) for mean in points])
+        fitted = exponent(numbers, [ErrorEstimate.of_mean(mean) for mean in points])
         series_of_n = SizeSeries(
             label=label,
             above_chance=learnt[key, label],
@@ -260,7 +260,7 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
         yield key, series_of_n
 
 
-def _with_interval(estimate: SeedEstimate | None) -> Exponent | None:
+def _with_interval(estimate: ErrorEstimate | None) -> Exponent | None:
     if estimate is None:
         return None
     low, high = estimate.interval()

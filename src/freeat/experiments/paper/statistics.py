@@ -21,10 +21,10 @@ from freeat.experiments.paper.documents import (
     S,
     SizeSeries,
 )
-from freeat.experiments.paper.estimate import SeedEstimate, average, beyond_proportion, seed_mean, smallest
+from freeat.experiments.paper.estimate import ErrorEstimate, average, beyond_proportion, seed_mean, smallest
 from freeat.experiments.paper.evidence import (
     Evidence,
-    NotComparable,
+    NoStatistic,
     at_chance,
     estimates,
     missing,
@@ -59,14 +59,14 @@ Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[Finding]]
 """The findings of a claim from the tables and figures that show it, by their names."""
 
 
-def positive(panel: str, detail: str, *values: SeedEstimate) -> Finding:
+def positive(panel: str, detail: str, *values: ErrorEstimate) -> Finding:
     """The claim says that all of these are positive: the smallest decides."""
     value, low, high = smallest(values)
     seeds = min(each.seeds for each in values)
     return Finding(panel=panel, detail=detail, statistic=value, low=low, high=high, seeds=seeds)
 
 
-def similar(panel: str, detail: str, difference: SeedEstimate) -> Finding:
+def similar(panel: str, detail: str, difference: ErrorEstimate) -> Finding:
     """The claim says that a difference is small: what is left of the margin is positive."""
     low, high = difference.interval()
     nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
@@ -84,7 +84,7 @@ def _attempt(panel: str, statistic: Callable[..., Finding], *values: Any) -> Fin
     """The finding of a statistic in a panel, or the reason why it has no value."""
     try:
         return statistic(panel, *values)
-    except NotComparable as reason:
+    except NoStatistic as reason:
         return Finding(panel=panel, detail=str(reason))
 
 
@@ -95,7 +95,7 @@ Block: TypeAlias = tuple[str, str]
 def between_rows(
     pairs: Sequence[tuple[str, str]],
     columns: tuple[str, str],
-    find: Callable[[str, str, SeedEstimate, SeedEstimate], Finding],
+    find: Callable[[str, str, ErrorEstimate, ErrorEstimate], Finding],
 ) -> Statistic:
     """Two algorithms, a column of each, in every block that has the first."""
 
@@ -129,7 +129,7 @@ def gap_below(*pairs: tuple[str, str], column: str = "robust_gap") -> Statistic:
 def accuracy_comparable(*pairs: tuple[str, str]) -> Statistic:
     """Robust test accuracy of the first minus that of the second, plus the margin."""
 
-    def find(panel: str, detail: str, own: SeedEstimate, other: SeedEstimate) -> Finding:
+    def find(panel: str, detail: str, own: ErrorEstimate, other: ErrorEstimate) -> Finding:
         return positive(panel, detail, (own - other).plus(COMPARABLE))
 
     return between_rows(pairs, ("robust_test", "robust_test"), find)
@@ -171,17 +171,17 @@ def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[Find
     def steps(panel: str, block: Block) -> Finding:
         gaps = {}
         for label in map(free, FREE_STEPS):
-            with suppress(NotComparable):
+            with suppress(NoStatistic):
                 gaps[label] = evidence.number(tables, block, label, "robust_gap")
         if len(gaps) < 2:
-            raise NotComparable("fewer than two m were measured")
+            raise NoStatistic("fewer than two m were measured")
         falls = (before - after for before, after in pairwise(gaps.values()))
         return positive(panel, f"gaps: {_in_percent(gaps)}", *falls)
 
     return (_attempt(" ".join(block), steps, block) for block in evidence.blocks(tables))
 
 
-def _in_percent(gaps: Mapping[str, SeedEstimate]) -> str:
+def _in_percent(gaps: Mapping[str, ErrorEstimate]) -> str:
     return ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
 
 
@@ -215,30 +215,30 @@ def vanilla_gap_above(title: str, panel: FigurePanel[CurveSeries], label: str) -
     """Vanilla's gap minus that of Free-m at every point of the curves: the smallest."""
     vanilla, own = series_of(panel, VANILLA), series_of(panel, label)
     near = NEAR * vanilla.updates[-1]
-    differences: list[tuple[int, SeedEstimate]] = []
+    differences: list[tuple[int, ErrorEstimate]] = []
     theirs = list(zip(vanilla.updates, estimates(vanilla), strict=True))
     for update, gap in zip(own.updates, estimates(own), strict=True):
         nearest, other = min(theirs, key=lambda point: abs(point[0] - update))
         if abs(nearest - update) <= near:
             differences.append((update, other - gap))
     if not differences:
-        raise NotComparable("no evaluations at equal numbers of updates")
+        raise NoStatistic("no evaluations at equal numbers of updates")
     updates, values = zip(*differences, strict=True)
     worst = min(differences, key=lambda point: point[1].value)[0]
     detail = f"smallest at update {worst} of {len(updates)} points up to {updates[-1]}"
     return positive(title, detail, *values)
 
 
-def _along_radii(one: RadiusSeries, other: RadiusSeries) -> list[tuple[float, SeedEstimate]]:
+def _along_radii(one: RadiusSeries, other: RadiusSeries) -> list[tuple[float, ErrorEstimate]]:
     """Accuracy of one minus that of the other at every radius both have."""
     theirs = dict(zip(other.eps, estimates(other), strict=True))
     own = zip(one.eps, estimates(one), strict=True)
     return [(eps, value - theirs[eps]) for eps, value in own if eps in theirs]
 
 
-def _at_each_radius(title: str, differences: Sequence[tuple[float, SeedEstimate]], what: str) -> Finding:
+def _at_each_radius(title: str, differences: Sequence[tuple[float, ErrorEstimate]], what: str) -> Finding:
     if not differences:
-        raise NotComparable("no radius was measured for both")
+        raise NoStatistic("no radius was measured for both")
     worst = min(differences, key=lambda pair: pair[1].value)[0]
     detail = f"{what}; smallest at {255 * worst:.4g}/255 of {len(differences)} radii"
     return positive(title, detail, *(difference for _, difference in differences))
@@ -260,18 +260,18 @@ def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iter
 
     def withstands(title: str, block: Block) -> Finding:
         sources = [panel for panel in found if (panel.data, panel.norm) == block]
-        by_radius: dict[float, list[SeedEstimate]] = {}
+        by_radius: dict[float, list[ErrorEstimate]] = {}
         for panel in sources:
             try:
                 own, vanilla = series_of(panel, FREE), series_of(panel, VANILLA)
-            except NotComparable as reason:
-                raise NotComparable(f"{panel.panel}: {reason}") from None
+            except NoStatistic as reason:
+                raise NoStatistic(f"{panel.panel}: {reason}") from None
             for eps, difference in _along_radii(own, vanilla):
                 by_radius.setdefault(eps, []).append(difference)
         names = [panel.panel for panel in sources]
         for name in (f"from {source}" for source in TRANSFERRED_FROM):
             if name not in names:
-                raise NotComparable(f"{name} is missing")
+                raise NoStatistic(f"{name} is missing")
         means = [(eps, average(own)) for eps, own in by_radius.items() if len(own) == len(sources)]
         return _at_each_radius(title, means, f"mean over perturbations {', '.join(names)}")
 
@@ -285,18 +285,18 @@ def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator
     Masked gradients mislead PGD and not Square, which uses none.
     """
 
-    def at_training_radius(series: RadiusSeries, eps: float) -> SeedEstimate:
+    def at_training_radius(series: RadiusSeries, eps: float) -> ErrorEstimate:
         for each, value in zip(series.eps, estimates(series), strict=True):
             if math.isclose(each, eps):
                 return value
-        raise NotComparable(f"Square was not run at the training radius {255 * eps:.4g}/255")
+        raise NoStatistic(f"Square was not run at the training radius {255 * eps:.4g}/255")
 
     def margins(title: str, panel: FigurePanel[RadiusSeries]) -> Finding:
         both = series_of(panel, FREE), series_of(panel, VANILLA)
         block = (panel.data, panel.norm)
         row = evidence.row(MAIN, block, FREE)
         if row is None or not row.numbers:
-            raise NotComparable(f"{FREE} was not measured by PGD")
+            raise NoStatistic(f"{FREE} was not measured by PGD")
         pgd = evidence.number(MAIN, block, FREE, "robust_test")
         own, vanilla = (at_training_radius(series, radius(*block)) for series in both)
         detail = f"{FREE}: Square {100 * own.value:.1f} %, PGD-10 {100 * pgd.value:.1f} %; "
@@ -326,11 +326,11 @@ def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str)
     )
     sizes = sorted(own.keys() & other.keys())
     if len(sizes) < 2:
-        raise NotComparable(f"{label} and {VANILLA} have fewer than two sizes in common")
+        raise NoStatistic(f"{label} and {VANILLA} have fewer than two sizes in common")
     ends = sizes[0], sizes[-1]
     falls = [(gaps[ends[0]], gaps[ends[1]]) for gaps in (own, other)]
     if falls[1][0].interval()[0] <= 0:
-        raise NotComparable(f"{VANILLA} has no gap at n = {ends[0]} that could fall")
+        raise NoStatistic(f"{VANILLA} has no gap at n = {ends[0]} that could fall")
     shown = [f"{100 * first.value:.1f} to {100 * last.value:.1f}" for first, last in falls]
     detail = f"gap {shown[0]} from n = {ends[0]} to {ends[1]}; {VANILLA} {shown[1]}"
     return positive(title, detail, beyond_proportion(*falls))
@@ -344,7 +344,7 @@ def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> Finding
     runs = series.collapse
     if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
         raise at_chance(label)
-    left = SeedEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
+    left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
     seen = sum(run.seen for run in runs)
     detail = f"{100 * left.value:.0f} % of its best robust training accuracy is left; "
     detail += f"{seen} of {len(runs)} runs were seen to collapse"
@@ -355,5 +355,5 @@ def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> Fin
     """The logarithm of the smallest ‖∇_δ h‖ of a run, above the order of 10⁻³."""
     norms = series_of(panel, label).smallest_of_seeds
     logs = [math.log10(max(least, TINIEST)) for least in norms]
-    order = SeedEstimate.of_mean(seed_mean(logs, [0.0] * len(logs)))
+    order = ErrorEstimate.of_mean(seed_mean(logs, [0.0] * len(logs)))
     return positive(title, f"smallest norm {min(norms):.1e}", order.plus(-LEAST_ORDER))
