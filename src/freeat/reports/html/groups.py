@@ -22,7 +22,7 @@ LENGTHS = ("eps", "alpha")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SeedEstimate:
+class GroupMean:
     """A mean over seeds, its standard deviation, and a 95 % interval."""
 
     mean: float
@@ -37,13 +37,13 @@ class SeedEstimate:
         )
 
 
-def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> SeedEstimate:
+def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> GroupMean:
     """Student's interval of the mean of several seeds; a single run keeps its ``own``, that over its images."""
     mean, std = mean_std(list(values))
     if std is None:
-        return SeedEstimate(mean=mean, std=None, low=own[0], high=own[1])
+        return GroupMean(mean=mean, std=None, low=own[0], high=own[1])
     half = float(stdtrit(len(values) - 1, 0.975)) * std / math.sqrt(len(values))
-    return SeedEstimate(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
+    return GroupMean(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,13 +62,13 @@ class SeedGroup:
     def algorithm(self) -> str:
         return self.runs[0].spec.algorithm
 
-    def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> SeedEstimate:
+    def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> GroupMean:
         """Robust or clean accuracy on a split."""
         found = [result.train if split == "train" else result.test for result in self.finished]
         shares = [one.robust_accuracy if kind == "robust" else one.clean_accuracy for one in found]
         return over_seeds(shares, wilson(shares[0] * found[0].n, found[0].n), least=0.0)
 
-    def gap(self) -> SeedEstimate:
+    def gap(self) -> GroupMean:
         """The robust generalization gap."""
         gaps = [result.gap for result in self.finished]
         return over_seeds([gap.value for gap in gaps], (gaps[0].low, gaps[0].high), least=-1.0)
