@@ -11,7 +11,8 @@ from freeat.data.batches import Batches
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant
 from freeat.models import build
-from freeat.stability import CoupledRuns, Twins, make_runs
+from freeat.stability import Twins, make_runs
+from freeat.stability.twins import CoupledRuns
 from freeat.threat import make_ball
 
 SHAPE = (1, 4, 4)

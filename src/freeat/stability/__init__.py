@@ -4,7 +4,6 @@ from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.estimates import BootstrapEstimate, mean_estimate, mean_largest, uniform_stability
 from freeat.stability.probes import ProbeAttack, WorstCase
 from freeat.stability.twins import (
-    CoupledRuns,
     EngineChoice,
     SeparateRuns,
     Stack,
@@ -20,7 +19,6 @@ from freeat.stability.twins import (
 __all__ = [
     "BootstrapEstimate",
     "Constants",
-    "CoupledRuns",
     "EngineChoice",
     "ProbeAttack",
     "SeparateRuns",

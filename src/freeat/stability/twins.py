@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -173,38 +172,11 @@ Measure = Callable[[Model, Tensor, Tensor], tuple[Tensor, ...]]
 """From a model, images (..., b, C, H, W) and labels (..., b) to values of shape (..., b)."""
 
 
-class CoupledRuns(Protocol):
-    """K runs as one: every tensor has a leading axis K, whatever trains the members."""
-
-    members: int
-
-    @property
-    def base(self) -> Learner:
-        """A learner whose counts of batches and updates are those of all members."""
-        ...
-
-    def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
-        """One step of every member on its batch x[k], y[k].
-
-        ``differs`` (K,) says which members' batches ever differed from member 0's, this one included.
-        """
-        ...
-
-    def weights(self) -> Tensor:
-        """(K, number of parameters)."""
-        ...
-
-    def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        """What ``measure`` says of each member, in evaluation mode, on the same images: (K, b) each."""
-        ...
-
-    def member(self, k: int) -> nn.Module:
-        """A copy of member k as a plain model."""
-        ...
-
-
 class StackedRuns:
-    """All members in one ``Stack``."""
+    """K runs as one, in a ``Stack``; every tensor has a leading axis K.
+
+    ``base`` is a learner whose counts of batches and updates are those of all members.
+    """
 
     def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
         self.members = members
@@ -213,16 +185,23 @@ class StackedRuns:
         self.base = learner_of(self._stack)
 
     def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
+        """One step of every member on its batch x[k], y[k].
+
+        ``differs`` (K,) marks the members whose batches ever differed from member 0's, this one included.
+        """
         return algorithm.step(self.base, x, y)
 
     def weights(self) -> Tensor:
+        """(K, number of parameters)."""
         return self._stack.flat()
 
     def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        """The values of ``measure`` for each member, in evaluation mode, on the same images: (K, b) each."""
         with frozen(self._stack, "eval"):
             return measure(self._stack, x.expand(self.members, *x.shape), y.expand(self.members, *y.shape))
 
     def member(self, k: int) -> nn.Module:
+        """A copy of member k as a plain model."""
         model = copy.deepcopy(self._plain)
         with torch.no_grad():
             for own, stacked in zip(model.parameters(), self._stack.model.parameters(), strict=True):
@@ -231,7 +210,7 @@ class StackedRuns:
 
 
 class SeparateRuns:
-    """A learner per member; members whose batches were all member 0's so far *are* member 0.
+    """The same with a learner per member; members whose batches were all member 0's so far *are* member 0.
 
     A twin that has not met its replaced example has member 0's very bits, so it is not trained twice: it is
     copied off at the batch that makes it differ.
@@ -291,7 +270,8 @@ def _flat(model: nn.Module) -> Tensor:
     return torch.cat([p.flatten() for p in model.parameters()])
 
 
-ENGINES: dict[str, type[StackedRuns | SeparateRuns]] = {"stacked": StackedRuns, "separate": SeparateRuns}
+CoupledRuns = StackedRuns | SeparateRuns
+ENGINES: dict[str, type[CoupledRuns]] = {"stacked": StackedRuns, "separate": SeparateRuns}
 
 
 def make_runs(engine: str, model: nn.Module, members: int, learner_of: LearnerOf) -> CoupledRuns:
