@@ -150,17 +150,13 @@ def _ball(first: StoredRun, second: StoredRun, asked: Mapping[str, Any], norm: s
     """The ball in which both are evaluated: the one asked for, or that of both runs."""
     eps = EvalSpec.of(asked).eval_eps
     balls = {
-        (norm or run.folder.spec.norm, _evaluated_at(run.folder) if eps is None else eps)
+        (norm or run.folder.spec.norm, run.folder.evaluation.radius(run.folder.spec) if eps is None else eps)
         for run in (first, second)
     }
     if len(balls) > 1:
         were = " and ".join(f"{norm} {radius:.4g}" for norm, radius in sorted(balls))
         raise NotComparable(f"they were evaluated at {were}: choose with --norm and --eps")
     return make_ball(*balls.pop())
-
-
-def _evaluated_at(folder: RunFolder) -> float:
-    return folder.spec.eps if folder.evaluation.eval_eps is None else folder.evaluation.eval_eps
 
 
 def _difference(

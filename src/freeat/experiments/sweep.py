@@ -164,11 +164,10 @@ class Sweep:
 def as_trained(model: Opened, data: DataSet, evaluation: EvalSpec) -> Sweep:
     """The sweep that evaluates a run as its training did: its own attack and radius, every split, with losses."""
     assert model.spec is not None  # of a run
-    eps = model.spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     return Sweep(
         data=data,
         attacks=(evaluation_attack(evaluation),),
-        balls=(make_ball(model.spec.norm, eps),),
+        balls=(make_ball(model.spec.norm, evaluation.radius(model.spec)),),
         splits=SPLITS,
         n=evaluation.final_size,
         nested=True,

@@ -196,7 +196,7 @@ def build_evaluator(
     augment: Augmentation | str | None = "auto",
 ) -> Evaluator:
     """The evaluator of a spec: its splits, attack and radius; arguments replace those of the spec."""
-    ball = ball or make_ball(spec.norm, spec.eps if evaluation.eval_eps is None else evaluation.eval_eps)
+    ball = ball or make_ball(spec.norm, evaluation.radius(spec))
     ball.check(data.shape)
     train, validation = build_images(spec, data)
     chosen = spec.augment if augment == "auto" else augment
@@ -306,10 +306,9 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
 
 def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:
     """Warnings about settings that are allowed but seldom intended."""
-    evaluated_at = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
     steps = [
         ("step of the training attack", spec.alpha, spec.eps),
-        ("step of the evaluation attack", evaluation.eval_alpha, evaluated_at),
+        ("step of the evaluation attack", evaluation.eval_alpha, evaluation.radius(spec)),
     ]
     return cautions(batch_size=spec.batch_size, n=n, steps=steps)
 

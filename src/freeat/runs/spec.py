@@ -231,6 +231,10 @@ class EvalSpec(_Settings):
         moves = self.eval_alpha is None or self.eval_alpha > 0
         self._check([("eval_alpha", moves, "must be positive, e.g. 2/255")])
 
+    def radius(self, training: TrainSpec) -> float:
+        """The radius at which a run of this training is evaluated."""
+        return training.eps if self.eval_eps is None else self.eval_eps
+
     def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
         """This spec with other settings, as people write them; a step is dropped when the radius changes."""
         own = self.settings()

@@ -109,9 +109,7 @@ def benchmarks_of(runs: Sequence[FoundRun], order: Sequence[str] = ()) -> list[B
 
 
 def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
-    spec, evaluation = run.spec, run.evaluation
-    eps = spec.eps if evaluation.eval_eps is None else evaluation.eval_eps
-    return run.description.data.name, spec.model, spec.norm, eps
+    return run.description.data.name, run.spec.model, run.spec.norm, run.evaluation.radius(run.spec)
 
 
 def settings_of(run: FoundRun) -> dict[str, object]:
