@@ -220,7 +220,7 @@ def race(
 
 @contextmanager
 def shown_to(model: nn.Module) -> Iterator[list[int]]:
-    """How many images each call of the model sees; told by its last layer, for ART calls a network's layers itself."""
+    """The images of each call of the model, counted at its last layer, for ART calls a network's layers itself."""
     shown: list[int] = []
     last = [layer for layer in model.modules() if isinstance(layer, nn.Linear)][-1]
     hook = last.register_forward_pre_hook(lambda _, inputs: shown.append(len(inputs[0])))

@@ -45,7 +45,7 @@ class Problem:
         return model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=2e-4)
 
     def data(self) -> tuple[Tensor, Tensor]:
-        """Four batches of noise: speed does not depend on the picture."""
+        """Four batches of noise: speed does not depend on the images."""
         g = torch.Generator().manual_seed(0)
         x = torch.randint(256, (4 * self.batch, *SHAPE), generator=g, dtype=torch.uint8)
         return x, torch.randint(CLASSES, (len(x),), generator=g)

@@ -186,8 +186,8 @@ def test_a_failing_wandb_is_refused_with_the_remedy(
     wandb = SimpleNamespace(Error=Refusal, init=init, Settings=lambda **settings: None)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     assert run(["train", *arguments(out=tmp_path / "run"), "--track", "wandb"]) == 2
-    assert "no API key" in (told := capsys.readouterr().err)
-    assert "WANDB_MODE=offline" in told
+    assert "no API key" in (output := capsys.readouterr().err)
+    assert "WANDB_MODE=offline" in output
     assert run(["train", *arguments(out=tmp_path / "run")]) == 0
 
 
@@ -205,9 +205,9 @@ def test_a_missing_tracker_package_is_refused_before_writing(
 ) -> None:
     monkeypatch.setitem(LOGS, "wandb", ("no_such_package", LOGS["wandb"][1]))
     assert run(["train", *arguments(out=tmp_path / "run"), "--track", "wandb"]) == 2
-    told = capsys.readouterr().err
-    assert "--track wandb needs the package no_such_package" in told
-    assert "pip install 'freeat[wandb]'" in told
+    output = capsys.readouterr().err
+    assert "--track wandb needs the package no_such_package" in output
+    assert "pip install 'freeat[wandb]'" in output
     assert list(tmp_path.iterdir()) == []
 
 

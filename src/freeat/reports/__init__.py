@@ -1,1 +1,1 @@
-"""Tables and pictures made from stored results; nothing here trains."""
+"""Tables and figures made from stored results; nothing here trains."""
