@@ -1,5 +1,6 @@
 """The evaluator: the cost of evaluations is known beforehand and stays within its limit."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -55,6 +56,17 @@ def test_scores_hold_every_split(net: nn.Module) -> None:
     clean = record.train.clean_accuracy - record.test.clean_accuracy
     assert record.clean_gap.value == clean
     assert (record.attack, record.norm, record.eps) == ("pgd-2", "l2", 0.3)
+
+
+def test_scores_count_the_right_test_images_of_each_half(net: nn.Module) -> None:
+    evaluator = make_evaluator()
+    test = evaluator.test
+    scores = evaluator.scores(net)
+    halves = [
+        replace(evaluator, test=test.take(torch.arange(first, 80, 2))).scores(net).test for first in (0, 1)
+    ]
+    assert scores.test_halves == tuple(round(half.robust_accuracy * half.n) for half in halves)
+    assert sum(scores.test_halves) == round(scores.test.robust_accuracy * 80)
 
 
 def test_a_subset_reports_its_size_and_is_the_same_every_time(net: nn.Module) -> None:

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from freeat.errors import InputError
-from freeat.evaluation.matched import LearningCurves, matched_gap, mean_interval, paired_difference
+from freeat.evaluation.matched import (
+    LearningCurves,
+    matched_gap,
+    mean_interval,
+    paired_difference,
+    pass_common_level,
+    robust_overfitting,
+)
 
 
 def curves(fit, gap, seeds: int = 1) -> LearningCurves:
@@ -61,3 +68,50 @@ def test_unpaired_or_misshapen_curves_are_refused() -> None:
         matched_gap(curves([0, 1], [0, 1], 2), curves([0, 1], [0, 1], 3))
     with pytest.raises(InputError, match="seeds, times"):
         LearningCurves(fit=np.zeros((2, 3)), gap=np.zeros((2, 4)))
+
+
+def test_curves_that_begin_above_the_other_share_no_level() -> None:
+    low, high = curves([0.1, 0.4], [0.0, 0.1]), curves([0.5, 0.9], [0.0, 0.3])
+    assert not pass_common_level(low, high)
+    assert not pass_common_level(high, low)
+    assert pass_common_level(low, curves([0.3, 0.9], [0.0, 0.3]))
+
+
+def test_best_checkpoint_is_chosen_on_one_half_and_evaluated_on_the_other() -> None:
+    right = np.array([[[10, 20], [40, 25], [30, 45], [20, 25]]])
+    found = robust_overfitting(right, 100)
+    # half 1 chooses the second checkpoint, 25 - 25 on half 2; half 2 chooses the third, 30 - 20 on half 1
+    assert found.difference.value == pytest.approx((0 + 10) / 50 / 2)
+    assert found.same_images == pytest.approx((75 - 45) / 100)
+    assert found.difference.low is None
+    assert (found.evaluations, found.n) == (4, 100)
+
+
+def test_halves_of_an_odd_number_of_images_have_their_own_sizes() -> None:
+    assert robust_overfitting(np.array([[[3, 2], [0, 0]]]), 5).difference.value == 1.0
+
+
+def test_last_checkpoint_is_chosen_among_equals() -> None:
+    assert robust_overfitting(np.array([[[5, 9], [5, 4], [5, 4]]]), 20).difference.value == 0.0
+
+
+def test_cross_fitted_best_minus_last_is_near_zero_on_noise() -> None:
+    """40 checkpoints of the same accuracy, 256 test images: chosen on the same images the best is points above."""
+    rng = np.random.default_rng(0)
+    right = rng.binomial(128, 0.5, (400, 40, 2))
+    found = robust_overfitting(right, 256)
+    assert abs(found.difference.value) < 0.006
+    assert not found.difference.excludes_zero
+    assert found.same_images > 0.05
+
+
+def test_cross_fitted_best_minus_last_finds_what_is_there() -> None:
+    rng = np.random.default_rng(1)
+    truth = np.concatenate([np.linspace(0.3, 0.5, 20), np.linspace(0.5, 0.4, 20)])
+    found = robust_overfitting(rng.binomial(500, truth[None, :, None], (100, 40, 2)), 1000)
+    assert found.difference.value == pytest.approx(0.1, abs=0.02)
+
+
+def test_counts_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(InputError, match="seeds, times, 2"):
+        robust_overfitting(np.zeros((3, 4), dtype=np.int64), 10)

@@ -7,7 +7,7 @@ from torch import nn
 from freeat.attacks.pgd import Pgd
 from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.data import Augmentation, Images
-from freeat.evaluation.evaluate import Gap, Summary, evaluate, gap
+from freeat.evaluation.evaluate import Evaluation, Gap, Summary, evaluate, gap
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
@@ -26,7 +26,9 @@ COLLAPSE_SPREAD, COLLAPSE_SHARE = 0.25, 0.5
 class Scores:
     """A model's clean and robust accuracy and loss on every split under one attack, and the gaps.
 
-    ``train_augmented`` is the training split seen through the augmentation, where there is one.
+    ``train_augmented`` is the training split seen through the augmentation, where there is one. ``test_halves`` counts
+    the test images that are right under the attack, first those in even rows of the evaluated images, then
+    those in odd rows: a checkpoint that is chosen on one half can be evaluated on the other.
     """
 
     attack: str
@@ -39,6 +41,7 @@ class Scores:
     clean_gap: Gap
     train_augmented: Summary | None = None
     validation: Summary | None = None
+    test_halves: tuple[int, int] | None = None
 
     @property
     def splits(self) -> dict[str, Summary]:
@@ -105,10 +108,12 @@ class Evaluator:
 
     def scores(self, model: nn.Module, size: int | None = None) -> Scores:
         """Clean and robust accuracy and loss on every split (on ``size`` images of each), and the gaps."""
-        found = {
-            name: self._summary(model, images, self.attack, size, augment)
+        evaluations = {
+            name: self._evaluate(model, images, self.attack, size, augment)
             for name, (images, augment) in self.views.items()
         }
+        found = {name: evaluation.summary() for name, evaluation in evaluations.items()}
+        right = evaluations["test"].robust_correct
         return Scores(
             attack=self.attack.name,
             iterate=self.attack.iterate,
@@ -117,21 +122,22 @@ class Evaluator:
             **found,
             gap=gap(found["train"], found["test"]),
             clean_gap=gap(found["train"], found["test"], "clean_accuracy"),
+            test_halves=(int(right[0::2].sum()), int(right[1::2].sum())),
         )
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
         """Robust training accuracy against a single full-length step, high after catastrophic overfitting."""
-        found = self._summary(model, self.train, one_step_attack(self.ball), size)
+        found = self._evaluate(model, self.train, one_step_attack(self.ball), size).summary()
         return OneStep(n=found.n, robust_accuracy=found.robust_accuracy, cost=found.cost)
 
-    def _summary(
+    def _evaluate(
         self,
         model: nn.Module,
         images: Images,
         attack: Pgd,
         size: int | None,
         augment: Augmentation | None = None,
-    ) -> Summary:
+    ) -> Evaluation:
         return evaluate(
             model,
             images if size is None or size >= len(images) else images.subset(size),
@@ -144,7 +150,7 @@ class Evaluator:
             with_loss=True,
             recheck=False,
             processes=self.processes,
-        ).summary()
+        )
 
     def cost_per_image(self, *, models: int = 1) -> float:
         """Gradient evaluations per image of every split, of every model (the weights, and their average)."""

@@ -1,7 +1,8 @@
-"""Comparison at equal fit: the gap of two algorithms where both have the same robust training accuracy.
+"""What learning curves say: the gaps of two algorithms at equal fit, and robust overfitting.
 
 At the same number of updates an algorithm that fits less has a smaller gap for that reason alone. Here the gap is read
-from the learning curves at a training accuracy (or one minus a training risk) that both reach.
+from the learning curves at a training accuracy (or one minus a training risk) that both reach. Robust overfitting is
+the best robust test accuracy during training minus the last.
 """
 
 from dataclasses import dataclass
@@ -57,6 +58,48 @@ class LearningCurves:
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class RobustOverfitting:
+    """Best minus last robust test accuracy of ``evaluations`` checkpoints on ``n`` test images, mean over the seeds.
+
+    ``difference`` is cross-fitted. ``same_images`` chooses and evaluates the best checkpoint on the same images, which
+    gives a positive number where there is only noise.
+    """
+
+    difference: Interval
+    same_images: float
+    evaluations: int
+    n: int
+
+
+def robust_overfitting(right: NDArray[np.int64], n: int) -> RobustOverfitting:
+    """Best minus last robust test accuracy: chosen on one half of the test images, evaluated on the other, both ways.
+
+    Of several best checkpoints the latest is chosen.
+
+    Args:
+        right: the number of images that are right under the attack, of shape (seeds, times, halves); the first half has
+            ⌈n/2⌉ images, the second ⌊n/2⌋.
+        n: the number of test images.
+    """
+    if right.ndim != 3 or right.shape[-1] != 2 or 0 in right.shape or n < 2:
+        raise InputError(
+            f"{n} images, counts of shape {right.shape}: give (seeds, times, 2), none empty, and two images or more"
+        )
+    accuracy = right / np.array([n - n // 2, n // 2])
+    times = accuracy.shape[1]
+    best = times - 1 - accuracy[:, ::-1].argmax(1)  # (seeds, halves)
+    chosen_on_other = np.take_along_axis(accuracy, best[:, None, ::-1], axis=1)[:, 0]
+    values = (chosen_on_other - accuracy[:, -1]).mean(-1)
+    on_all = right.sum(-1) / n
+    return RobustOverfitting(
+        difference=mean_interval(values),
+        same_images=float((on_all.max(1) - on_all[:, -1]).mean()),
+        evaluations=times,
+        n=n,
+    )
+
+
 def paired_difference(first: Array, second: Array) -> Interval:
     """The mean of first − second over paired seeds, with Student's t interval."""
     return mean_interval(np.asarray(first) - np.asarray(second))
@@ -93,6 +136,12 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
         values = seeds * (one - two) - (seeds - 1) * (ones - twos)
         difference = _student(one - two, values)
     return MatchedGap(level=level, first=one, second=two, difference=difference)
+
+
+def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:
+    """Whether the curves pass a common training accuracy: neither begins above the largest that the other reaches."""
+    fits = [isotonic_regression(curve.fit.mean(0)).x for curve in (first, second)]
+    return bool(max(fit[0] for fit in fits) <= min(fit[-1] for fit in fits))
 
 
 def _student(value: float, values: Array) -> Interval:
