@@ -41,6 +41,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     "validation": {"validation": 0.1, "train_size": None, "updates": 24, "algorithm": "fast"},
     "augmentation": {"augment": "crop-flip", "algorithm": "fast"},
     "independent": {"sampling": "independent", "micro_batch": 5},
+    "replay": {"replay": 3, "algorithm": "vanilla-2", "augment": "crop"},
     "normalized": {"normalize": "mean=0.5;std=0.25", "model": "mlp-w12-silu"},
 }
 

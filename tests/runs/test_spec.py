@@ -91,6 +91,7 @@ def test_large_integers_are_exact() -> None:
         ({"updates": 0}, "--updates 0 must be at least 1"),
         ({"updates": 2.5}, "updates: 2.5 must be a whole number"),
         ({"batch_size": 0}, "--batch-size 0"),
+        ({"replay": 0}, "--replay 0 must be at least 1"),
         ({"train_size": 1}, "--train-size 1 must be at least 2"),
         ({"validation": -0.1}, "--validation -0.1"),
         ({"warmup": 1.5}, "between 0 and 1"),

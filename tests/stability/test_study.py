@@ -372,6 +372,8 @@ def test_bad_settings_are_refused(corners: str, data: DataSet, tmp_path: Path) -
         ({"updates": 0}, "--updates 0 must be at least 1"),
         ({"probes": 0}, "at least 1"),
         ({"norm": "l3"}, "unknown norm"),
+        ({"replay": 0}, "--replay 0 must be at least 1"),
+        ({"replay": 2, "mode": "theorem"}, "the theorems draw every batch anew"),
     ):
         with pytest.raises(InputError, match=match):
             some_settings(corners, **changes)

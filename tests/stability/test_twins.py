@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from freeat import Erm
 from freeat.algorithms import Algorithm, StepRecord
 from freeat.data import CropFlip
+from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.models import build
@@ -101,6 +102,24 @@ def test_twins_differ_from_the_first_batch_with_the_replaced_example(engine: str
         apart = [d > 0 for d in weight_distances(runs)]
         assert apart == [first is not None and t >= first for first in meetings]
     assert len({first for first in meetings if first is not None}) > 1
+
+
+@pytest.mark.parametrize("engine", ["stacked", "separate"])
+def test_replayed_twins_share_their_view(engine: str) -> None:
+    """Every member is the ordinary run on its own sample, also where batches are replayed and cropped."""
+    twins = some_twins(n=12, replaced=(1, 4))
+    batches = Batches(n=12, size=4, seed=0, sampling="independent", replay=3)
+    crop = CropFlip(pad=1)
+    runs = some_runs(engine, twins, updates=12, dtype=torch.float32)
+    for _ in train_twins(runs, algorithm_of("vanilla-2"), twins, batches, crop):
+        pass
+    for k in range(2):
+        own = twins.sample.neighbour(twins.replaced[k], twins.replacements.x[k], int(twins.replacements.y[k]))
+        learner = learner_of(12)(some_model(dtype=torch.float32))
+        for _ in train(learner, algorithm_of("vanilla-2"), own, batches, crop):
+            pass
+        flat = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
+        assert torch.allclose(flat, runs.weights()[k + 1], atol=1e-5)
 
 
 def test_rows_replace_only_the_replaced_example() -> None:

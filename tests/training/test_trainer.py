@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from freeat.algorithms import StepRecord
 from freeat.evaluation.evaluator import Evaluator, OneStep, Scores, spent
+from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_settings
-from freeat.training.loop import Diverged, check_weights
+from freeat.training.loop import Diverged, check_weights, train
 from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
 from small_runs import SMALL_RUN, carry_out, outcome
 from troubled_models import FailingNet
@@ -99,6 +101,47 @@ def test_records_hold_epochs_updates_gradient_evaluations_and_time(tmp_path: Pat
     assert final.training_loss > 0
     last_batches = 2 * (16 + 12)  # since the evaluation at update 12
     assert sum(final.gradient_norms.bins.values()) == last_batches
+
+
+def test_replayed_batches_count_updates_not_epochs(tmp_path: Path) -> None:
+    final = carry_out(tmp_path, algorithm="fast", updates=16, replay=4)
+    assert (final.update, final.batch) == (16, 16)
+    assert (final.epoch, final.equivalent_epoch) == (1.0, 4.0)
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "vanilla-2", "fast", "friendly", "free-2"])
+def test_a_replayed_batch_has_the_same_view_and_new_starts(tmp_path: Path, algorithm: str) -> None:
+    """Three steps in a row on the same images, cropped alike; the attack of each begins elsewhere."""
+    trainer = make_trainer(
+        tmp_path, algorithm=algorithm, augment="crop", replay=3, updates=14, lr=1e-9, sampling="independent"
+    )
+    once = make_trainer(
+        tmp_path, algorithm=algorithm, augment="crop", updates=14, lr=1e-9, sampling="independent"
+    )
+    seen = [_views(one) for one in (trainer, once)]
+    batches = [len(views) for views in seen]
+    assert batches[0] == batches[1] == (7 if algorithm == "free-2" else 14)
+    for t, (x, y, delta) in enumerate(seen[0]):
+        first = seen[1][t // 3]
+        assert torch.equal(x, first[0])
+        assert torch.equal(y, first[1])
+        if t % 3 and algorithm != "erm":
+            assert not torch.equal(delta, seen[0][t - 1][2])
+
+
+def _views(trainer: Trainer) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The images, labels and perturbations of every batch of a training."""
+    seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    class Seen:
+        def step(self, learner: Learner, x: Tensor, y: Tensor) -> StepRecord:
+            record = trainer.algorithm.step(learner, x, y)
+            seen.append((x, y, record.delta))
+            return record
+
+    images = trainer.evaluator.train
+    list(train(trainer.learner, Seen(), images, trainer.batches, trainer.augment))  # type: ignore[arg-type]
+    return seen
 
 
 @dataclass(frozen=True, kw_only=True)

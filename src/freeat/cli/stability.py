@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--batch-size", default=32, help="images per batch")
 @click.option("--lr", default=0.1, help="learning rate; with --theorem the c of c/t")
 @click.option("--augment", default="auto", help="auto, none, crop, flip or crop-flip; none with --theorem")
+@click.option("--replay", default=1, help="use each batch this many times in a row; T counts weight updates")
 @click.option("--replaced", default=16, help="neighbouring data sets S′ (one example replaced) per seed")
 @click.option("--seeds", default=4, help="number of seeds of initial weights, batches and starts")
 @click.option("--probes", default=128, help="unseen images at which losses are compared")
@@ -102,7 +103,7 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
     args = given["algorithm_args"]
-    same = ("data", "model", "norm", "updates", "batch_size", "lr", "augment", "replaced", "probes")
+    same = ("data", "model", "norm", "updates", "batch_size", "lr", "augment", "replay", "replaced", "probes")
     settings = StudySettings(
         **{name: given[name] for name in (*same, "attack_steps", "eval_size", "probe_times")},
         mode="theorem" if given["theorem"] else "ordinary",

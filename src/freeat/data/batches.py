@@ -19,7 +19,7 @@ class Batches:
 
     ``epochs``: each epoch is a new random order of all images, the last batch is kept, and a last batch of one
     image joins the one before it (batch normalization needs two). ``independent``: each batch is drawn without
-    replacement from all images, as the theorems assume. ``replay`` batches in a row hold the same images.
+    replacement from all images, as the theorems assume. ``replay`` batches in a row are the same batch of the data.
     """
 
     n: int
@@ -56,9 +56,13 @@ class Batches:
         last = self.n - (self.per_epoch - 1) * self.size
         return (last,) if self.per_epoch == 1 else tuple({self.size, last})
 
+    def drawn(self, t: int) -> int:
+        """The number of the batch of the data that batch t = 1, 2, … uses."""
+        return (t - 1) // self.replay + 1
+
     def __call__(self, t: int) -> Tensor:
         """The rows of batch t = 1, 2, …"""
-        t = (t - 1) // self.replay + 1
+        t = self.drawn(t)
         if self.sampling == "independent":
             return permutation(self.n, self.seed, "batch", t)[: self.size]
         epoch, position = divmod(t - 1, self.per_epoch)

@@ -60,7 +60,13 @@ def build_ball(spec: TrainSpec) -> Ball:
 
 def build_batches(spec: TrainSpec, n: int) -> Batches:
     """The batches of a run on ``n`` training images."""
-    return Batches(n=n, size=spec.batch_size, seed=spec.seed, sampling=spec.sampling)  # type: ignore[arg-type]
+    return Batches(
+        n=n,
+        size=spec.batch_size,
+        seed=spec.seed,
+        sampling=spec.sampling,  # type: ignore[arg-type]
+        replay=spec.replay,
+    )
 
 
 def build_algorithm(

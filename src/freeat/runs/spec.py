@@ -115,6 +115,11 @@ class TrainSpec(_Settings):
     sampling: str = _setting(
         "epochs", "epochs (each image once per epoch, shuffled) or independent (each batch drawn anew)"
     )
+    replay: int = _setting(
+        1,
+        "use each batch this many times in a row, as Free does, with new starts of the attack; "
+        "--epochs and --updates still count weight updates",
+    )
     optimizer: str = _setting("sgd", "sgd or adamw")
     lr: float = _setting(0.1, "learning rate; for the vanishing schedule, the theorems' c")
     schedule: str = _setting(
@@ -166,6 +171,7 @@ class TrainSpec(_Settings):
             ("epochs", self.epochs is None or self.epochs > 0, "must be positive"),
             ("updates", self.updates is None or self.updates >= 1, "must be at least 1"),
             ("batch_size", self.batch_size >= 1, "must be at least 1"),
+            ("replay", self.replay >= 1, "must be at least 1"),
             ("train_size", self.train_size is None or self.train_size >= 2, "must be at least 2"),
             ("data", bool(self.data.strip()), "must name a data set, an .npz file or a folder"),
             (

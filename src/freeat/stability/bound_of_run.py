@@ -120,7 +120,7 @@ def _facts(spec: TrainSpec, model: nn.Module, constants: Constants, *, augmented
         "no_augmentation": not augmented,
         "plain_sgd": spec.optimizer == "sgd" and spec.momentum == 0 and spec.weight_decay == 0,
         "vanishing_step": True,  # with the c of smallest_c, by its definition
-        "sampling_without_replacement": spec.sampling == "independent",
+        "sampling_without_replacement": spec.sampling == "independent" and spec.replay == 1,
         "exact_inner_max": not adversarial,
         "constant_attack_step": spec.warmup == 0,
         "fresh_start": not (spec.algorithm_args or {}).get("carry", False),

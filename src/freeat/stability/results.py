@@ -59,6 +59,7 @@ class StudySettings:
     momentum: float = 0.9
     weight_decay: float = 2e-4
     augment: str = "auto"
+    replay: int = 1
     replaced: int = 16
     probes: int = 128
     attack_steps: int = 20
@@ -76,6 +77,10 @@ class StudySettings:
         for name, least in (*((name, 1) for name in counts), ("constant_points", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be at least {least}")
+        if self.theorem and self.replay > 1:
+            raise InputError(
+                f"--replay {self.replay}: the theorems draw every batch anew; leave it out, or --theorem"
+            )
         # Refuses what a spec or a ball refuses.
         build_ball(self.spec("erm", n=max(2, self.batch_size), seed=0))
 
@@ -107,6 +112,7 @@ class StudySettings:
             updates=self.updates,
             batch_size=self.batch_size,
             sampling="independent" if self.theorem else "epochs",
+            replay=self.replay,
             lr=self.lr,
             schedule="vanishing" if self.theorem else "piecewise",
             momentum=0.0 if self.theorem else self.momentum,

@@ -342,7 +342,7 @@ def train_twins(
         t = runs.base.batches + 1
         rows = twins.rows(batches(t))
         differs |= (rows != rows[0]).any(1)
-        rng = StepRng(runs.base.seed, (t,), rows.shape[1], 0)
+        rng = StepRng(runs.base.seed, (batches.drawn(t),), rows.shape[1], 0)
         x, y = twins.both.batch(rows, augment, rng)
         yield runs.step(algorithm, x.to(dtype), y, differs)
 

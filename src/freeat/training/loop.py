@@ -30,7 +30,9 @@ def train(
         t = learner.batches + 1
         rows = batches(t)
         mine = learner.processes.share(len(rows))
-        rng = StepRng(learner.seed, (t,), len(rows), mine.start)
+        rng = StepRng(
+            learner.seed, (batches.drawn(t),), len(rows), mine.start
+        )  # a replayed batch has the same view
         x, y = learner.to_device(*images.batch(rows[mine], augment, rng))
         learner.expect(len(rows), mine.start)
         with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.processes.rank)):

@@ -155,7 +155,7 @@ class Trainer:
             kind="final" if final else "evaluation",
             update=learner.updates,
             batch=learner.batches,
-            epoch=learner.batches / self.batches.per_epoch,
+            epoch=learner.batches / self.batches.replay / self.batches.per_epoch,
             equivalent_epoch=learner.updates / self.batches.per_epoch,
             lr=learner.optimizer.param_groups[0]["lr"],
             gradient_evaluations=cost.gradient_evaluations,
