@@ -164,3 +164,53 @@ def test_a_proportion_has_an_error_unless_all_were_seen(p: float, n: int) -> Non
     assert proportion_error(p, n) > 0
     assert proportion_error(p, n, n) == 0
     assert proportion_error(p, n, 2 * n) < proportion_error(p, n)
+
+
+def test_estimates_of_the_same_seeds_are_compared_in_pairs() -> None:
+    one, other = [0.3, 0.5, 0.4, 0.9], [0.35, 0.52, 0.47, 0.95]
+    first, second = (
+        ErrorEstimate.of_mean(seed_mean(values, [0.0] * 4, of_seeds=range(4))) for values in (one, other)
+    )
+    expected = stats.ttest_rel(other, one).confidence_interval(0.95)
+    assert (second - first).interval() == pytest.approx((expected.low, expected.high))
+    assert (second - first).freedom == 3
+    assert (second - first).p_above(0) == pytest.approx(
+        stats.ttest_rel(other, one, alternative="greater").pvalue
+    )
+
+
+def test_pairs_are_the_seeds_that_both_have() -> None:
+    first = ErrorEstimate.of_mean(seed_mean([0.5, 0.6, 0.9], [0.01] * 3, of_seeds=(0, 2, 1)))
+    second = ErrorEstimate.of_mean(seed_mean([0.2, 0.1], [0.01] * 2, of_seeds=(2, 0)))
+    difference = first - second
+    assert difference.by_seed == pytest.approx({0: 0.4, 2: 0.4})
+    assert difference.value == pytest.approx(0.4)
+    assert difference.seeds == 2
+    assert difference.variance == pytest.approx(2 * 0.01**2), (
+        "the seeds agree; what is left is due to the images"
+    )
+    apart = first - ErrorEstimate.of_mean(seed_mean([0.2, 0.1], [0.01] * 2, of_seeds=(7, 8)))
+    assert apart.by_seed == {}
+    assert apart.value == pytest.approx(2 / 3 - 0.15)
+
+
+def test_the_mean_of_paired_differences_is_students() -> None:
+    """Panels that share their seeds: one number per seed, the mean over the panels."""
+    panels = np.array([[0.1, 0.3, 0.2], [0.4, 0.0, 0.3]])
+    made = [ErrorEstimate.of_mean(seed_mean(row, [0.0] * 3, of_seeds=range(3))) for row in panels.tolist()]
+    whole = average(made)
+    expected = stats.ttest_1samp(panels.mean(axis=0), 0).confidence_interval(0.95)
+    assert whole.interval() == pytest.approx((expected.low, expected.high))
+    assert whole.seeds == 3
+
+
+def test_p_values_agree_with_intervals() -> None:
+    for estimate in (
+        ErrorEstimate.of(mean=0.1, std=None, seeds=1, image_error=0.02),
+        ErrorEstimate.of(mean=0.1, std=0.03, seeds=3, image_error=0.02),
+    ):
+        low, high = estimate.interval()
+        assert estimate.p_above(low) == pytest.approx(0.025)
+        assert 1 - estimate.p_above(high) == pytest.approx(0.025)
+    exact = ErrorEstimate(value=0.1, seeds=3)
+    assert [exact.p_above(bound) for bound in (0.0, 0.1, 0.2)] == [0.0, 1.0, 1.0]

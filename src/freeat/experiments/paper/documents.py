@@ -18,7 +18,11 @@ Unit = Literal["points", "decades"]
 
 @dataclass(frozen=True, kw_only=True)
 class SeedMean:
-    """A mean over seeds with its 95 % interval; ``image_error`` is the standard error that the images leave."""
+    """A mean over seeds with its 95 % interval; ``image_error`` is the standard error that the images leave.
+
+    ``values`` are those of the single seeds, whose numbers are ``of_seeds``: with them, comparisons are paired by seed.
+    Both are empty where only the mean is known.
+    """
 
     mean: float
     std: float | None
@@ -26,6 +30,8 @@ class SeedMean:
     high: float
     seeds: int
     image_error: float
+    values: tuple[float, ...] = ()
+    of_seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +103,10 @@ class Collapse:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveSeries(PointSeries):
-    """A learning curve: robust errors, and their gap as points, on ``images`` of each split."""
+    """A learning curve: robust errors, and their gap as points, on ``images`` of each split.
+
+    ``fits`` are robust training accuracies with the values of the seeds; empty in a document without them.
+    """
 
     epochs: tuple[float, ...]
     updates: tuple[int, ...]
@@ -105,6 +114,7 @@ class CurveSeries(PointSeries):
     test: tuple[float, ...]
     images: tuple[int, ...]
     collapse: tuple[Collapse, ...]
+    fits: tuple[SeedMean, ...] = ()
 
     @property
     def equal_samples(self) -> int:

@@ -93,8 +93,9 @@ def gather_table(experiment: Experiment) -> PaperTable:
         printed = published.row(group.data, group.norm, group.label) if published else None
         read = [(run, r) for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
         records = [record for _, record in read]
+        seeds = [run.spec.seed for run, _ in read]
         measured, plain = (
-            {column: over_seeds(records, column, view) for column in columns} if records else None
+            {column: over_seeds(records, column, view, seeds) for column in columns} if records else None
             for view in views
         )
         rows.append(
@@ -157,8 +158,9 @@ def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]
         if not histories:
             continue
         shared = list(zip(*histories.values(), strict=False))  # the points that all seeds have
+        seeds = [run.spec.seed for run in histories]
         train, test, gap = (
-            [over_seeds(point, f"robust_{name}", "augmented") for point in shared]
+            [over_seeds(point, f"robust_{name}", "augmented", seeds) for point in shared]
             for name in ("train", "test", "gap")
         )
         first = [point[0] for point in shared]
@@ -172,6 +174,7 @@ def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]
             points=tuple(gap),
             images=tuple(record.test.n for record in first),
             collapse=tuple(_collapse(run, history) for run, history in histories.items()),
+            fits=tuple(train),
         )
         yield _key(group), series
 
@@ -192,7 +195,7 @@ def radii(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, RadiusSeries]]
     panel for each algorithm they come from.
     """
     for group in groups:
-        panels: dict[str, list[Accuracy]] = {}
+        panels: dict[str, list[tuple[int, Accuracy]]] = {}
         opened: dict[str, set[TrainTask]] = {}
         for measurement in group.measurements:
             document = measurement.found()
@@ -205,7 +208,10 @@ def radii(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, RadiusSeries]]
                 panel = group.panel
                 if isinstance(measurement, TransferTask) and not group.targets:
                     panel = f"from {measurement.source.spec.algorithm}"
-                panels.setdefault(panel, []).extend(own)
+                seeds = {run.key: run.spec.seed for run in group.runs}
+                if isinstance(measurement, TransferTask) and group.targets:
+                    seeds |= dict.fromkeys(group.evaluated, measurement.source.spec.seed)
+                panels.setdefault(panel, []).extend((seeds[one.model], one) for one in own)
                 opened.setdefault(panel, set()).update(_opened(group, measurement))
         for panel, found in panels.items():
             series = _against_radius(group.label, all_above_chance(opened[panel]), found)
@@ -218,21 +224,25 @@ def _opened(group: RunGroup, measurement: AttackTask | TransferTask) -> Iterator
     yield from (run for run in measurement.runs if run == made_on or run.key in group.evaluated)
 
 
-def _against_radius(label: str, learnt: bool, found: Sequence[Accuracy]) -> RadiusSeries:
-    by_eps: dict[float, list[float]] = {}
-    for accuracy in found:
-        by_eps.setdefault(accuracy.eps, []).append(accuracy.robust_accuracy)
-    n = min(accuracy.n for accuracy in found)
+def _against_radius(label: str, learnt: bool, found: Sequence[tuple[int, Accuracy]]) -> RadiusSeries:
+    """The accuracies of runs by their seed; a seed that was measured twice cannot be paired."""
+    by_eps: dict[float, list[tuple[int, float]]] = {}
+    for seed, accuracy in found:
+        by_eps.setdefault(accuracy.eps, []).append((seed, accuracy.robust_accuracy))
+    n = min(accuracy.n for _, accuracy in found)
+    points = []
+    for _, measured in sorted(by_eps.items()):
+        seeds, values = zip(*measured, strict=True)
+        of_seeds = seeds if len(set(seeds)) == len(seeds) else ()
+        errors = [proportion_error(p, n) for p in values]
+        points.append(seed_mean(values, errors, PROPORTION, of_seeds=of_seeds))
     return RadiusSeries(
         label=label,
         above_chance=learnt,
         eps=tuple(sorted(by_eps)),
-        points=tuple(
-            seed_mean(values, [proportion_error(p, n) for p in values], PROPORTION)
-            for _, values in sorted(by_eps.items())
-        ),
+        points=tuple(points),
         n=n,
-        attack=found[0].attack.split(" from ")[0],
+        attack=found[0][1].attack.split(" from ")[0],
     )
 
 
@@ -241,10 +251,15 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
     by_series: dict[tuple[PanelKey, str], dict[int, SeedMean]] = {}
     learnt: dict[tuple[PanelKey, str], bool] = {}
     for group in groups:
-        records = [r for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
-        if records and group.n is not None:
+        read = {
+            run.spec.seed: record
+            for run in finished(group.runs)
+            if (record := record_at(run, group.at)) is not None
+        }
+        if read and group.n is not None:
             series = _key(group), group.label
-            by_series.setdefault(series, {})[group.n] = over_seeds(records, "robust_gap", "augmented")
+            gap = over_seeds(list(read.values()), "robust_gap", "augmented", list(read))
+            by_series.setdefault(series, {})[group.n] = gap
             learnt[series] = learnt.get(series, True) and all_above_chance(group.runs)
     for (key, label), by_size in by_series.items():
         numbers = sorted(by_size)

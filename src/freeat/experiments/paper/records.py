@@ -57,10 +57,11 @@ def reading(record: Record, column: str, view: View) -> tuple[float, float]:
     return accuracy, proportion_error(accuracy, part.n, population)
 
 
-def over_seeds(records: Sequence[Record], column: str, view: View) -> SeedMean:
-    """A column over the seeds' records."""
+def over_seeds(records: Sequence[Record], column: str, view: View, seeds: Sequence[int]) -> SeedMean:
+    """A column over the records of these seeds."""
     values, errors = zip(*(reading(record, column, view) for record in records), strict=True)
-    return seed_mean(values, errors, DIFFERENCE if column.endswith("_gap") else PROPORTION)
+    within = DIFFERENCE if column.endswith("_gap") else PROPORTION
+    return seed_mean(values, errors, within, of_seeds=seeds)
 
 
 def above_chance(run: TrainTask, record: Record) -> bool:
