@@ -7,7 +7,8 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # glibc's parameters, from <malloc.h>
 LARGEST_KEPT = 32 << 20
+CALLS, QUICK = 3, 1.0
+"""Calls that are timed at most, and the seconds above which one is enough."""
 
 
 def resolve_device(name: str) -> torch.device:
@@ -93,6 +96,28 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
         torch.backends.cudnn.benchmark = before[3]
         torch.set_float32_matmul_precision(before[4])
         memory.fill_uninitialized_memory = before[5]
+
+
+def quickest(call: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the quickest of ``CALLS`` calls, or of a single slow one, after a call that is not timed.
+
+    On a CPU these are the seconds in which it worked for this process, so that other processes do not count.
+    """
+
+    def now() -> float:
+        if device.type == "cpu":
+            return time.process_time() / min(torch.get_num_threads(), usable_cores())
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    call()
+    seconds: list[float] = []
+    while len(seconds) < CALLS and (not seconds or seconds[-1] < QUICK):
+        began = now()
+        call()
+        seconds.append(now() - began)
+    return min(seconds)
 
 
 @contextmanager

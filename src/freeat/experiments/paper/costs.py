@@ -1,6 +1,5 @@
 """The cost of a reproduction: passes counted from the specs, times the seconds of a timed step of each network."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from freeat.algorithms import make_algorithm
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
-from freeat.compute.machine import arithmetic, resolve_device, usable_cores
+from freeat.compute.machine import QUICK, arithmetic, quickest, resolve_device
 from freeat.compute.precision import Precision
 from freeat.data import load_data
 from freeat.data.catalogue import available, find_source
@@ -29,8 +28,8 @@ SURVIVING = 0.5
 SANITY = 64 * 85
 """NetworkPasses of the sanity checks that go with an attack (``evaluation.probe``)."""
 
-FEW, QUICK, CALLS = 4, 1.0, 3
-"""A step is timed on a few images; on a whole batch, several times, where that takes no longer than a second."""
+FEW = 4
+"""A step is timed on a few images; on a whole batch where that takes no longer than a second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,26 +194,14 @@ def seconds_per_pass(spec: TrainSpec, info: DatasetInfo, device: str) -> float:
         learner = Learner(model, optimizer, seed=0, precision=Precision(spec.precision, on))
         algorithm = make_algorithm("fast", build_ball(spec))
 
-        def timed(b: int) -> float:
+        def seconds_of(b: int) -> float:
             generator = torch.Generator().manual_seed(0)
             x = torch.rand((b, *info.shape), generator=generator)
             y = torch.randint(info.classes, (b,), generator=generator)
             x, y = x.to(on, memory_format=torch.channels_last), y.to(on)
-            began = now()
-            algorithm.step(learner, x, y)
-            return now() - began
+            return quickest(lambda: algorithm.step(learner, x, y), on)
 
-        def now() -> float:
-            """Seconds; on a CPU those it worked for this process, so that others do not count."""
-            if on.type == "cpu":
-                return time.process_time() / min(torch.get_num_threads(), usable_cores())
-            if on.type == "cuda":
-                torch.cuda.synchronize(on)
-            return time.perf_counter()
-
-        timed(FEW)  # the first step of a network also sets it up
-        seconds, images = timed(FEW), FEW
+        seconds, images = seconds_of(FEW), FEW
         if seconds * spec.batch_size / FEW < QUICK:
-            images = spec.batch_size
-            seconds = min(timed(images) for _ in range(CALLS))
+            seconds, images = seconds_of(spec.batch_size), spec.batch_size
     return seconds / (2 * images)
