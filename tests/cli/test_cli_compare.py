@@ -58,6 +58,55 @@ def test_algorithm_args_reach_only_the_algorithms_that_take_them(
     assert "tau" not in stored["free-2"]
 
 
+def test_budget_of_gradient_evaluations_is_resolved_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "c"
+    args = [*compare_arguments(folder, updates=6, eval_every=100), "--seeds", "1", "--budget", "gradients"]
+    assert run([*args, "--algorithms", "fast,free-2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["budget"]["reference"] == "fast"
+    assert document["budget"]["updates"] == {"fast": 6, "free-2": 12}
+    assert [row["updates"] for row in document["algorithms"]] == [6, 12]
+    fast, free = (row["gradient_evaluations"] for row in document["algorithms"])
+    assert abs(fast - free) <= 2 * 16
+    assert run([*args, "--algorithms", "erm,fast"]) == 0
+    printed = capsys.readouterr().out
+    assert "gradient evaluations, as fast spends, for every algorithm" in printed
+    stored = json.loads((folder / "comparison.json").read_text(encoding="utf-8"))
+    assert stored["budget"]["updates"] == {"fast": 6, "free-2": 12, "erm": 12}
+    assert stored["budget"]["amount"] == document["budget"]["amount"]
+    assert run([*args, "--algorithms", "fast", "--budget", "seconds"]) == 2
+    assert "other settings (budget)" in capsys.readouterr().err
+
+
+def test_budget_survives_an_interruption_before_the_first_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from freeat import tasks
+    from freeat.experiments import budget
+
+    folder = tmp_path / "c"
+    args = [*compare_arguments(folder, updates=4, eval_every=100), "--seeds", "1", "--budget", "seconds"]
+    args += ["--algorithms", "fast,free-2"]
+    with monkeypatch.context() as broken:
+        broken.setattr(
+            budget, "seconds_per_update", lambda task: {"fast": 0.3, "free-2": 0.1}[task.spec.label]
+        )
+
+        def killed(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        broken.setattr(tasks, "run_tasks", killed)
+        run(args)
+    monkeypatch.setattr(budget, "seconds_per_update", lambda task: 1.0)
+    capsys.readouterr()
+    assert run(["report", str(folder), "--out", str(tmp_path / "r.html")]) == 2
+    assert "nothing to report" in capsys.readouterr().err
+    assert run([*args, "--json"]) == 0
+    assert [row["updates"] for row in json.loads(capsys.readouterr().out)["algorithms"]] == [4, 12]
+
+
 def test_json_and_table_have_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--algorithms", "free-2", "--seeds", "1"]
     args = [*compare_arguments(tmp_path / "c", updates=1, lr="1e-9", eval_every=100), *options]
@@ -77,6 +126,7 @@ def test_json_and_table_have_the_same_numbers(tmp_path: Path, capsys: pytest.Cap
         ),
         (["--algorithms", "fre-4"], "did you mean 'free-4'"),
         (["--seeds", "none"], "--seeds 'none'"),
+        (["--budget", "gradient"], "gradients"),
         (["--preset", "dmo"], "did you mean 'demo'"),
         (["--model", "resnt18"], "did you mean 'resnet18'"),
         (["--algorithms", "erm", "--alpha", "0.1"], "alpha = 0.1: no algorithm of erm takes it"),

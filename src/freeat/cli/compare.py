@@ -19,7 +19,7 @@ from freeat.cli.options import (
     typed_code,
 )
 from freeat.errors import InputError, unknown_name
-from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
 
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 
@@ -28,6 +28,12 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 @click.argument("spec", required=False, type=click.Path(path_type=Path))
 @click.option("--algorithms", help=f"names, separated by commas  [default: {DEFAULT_ALGORITHMS}]")
 @click.option("--seeds", help="number of seeds, or the seeds separated by commas  [default: 3]")
+@click.option(
+    "--budget",
+    type=click.Choice(("updates", "gradients", "seconds")),
+    help="what every algorithm spends alike: updates (of the weights), gradients (evaluations, in images) or seconds "
+    "(of training on this machine, from a timed step); the first algorithm sets the amount  [default: updates]",
+)
 @click.option("--preset", help="a ready-made comparison: demo")
 @setting_options(TrainSpec, EvalSpec, leave_out=("algorithm", "seed"))
 @jobs_option
@@ -39,6 +45,7 @@ def compare(
     spec: Path | None,
     algorithms: str | None,
     seeds: str | None,
+    budget: str | None,
     preset: str | None,
     jobs: int | None,
     axis: str,
@@ -53,13 +60,17 @@ def compare(
     \b
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     """
+    from freeat.algorithms.registry import parse_algorithm
     from freeat.cli.progress import TaskProgress
+    from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
         PRESETS,
         check_folder,
         check_tasks,
         comparison_tasks,
         curves_of,
+        keep_budget,
+        stored_budget,
         summarize,
         write_comparison,
     )
@@ -70,19 +81,29 @@ def compare(
 
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    typed, how = split_run_options(given | {"algorithms": algorithms, "seeds": seeds})
-    chosen: dict[str, Any] = {"algorithms": DEFAULT_ALGORITHMS, "seeds": "3", "threads": 1}
+    typed, how = split_run_options(given | {"algorithms": algorithms, "seeds": seeds, "budget": budget})
+    chosen: dict[str, Any] = {
+        "algorithms": DEFAULT_ALGORITHMS,
+        "seeds": "3",
+        "threads": 1,
+        "budget": "updates",
+    }
     chosen |= PRESETS[preset] if preset else {}
     chosen |= gather_settings(typed, spec)
     options = make_run_options(out, how, names_code=typed_code(typed, chosen))
     names, numbers = parse_names(chosen.pop("algorithms")), parse_seeds(str(chosen.pop("seeds")))
-    algorithm_args = chosen.pop("algorithm_args", None)
+    algorithm_args, kind = chosen.pop("algorithm_args", None), str(chosen.pop("budget"))
     training, evaluation = split_settings(chosen)
     tasks = comparison_tasks(training, evaluation, names, numbers, options, algorithm_args)
     settings = training.settings() | evaluation.settings()
     settings |= {"algorithm_args": algorithm_args} if algorithm_args else {}
+    settings |= {"budget": kind} if kind != "updates" else {}
     check_folder(out, settings)
+    first = short_name(str(parse_algorithm(names[0])))
+    spends = resolve_budget(kind, tasks, reference=first, stored=stored_budget(out))
+    tasks = within_budget(tasks, spends)
     check_tasks(tasks)
+    keep_budget(out, settings, spends)
     with (
         stop_on_signal() as stop,
         TaskProgress("comparing", [task.name for task in tasks]) as progress,
@@ -91,7 +112,7 @@ def compare(
         ) as backend,
     ):
         done = run_tasks(tasks, backend, progress, should_stop=stop)
-    summary = summarize(done, names, settings)
+    summary = summarize(done, names, settings, spends)
     if summary.algorithms:
         setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"

@@ -1,21 +1,20 @@
 """Several algorithms and seeds on one data set: the runs, what comes out of them, and ready-made comparisons."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from freeat.algorithms import Algorithm
 from freeat.algorithms.registry import parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
+from freeat.experiments.budget import Budget, algorithm_of
 from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
-from freeat.runs.build import build_algorithm
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
@@ -88,12 +87,13 @@ class FailedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What came out of all runs; ``settings`` are those that they share."""
+    """What came out of all runs; ``settings`` are those that they share, ``budget`` is what each may spend."""
 
     algorithms: tuple[AlgorithmSummary, ...]
     failures: tuple[FailedRun, ...] = ()
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any]
+    budget: Budget = field(default_factory=Budget)
 
 
 def comparison_tasks(
@@ -141,7 +141,7 @@ def comparison_tasks(
                     notes=notes,
                 )
             )
-    return sorted(tasks, key=lambda task: -_algorithm(task).cost.gradient_evaluations)
+    return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations)
 
 
 def check_tasks(tasks: Sequence[TrainTask]) -> None:
@@ -152,7 +152,7 @@ def check_tasks(tasks: Sequence[TrainTask]) -> None:
     """
     for task in tasks:
         task.folder.check(task.spec, task.evaluation)
-        _algorithm(task)
+        algorithm_of(task)
         resolve_device(task.options.device)
         if task.finished():
             check_finished(task.spec, task.options)
@@ -161,12 +161,11 @@ def check_tasks(tasks: Sequence[TrainTask]) -> None:
         assemble(task.spec, task.evaluation, task.options, torch.device("cpu"), SINGLE_PROCESS)
 
 
-def _algorithm(task: TrainTask) -> Algorithm:
-    return build_algorithm(task.spec, updates=1, trust_code=task.options.trust_code)
-
-
 def summarize(
-    done: Sequence[EndedTask[TrainTask]], algorithms: Sequence[str], settings: Mapping[str, Any] | None = None
+    done: Sequence[EndedTask[TrainTask]],
+    algorithms: Sequence[str],
+    settings: Mapping[str, Any] | None = None,
+    budget: Budget | None = None,
 ) -> Comparison:
     """Mean and standard deviation over the seeds, per algorithm in the order given."""
     rows = []
@@ -184,6 +183,7 @@ def summarize(
         failures=tuple(FailedRun(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
         notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result.notes)])),
         settings=settings or {},
+        budget=budget or Budget(),
     )
 
 
@@ -228,6 +228,21 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
         raise InputError(
             f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
         )
+
+
+def stored_budget(folder: Path) -> Budget | None:
+    """The budget that a comparison began with."""
+    return read_comparison(folder).budget if (folder / FILE).is_file() else None
+
+
+def keep_budget(folder: Path, settings: Mapping[str, Any], budget: Budget) -> None:
+    """Store a resolved budget before the first run begins: a comparison that is resumed has the same."""
+    if budget.kind == "updates":
+        return
+    begun = (
+        read_comparison(folder) if (folder / FILE).is_file() else Comparison(algorithms=(), settings=settings)
+    )
+    write_comparison(folder, replace(begun, budget=budget))
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:

@@ -12,12 +12,14 @@ from freeat.reports.tables import (
     percent,
     percent_interval,
     percent_spread,
+    seconds_text,
     size_text,
 )
 from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.evaluation.evaluator import Scores
+    from freeat.experiments.budget import Budget
     from freeat.experiments.comparison import Comparison
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
@@ -43,6 +45,7 @@ COMPARISON_COLUMNS = (
     "robust gap",
     "clean test",
     "clean gap",
+    "updates",
     "gradient evaluations",
     "seconds",
 )
@@ -153,12 +156,26 @@ def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable
     for row in comparison.algorithms:
         accuracies = (row.robust_train, row.robust_test, row.robust_gap, row.clean_test, row.clean_gap)
         cells = [percent_spread(one.mean, one.std) for one in accuracies]
-        rows.append([row.label, *cells, f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}"])
+        cost = (f"{row.updates:,}", f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}")
+        rows.append([row.label, *cells, *cost])
     return ReportTable(
         caption=f"{name}: accuracy in %, mean ± standard deviation over the seeds".removeprefix(": "),
         columns=COMPARISON_COLUMNS,
         rows=rows,
-        notes=remarks(comparison),
+        notes=[budget_text(comparison.budget), *remarks(comparison)],
+    )
+
+
+def budget_text(budget: "Budget") -> str:
+    """What every algorithm of a comparison spent alike, in a sentence."""
+    if budget.amount is None:
+        return "Budget: the same number of weight updates for every algorithm."
+    amount = {
+        "gradients": f"{budget.amount:,.0f} gradient evaluations",
+        "seconds": f"{seconds_text(budget.amount)} of training, from a timed step of each algorithm",
+    }[budget.kind]
+    return (
+        f"Budget: {amount}, as {budget.reference} spends, for every algorithm; T is rounded to whole batches."
     )
 
 

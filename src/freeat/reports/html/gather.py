@@ -167,7 +167,9 @@ class _Walk:
         if (folder / "run.json").is_file():
             self._take(found.runs, lambda: self._run(folder))
         if (folder / comparison.FILE).is_file():
-            self._take(found.comparisons, lambda: (self.name(folder), comparison.read_comparison(folder)))
+            stored: list[comparison.Comparison] = []
+            self._take(stored, lambda: comparison.read_comparison(folder))
+            found.comparisons += [(self.name(folder), one) for one in stored if one.algorithms]
         if is_study(folder):
             self._take(found.studies, lambda: self._study(folder))
         else:
