@@ -9,8 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from freeat.experiments.curves import comparable
 from freeat.reports.plots import LINES, OKABE_ITO, look
-from freeat.reports.training import AXES, comparable, draw_curves, errors
+from freeat.reports.training import AXES, draw_curves, errors
 from freeat.training.records import Record
 from made_records import make_record, make_summary
 

@@ -12,6 +12,7 @@ from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments.budget import Budget, algorithm_of
+from freeat.experiments.curves import CurveSummary, summarize_curves
 from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
@@ -54,7 +55,10 @@ class MeanStd:
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmSummary:
-    """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders."""
+    """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders.
+
+    ``curves`` compares its learning curves with those of the first algorithm.
+    """
 
     algorithm: str
     seeds: tuple[int, ...]
@@ -70,6 +74,7 @@ class AlgorithmSummary:
     collapsed: int
     above_chance: bool
     folders: tuple[str, ...]
+    curves: CurveSummary | None = None
 
     @property
     def label(self) -> str:
@@ -176,6 +181,8 @@ def summarize(
         )
         if runs:
             rows.append(_row(algorithm, runs))
+    curves = summarize_curves([dict(zip(row.seeds, curves_of(row), strict=True)) for row in rows])
+    rows = [replace(row, curves=own) for row, own in zip(rows, curves, strict=True)]
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
     own = (note for o in done for note in o.task.notes)
     return Comparison(

@@ -19,8 +19,10 @@ from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.evaluation.evaluator import Scores
+    from freeat.evaluation.matched import Interval
     from freeat.experiments.budget import Budget
     from freeat.experiments.comparison import Comparison
+    from freeat.experiments.curves import CurveSummary
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
@@ -179,27 +181,103 @@ def budget_text(budget: "Budget") -> str:
     )
 
 
+def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]], *, name: str = "") -> ReportTable | None:
+    """Gaps at equal robust training accuracy with the first algorithm, and robust overfitting; None without curves."""
+    summaries = [(label, curves) for label, curves in rows if curves is not None]
+    if not summaries:
+        return None
+    first = rows[0][0]
+    cells = []
+    for label, curves in rows:
+        matched = curves.matched_gap if curves else None
+        at_equal_fit = [NOTHING] * 4
+        if matched is not None:
+            shares = (matched.level, matched.first, matched.second)
+            at_equal_fit = [*map(percent, shares), _percent_with_interval(matched.difference)]
+        overfitting = curves.robust_overfitting if curves else None
+        best = NOTHING if overfitting is None else _percent_with_interval(overfitting.difference)
+        cells.append([label, *at_equal_fit, best])
+    return ReportTable(
+        caption=f"{name}: at equal robust training accuracy, in % [95 % interval over the seeds]".removeprefix(
+            ": "
+        ),
+        columns=(
+            "algorithm",
+            "robust train",
+            "robust gap",
+            f"{first} robust gap",
+            "gap difference",
+            "robust test best\u00a0−\u00a0last",
+        ),
+        rows=cells,
+        notes=_curve_notes(rows, summaries),
+    )
+
+
+def _curve_notes(
+    rows: Sequence[tuple[str, "CurveSummary | None"]], summaries: Sequence[tuple[str, "CurveSummary"]]
+) -> list[str]:
+    first = rows[0][0]
+    notes = [
+        f"{label} has no learning curve: --eval-every says how often to evaluate it."
+        for label, curves in rows
+        if curves is None
+    ]
+    if rows[0][1] is not None:
+        notes += [
+            f"{label} and {first} have no robust training accuracy in common: evaluate earlier (--eval-every), or "
+            "train longer."
+            for label, curves in summaries
+            if label != first and curves.matched_gap is None
+        ]
+    if len({(curves.train_images, curves.test_images) for _, curves in summaries}) > 1:
+        images = (f"{curves.train_images} and {curves.test_images} ({label})" for label, curves in summaries)
+        notes.append(
+            f"Learning curves are on {', '.join(images)} training and test images: --eval-size makes them equal."
+        )
+    if any(curves.robust_overfitting for _, curves in summaries):
+        notes.append(
+            "Best − last: the best checkpoint is chosen on one half of the test images and evaluated on the other."
+        )
+    return notes
+
+
+def _percent_with_interval(found: "Interval") -> str:
+    if found.low is None or found.high is None:
+        return percent(found.value)
+    return f"{percent(found.value)} {percent_interval(found.low, found.high)}"
+
+
+def _tables(comparison: "Comparison") -> list[ReportTable]:
+    """Both tables of a comparison; without learning curves the first only."""
+    curves = curves_table([(row.label, row.curves) for row in comparison.algorithms])
+    return [comparison_table(comparison), *([] if curves is None else [curves])]
+
+
 def print_comparison(comparison: "Comparison") -> None:
     """Print the comparison to the terminal."""
     from rich.console import Console
     from rich.table import Table
 
-    table = comparison_table(comparison)
-    printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
-    for k, column in enumerate(table.columns):
-        printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
-    for row in table.rows:
-        printed.add_row(*map(str, row))
     console = Console(soft_wrap=True)
     console.width = max(console.width, NARROWEST)
-    console.print(printed)
-    for note in table.notes:
-        console.print(note, markup=False, highlight=False)
+    for table in _tables(comparison):
+        printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
+        for k, column in enumerate(table.columns):
+            printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
+        for row in table.rows:
+            printed.add_row(*map(str, row))
+        console.print(printed)
+        for note in table.notes:
+            console.print(note, markup=False, highlight=False)
 
 
 def comparison_markdown(comparison: "Comparison") -> str:
     """The comparison in Markdown."""
-    table = comparison_table(comparison)
+    return "\n".join(_markdown(table) for table in _tables(comparison))
+
+
+def _markdown(table: ReportTable) -> str:
     rule = ["---", *["---:"] * (len(table.columns) - 1)]
     lines = [f"| {' | '.join(map(str, row))} |" for row in (table.columns, *table.rows)]
     return (

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from freeat.experiments.curves import comparable
 from freeat.reports.charts import (
     ChartAxis,
     ChartPanel,
@@ -93,12 +94,6 @@ def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
     return ReportTable(
         caption="Learning curves as numbers, means over the seeds", columns=("algorithm", *heads), rows=rows
     )
-
-
-def comparable(history: History) -> History:
-    """The records made on as many images as the first one: another sample size is a step in the curve."""
-    sizes = [(record.train.n, record.test.n) for record in history]
-    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
 
 
 def larger_last(histories: list[History]) -> list[History]:

@@ -1,0 +1,98 @@
+"""What the learning curves of several algorithms say: gaps at equal robust training accuracy, robust overfitting."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from freeat.evaluation.matched import (
+    LearningCurves,
+    MatchedGap,
+    RobustOverfitting,
+    matched_gap,
+    pass_common_level,
+    robust_overfitting,
+)
+from freeat.training.records import Record
+
+SeedHistories = Mapping[int, Sequence[Record]]
+"""The histories of an algorithm's runs by their seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveSummary:
+    """What the learning curves of an algorithm's runs say; accuracies as shares.
+
+    Args:
+        evaluations: the points of a curve, all on the same numbers of images.
+        train_images, test_images: the images of each point.
+        matched_gap: the robust gap at equal robust training accuracy, of this algorithm (first) and of the first
+            algorithm of the comparison (second), paired by seed. None for that one itself, and where the curves pass
+            no common accuracy.
+        robust_overfitting: best minus last robust test accuracy, cross-fitted.
+    """
+
+    evaluations: int
+    train_images: int
+    test_images: int
+    matched_gap: MatchedGap | None = None
+    robust_overfitting: RobustOverfitting | None = None
+
+
+def comparable(history: Sequence[Record]) -> list[Record]:
+    """The records made on as many images as the first one: another sample size is a step in the curve."""
+    sizes = [(record.train.n, record.test.n) for record in history]
+    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
+
+
+def summarize_curves(algorithms: Sequence[SeedHistories]) -> list[CurveSummary | None]:
+    """A summary for each algorithm, compared with the first; None where a run was evaluated only once."""
+    return [_summary(own, algorithms[0] if k else None) for k, own in enumerate(algorithms)]
+
+
+def _summary(own: SeedHistories, reference: SeedHistories | None) -> CurveSummary | None:
+    histories = _of_equal_length(list(own.values()))
+    if not histories:
+        return None
+    record = histories[0][0]
+    return CurveSummary(
+        evaluations=len(histories[0]),
+        train_images=record.train.n,
+        test_images=record.test.n,
+        matched_gap=None if reference is None else _matched(own, reference),
+        robust_overfitting=_overfitting(histories),
+    )
+
+
+def _matched(own: SeedHistories, reference: SeedHistories) -> MatchedGap | None:
+    seeds = sorted(own.keys() & reference.keys())
+    first, second = (seed_curves([histories[seed] for seed in seeds]) for histories in (own, reference))
+    if first is None or second is None or not pass_common_level(first, second):
+        return None
+    return matched_gap(first, second)
+
+
+def seed_curves(histories: Sequence[Sequence[Record]]) -> LearningCurves | None:
+    """Robust training accuracy and gap, of shape (seeds, times); None where a run was evaluated only once."""
+    runs = _of_equal_length(histories)
+    if not runs:
+        return None
+    return LearningCurves(
+        fit=np.array([[record.train.robust_accuracy for record in run] for run in runs]),
+        gap=np.array([[record.gap.value for record in run] for run in runs]),
+    )
+
+
+def _overfitting(histories: Sequence[Sequence[Record]]) -> RobustOverfitting | None:
+    sizes = {record.test.n for run in histories for record in run}
+    halves = [[record.test_halves for record in run] for run in histories]
+    if len(sizes) > 1 or min(sizes) < 2 or any(None in run for run in halves):
+        return None
+    return robust_overfitting(np.array(halves), sizes.pop())
+
+
+def _of_equal_length(histories: Sequence[Sequence[Record]]) -> list[list[Record]]:
+    """The comparable records that all runs have; none where that is not a curve."""
+    runs = [comparable(history) for history in histories]
+    length = min(map(len, runs), default=0)
+    return [run[:length] for run in runs] if length > 1 else []

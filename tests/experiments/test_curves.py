@@ -1,0 +1,112 @@
+"""Learning curves compared: closed forms on invented histories."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from freeat.experiments.curves import CurveSummary, comparable, summarize_curves
+from freeat.reports.text import curves_table
+from freeat.training.records import Record
+from made_records import make_record, make_summary
+
+
+def history(
+    fits: Sequence[float],
+    slope: float,
+    *,
+    halves: Sequence[tuple[int, int]] | None = None,
+    n: int = 100,
+) -> list[Record]:
+    """A curve whose gap is ``slope`` times its robust training accuracy."""
+    return [
+        make_record(
+            make_summary(fit, n=n),
+            make_summary(fit * (1 - slope), n=n),
+            update=10 * (k + 1),
+            test_halves=None if halves is None else halves[k],
+        )
+        for k, fit in enumerate(fits)
+    ]
+
+
+def test_gaps_are_compared_at_the_accuracy_that_both_reach() -> None:
+    vanilla = {
+        seed: history(np.linspace(0.2, 0.9, 8), 0.3 + shift) for seed, shift in ((0, 0.01), (1, -0.01))
+    }
+    free = {seed: history(np.linspace(0.1, 0.6, 9), 0.2 + shift) for seed, shift in ((0, 0.01), (1, -0.01))}
+    first, second = summarize_curves([vanilla, free])
+    assert first is not None
+    assert first.matched_gap is None
+    assert second is not None
+    assert (second.evaluations, second.train_images, second.test_images) == (9, 100, 100)
+    matched = second.matched_gap
+    assert matched is not None
+    assert (matched.level, matched.first, matched.second) == pytest.approx((0.6, 0.12, 0.18))
+    difference = matched.difference
+    assert (difference.value, difference.low, difference.high) == pytest.approx((-0.06, -0.06, -0.06))
+
+
+def test_only_seeds_of_both_algorithms_are_paired() -> None:
+    vanilla = {0: history([0.2, 0.8], 0.5), 1: history([0.2, 0.8], 0.1)}
+    free = {1: history([0.1, 0.4], 0.2), 2: history([0.1, 0.4], 0.9)}
+    second = summarize_curves([vanilla, free])[1]
+    assert second is not None
+    assert second.matched_gap is not None
+    assert (second.matched_gap.first, second.matched_gap.second) == pytest.approx((0.08, 0.04))
+
+
+def test_records_on_other_numbers_of_images_are_left_out() -> None:
+    own = history([0.2, 0.5], 0.2, n=100) + history([0.9], 0.9, n=500)
+    assert len(comparable(own)) == 2
+    second = summarize_curves([{0: own}, {0: own}])[1]
+    assert second is not None
+    assert second.matched_gap is not None
+    assert second.matched_gap.level == pytest.approx(0.5)
+
+
+def test_curves_without_a_common_accuracy_have_no_matched_gap() -> None:
+    second = summarize_curves([{0: history([0.5, 0.9], 0.3)}, {0: history([0.1, 0.4], 0.3)}])[1]
+    assert second is not None
+    assert second.matched_gap is None
+
+
+def test_one_evaluation_is_no_curve() -> None:
+    assert summarize_curves([{0: history([0.5], 0.3)}, {}]) == [None, None]
+
+
+def test_robust_overfitting_needs_the_counts_of_both_halves() -> None:
+    halves = [(30, 40), (40, 30), (20, 20)]
+    with_counts = history([0.2, 0.4, 0.6], 0.2, halves=halves)
+    (found,) = summarize_curves([{0: with_counts}])
+    assert found is not None
+    assert found.robust_overfitting is not None
+    # one half chooses the second checkpoint, the other the first: 30 - 20 of 50 images, both ways
+    assert found.robust_overfitting.difference.value == pytest.approx(0.2)
+    assert found.robust_overfitting.same_images == pytest.approx(0.3)
+    older = [replace(with_counts[0], test_halves=None), *with_counts[1:]]
+    (found,) = summarize_curves([{0: with_counts, 1: older}])
+    assert found is not None
+    assert found.robust_overfitting is None
+
+
+def test_table_names_what_cannot_be_compared() -> None:
+    few = {0: history([0.1, 0.4], 0.2, n=50, halves=[(5, 5), (9, 9)])}
+    names = ["vanilla-10", "free-4", "fast"]
+    found = summarize_curves([{0: history([0.2, 0.9], 0.3)}, few, {}])
+    table = curves_table(list(zip(names, found, strict=True)))
+    assert table is not None
+    vanilla, free, fast = (list(map(str, row)) for row in table.rows)
+    assert vanilla == ["vanilla-10", *["–"] * 5]
+    assert free == ["free-4", "40.0", "8.0", "12.0", "-4.0", "0.0"]
+    assert fast == ["fast", *["–"] * 5]
+    notes = " ".join(table.notes)
+    assert "fast has no learning curve" in notes
+    assert "100 and 100 (vanilla-10), 50 and 50 (free-4) training and test images" in notes
+    assert "chosen on one half" in notes
+    assert curves_table([("fast", None)]) is None
+    apart = CurveSummary(evaluations=2, train_images=100, test_images=100)
+    table = curves_table([("vanilla-10", apart), ("free-4", apart)])
+    assert table is not None
+    assert "free-4 and vanilla-10 have no robust training accuracy in common" in table.notes[0]
