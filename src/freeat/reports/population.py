@@ -1,5 +1,6 @@
 """A population study as text, Markdown and one figure."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,14 @@ ARM_COLUMNS = ("arm", "strength", "train risk", "population risk", "gap", "0–1
 DIFFERENCE_COLUMNS = ("arm", "minus", "equal updates", "0–1, equal updates", "equal training risk", "at risk")
 
 
-def interval_text(interval: Interval, digits: int = 4) -> str:
-    """A value with its interval, signs shown by the numbers themselves."""
-    value = f"{interval.value:.{digits}f}"
+def interval_text(interval: Interval) -> str:
+    """A value with its interval, to two digits of the interval's width."""
     if interval.low is None or interval.high is None:
-        return value
-    return f"{value} [{interval.low:.{digits}f}, {interval.high:.{digits}f}]"
+        return f"{interval.value:.4g}"
+    width = interval.high - interval.low
+    digits = min(max(2, 1 - math.floor(math.log10(width))), 9) if width > 0 else 4
+    value, low, high = (round(part, digits) + 0.0 for part in (interval.value, interval.low, interval.high))
+    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
 
 def _tables(summary: PopulationSummary) -> list[tuple[str, list[tuple[str, ...]]]]:
@@ -48,16 +51,14 @@ def _tables(summary: PopulationSummary) -> list[tuple[str, list[tuple[str, ...]]
                 ("differences of the gap", [DIFFERENCE_COLUMNS, *map(_difference_row, differences)])
             )
     if summary.exponents:
-        rows = [
-            (row.arm, _without_n(row.instance), interval_text(row.exponent, 2)) for row in summary.exponents
-        ]
+        rows = [(row.arm, _without_n(row.instance), interval_text(row.exponent)) for row in summary.exponents]
         tables.append(("exponent a in gap ∝ n^(−a)", [("arm", "instance", "a"), *rows]))
     if summary.bounds:
         rows = [
-            (row.arm, row.bound_name, f"{row.bound:.3g}", interval_text(row.measured, 5))
+            (row.arm, str(row.instance.n), row.bound_name, f"{row.bound:.3g}", interval_text(row.measured))
             for row in summary.bounds
         ]
-        tables.append(("bounds on the surrogate gap", [("arm", "bound", "value", "measured"), *rows]))
+        tables.append(("bounds on the surrogate gap", [("arm", "n", "bound", "value", "measured"), *rows]))
     return tables
 
 

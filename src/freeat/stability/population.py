@@ -148,7 +148,7 @@ class PopulationSettings:
     def title(self) -> str:
         """The instance in one line."""
         step = "" if self.alpha is None else f", α_δ = {self.alpha:g}"
-        return f"{self.model}, {self.norm}, d = {self.d}, n = {self.n}, ε/‖μ‖ = {self.eps:g}{step}"
+        return f"{self.model}, {self.norm}, d = {self.d}, n = {self.n}, ε/‖μ‖ = {self.eps:.4g}{step}"
 
 
 @dataclass(frozen=True, kw_only=True)
