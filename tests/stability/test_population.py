@@ -162,7 +162,7 @@ def test_the_command_prints_tables_stores_them_and_resumes(tmp_path, capsys) -> 
     assert run(command) == 0
     text = capsys.readouterr().out
     assert "free-4" in text
-    assert "exponent a" in text
+    assert "Exponent a" in text
     assert (out / "population.png").stat().st_size > 1000
     before = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
     assert len(before) == 15
@@ -176,3 +176,14 @@ def test_the_command_refuses_a_match_that_is_not_free(tmp_path, capsys) -> None:
     assert run(["population", "--match", "fast", "--out", str(tmp_path / "p")]) == 2
     assert "Free run" in capsys.readouterr().err
     assert not (tmp_path / "p").exists()
+
+
+def test_the_report_shows_a_population_study(tmp_path, capsys) -> None:
+    out = tmp_path / "population"
+    command = ["population", "--d", "6", "--n", "12", "--batch-size", "5", "--updates", "12", "--seeds", "3"]
+    assert run([*command, "--times", "4", "--jobs", "1", "--out", str(out)]) == 0
+    assert run(["report", str(out), "--out", str(tmp_path / "report.html"), "--json"]) == 0
+    assert "population" in json.loads(capsys.readouterr().out.splitlines()[-1])["sections"]
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "The exact gap on a Gaussian mixture" in page
+    assert "vanilla-weak-replay" in page

@@ -66,7 +66,7 @@ def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str
     from freeat.cli.progress import TaskProgress
     from freeat.files.documents import plain, to_json, write_document, write_text
     from freeat.reports.population import draw_population, population_lines, population_markdown
-    from freeat.stability.population_summary import PopulationStudy, summarize_population
+    from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
     from freeat.tasks import make_backend, run_tasks
 
     tasks = _tasks(out, _split(arms), match, given)
@@ -80,10 +80,10 @@ def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str
     results = [result for task in tasks if (result := task.result()) is not None]
     summary = summarize_population(results)
     study = PopulationStudy(summary=summary, failures=failures, provenance=_provenance())
-    write_document(out / "summary.json", "population study", study)
+    write_document(out / POPULATION, "population study", study)
     if results:
         write_text(out / "table.md", population_markdown(summary))
-        figure = draw_population(out / "population.png", results, summary)
+        figure = draw_population(out / "population.png", summary)
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(asdict(study))}))
     elif results:

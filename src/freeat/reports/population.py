@@ -1,4 +1,4 @@
-"""A population study as text, Markdown and one figure."""
+"""A population study as tables and charts: for the terminal, as Markdown, as one figure, and in the HTML report."""
 
 import math
 from collections.abc import Sequence
@@ -8,67 +8,93 @@ from typing import Any
 import numpy as np
 
 from freeat.evaluation.matched import Interval
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
 from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.tables import NOTHING, aligned
-from freeat.stability.population import PopulationResult, PopulationSettings
-from freeat.stability.population_summary import ArmDifference, PopulationSummary, gaps
-
-ARM_COLUMNS = ("arm", "strength", "train risk", "population risk", "gap", "0–1 gap")
-DIFFERENCE_COLUMNS = ("arm", "minus", "equal updates", "0–1, equal updates", "equal training risk", "at risk")
+from freeat.reports.tables import NOTHING, ReportTable, TableCell
+from freeat.stability.population import PopulationSettings
+from freeat.stability.population_summary import ArmDifference, ArmSummary, PopulationSummary
 
 
-def interval_text(interval: Interval) -> str:
+def interval_cell(interval: Interval) -> TableCell:
     """A value with its interval, to two digits of the interval's width."""
     if interval.low is None or interval.high is None:
-        return f"{interval.value:.4g}"
+        return TableCell(text=f"{interval.value:.4g}")
     width = interval.high - interval.low
     digits = min(max(2, 1 - math.floor(math.log10(width))), 9) if width > 0 else 4
     value, low, high = (round(part, digits) + 0.0 for part in (interval.value, interval.low, interval.high))
-    return f"{value:.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+    return TableCell(text=f"{value:.{digits}f}", detail=f"[{low:.{digits}f}, {high:.{digits}f}]")
 
 
-def _tables(summary: PopulationSummary) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Every table of a study under its title: rows of text, the heading first."""
-    rows: list[tuple[str, ...]]
-    tables: list[tuple[str, list[tuple[str, ...]]]] = []
-    for instance in dict.fromkeys(row.instance for row in summary.arms):
-        arms = [row for row in summary.arms if row.instance == instance]
-        rows = [
-            (
-                row.arm,
-                NOTHING if row.strength is None else f"{row.strength:.2f}",
-                f"{row.train_surrogate:.4f}",
-                f"{row.population_surrogate:.4f}",
-                interval_text(row.gap_surrogate),
-                interval_text(row.gap_zero_one),
-            )
-            for row in arms
-        ]
-        tables.append((f"{instance.title()}, T = {instance.updates}", [ARM_COLUMNS, *rows]))
-        differences = [row for row in summary.differences if row.instance == instance]
-        if differences:
-            tables.append(
-                ("differences of the gap", [DIFFERENCE_COLUMNS, *map(_difference_row, differences)])
-            )
-    if summary.exponents:
-        rows = [(row.arm, _without_n(row.instance), interval_text(row.exponent)) for row in summary.exponents]
-        tables.append(("exponent a in gap ∝ n^(−a)", [("arm", "instance", "a"), *rows]))
-    if summary.bounds:
-        rows = [
-            (row.arm, str(row.instance.n), row.bound_name, f"{row.bound:.3g}", interval_text(row.measured))
-            for row in summary.bounds
-        ]
-        tables.append(("bounds on the surrogate gap", [("arm", "n", "bound", "value", "measured"), *rows]))
-    return tables
+def population_tables(summary: PopulationSummary) -> list[ReportTable]:
+    """Every table of a study: gaps, differences, exponents in n, bounds; those without rows are left out."""
+    tables = [
+        ReportTable(
+            caption="Exact robust generalization gap at the last update (surrogate risk; 0–1 risk last)",
+            columns=("instance", "algorithm", "strength", "train risk", "population risk", "gap", "0–1 gap"),
+            rows=[_arm_row(row) for row in summary.arms],
+            text_columns=2,
+        ),
+        ReportTable(
+            caption="Differences of the gap: after equal updates, and at equal robust training risk",
+            columns=(
+                "instance",
+                "algorithm",
+                "minus",
+                "equal updates",
+                "0–1",
+                "equal training risk",
+                "at risk",
+            ),
+            rows=[_difference_row(row) for row in summary.differences],
+            text_columns=3,
+        ),
+        ReportTable(
+            caption="Exponent a in gap ∝ n^(−a) at a fixed number of updates",
+            columns=("instance", "algorithm", "a"),
+            rows=[
+                (_without_n(row.instance), row.arm, interval_cell(row.exponent)) for row in summary.exponents
+            ],
+            text_columns=2,
+        ),
+        ReportTable(
+            caption="Bounds on the expected surrogate gap, with constants in closed form",
+            columns=("instance", "algorithm", "bound", "value", "measured"),
+            rows=[
+                (
+                    row.instance.title(),
+                    row.arm,
+                    row.bound_name,
+                    f"{row.bound:.3g}",
+                    interval_cell(row.measured),
+                )
+                for row in summary.bounds
+            ],
+            text_columns=3,
+        ),
+    ]
+    return [table for table in tables if table.rows]
 
 
-def _difference_row(row: ArmDifference) -> tuple[str, ...]:
+def _arm_row(row: ArmSummary) -> tuple[str | TableCell, ...]:
     return (
+        row.instance.title(),
+        row.arm,
+        NOTHING if row.strength is None else f"{row.strength:.2f}",
+        f"{row.train_surrogate:.4f}",
+        f"{row.population_surrogate:.4f}",
+        interval_cell(row.gap_surrogate),
+        interval_cell(row.gap_zero_one),
+    )
+
+
+def _difference_row(row: ArmDifference) -> tuple[str | TableCell, ...]:
+    return (
+        row.instance.title(),
         row.arm,
         row.reference,
-        interval_text(row.surrogate),
-        interval_text(row.zero_one),
-        interval_text(row.matched.difference),
+        interval_cell(row.surrogate),
+        interval_cell(row.zero_one),
+        interval_cell(row.matched.difference),
         f"{1 - row.matched.level:.4f}",
     )
 
@@ -79,40 +105,75 @@ def _without_n(instance: PopulationSettings) -> str:
 
 def population_lines(summary: PopulationSummary) -> list[str]:
     """The study for a terminal."""
-    lines: list[str] = []
-    for title, rows in _tables(summary):
-        lines += ["", title, *aligned(rows)]
-    return lines[1:]
+    return [line for table in population_tables(summary) for line in (table.caption, *table.lines(), "")]
 
 
 def population_markdown(summary: PopulationSummary) -> str:
     """The study as Markdown tables."""
-    parts: list[str] = []
-    for title, (head, *rows) in _tables(summary):
-        lines = ["| " + " | ".join(row) + " |" for row in (head, *rows)]
-        lines.insert(1, "|---|" + "---:|" * (len(head) - 1))
-        parts.append("\n".join([f"**{title}**", "", *lines]))
+    parts = []
+    for table in population_tables(summary):
+        rows = [table.columns, *([str(cell) for cell in row] for row in table.rows)]
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        lines.insert(
+            1, "|" + "---|" * table.text_columns + "---:|" * (len(table.columns) - table.text_columns)
+        )
+        parts.append("\n".join([f"**{table.caption}**", "", *lines]))
     return "\n\n".join(parts) + "\n"
 
 
-def draw_population(path: Path, results: Sequence[PopulationResult], summary: PopulationSummary) -> Path:
-    """The gap against the training risk of one instance, and the differences of all, in one figure."""
+def shown_instance(summary: PopulationSummary) -> PopulationSettings:
+    """The instance in the middle of the grid, whose learning curves are shown."""
+    instances = list(dict.fromkeys(row.instance for row in summary.arms))
+    return instances[len(instances) // 2]
+
+
+def gap_chart(name: str, summary: PopulationSummary) -> LineChart:
+    """The mean gap of every algorithm against its robust training risk, on one instance."""
+    shown = shown_instance(summary)
+    arms = [row for row in summary.arms if row.instance == shown]
+    return LineChart(
+        title=f"{name}: {shown.title()}",
+        description="The exact robust generalization gap of every algorithm against its robust training risk.",
+        axes=[
+            ChartAxis(key="risk", label="robust training risk"),
+            ChartAxis(key="updates", label="weight updates"),
+        ],
+        panels=[ChartPanel(title="exact robust generalization gap")],
+        series=[
+            ChartSeries(
+                name=row.arm,
+                curves=[
+                    Curve(panel=0, x={"risk": row.curve_risk, "updates": row.curve_updates}, y=row.curve_gap)
+                ],
+            )
+            for row in arms
+        ],
+        numbers=ReportTable(
+            caption=shown.title(),
+            columns=("algorithm", "updates", "train risk", "gap"),
+            rows=[
+                (row.arm, str(update), f"{risk:.4f}", f"{gap:.4f}")
+                for row in arms
+                for update, risk, gap in zip(row.curve_updates, row.curve_risk, row.curve_gap, strict=True)
+            ],
+        ),
+    )
+
+
+def draw_population(path: Path, summary: PopulationSummary) -> Path:
+    """The gap against the training risk on one instance, and the differences on all, in one figure."""
     import matplotlib.pyplot as plt
 
-    instances = list(dict.fromkeys(result.settings for result in results))
-    shown = instances[len(instances) // 2]
+    shown = shown_instance(summary)
     with styled():
-        figure, axes = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
-        for place, result in enumerate(r for r in results if r.settings == shown):
-            risk = np.array(result.trajectory.train["surrogate"]).mean(1)
-            axes[0].plot(risk, gaps(result, "surrogate").mean(0), label=result.arm, **look(place))
+        figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.8), layout="constrained")
+        for index, row in enumerate(row for row in summary.arms if row.instance == shown):
+            axes[0].plot(row.curve_risk, row.curve_gap, label=row.arm, **look(index))
         axes[0].invert_xaxis()
         axes[0].set(
-            xlabel="robust training risk (falls during training)",
-            ylabel="exact robust generalization gap",
-            title=f"one instance: {shown.title()}",
+            xlabel="robust training risk (falls during training)", ylabel="exact robust generalization gap"
         )
-        axes[0].title.set_fontsize(8.5)
+        axes[0].set_title(shown.title(), fontsize=8.5)
         axes[0].legend(fontsize=7.5)
         _draw_differences(axes[1], summary.differences, matched=False)
         _draw_differences(axes[2], summary.differences, matched=True)
@@ -120,7 +181,7 @@ def draw_population(path: Path, results: Sequence[PopulationResult], summary: Po
 
 
 def _draw_differences(panel: Any, differences: Sequence[ArmDifference], *, matched: bool) -> None:
-    """Every paired difference as a point with its interval, one row for each pair of arms."""
+    """Every paired difference as a point with its interval, one group for each pair of algorithms."""
     pairs = list(dict.fromkeys((row.arm, row.reference) for row in differences))
     for height, pair in enumerate(pairs):
         rows = [row for row in differences if (row.arm, row.reference) == pair]
@@ -130,11 +191,17 @@ def _draw_differences(panel: Any, differences: Sequence[ArmDifference], *, match
         low = np.array([one.value if one.low is None else one.low for one in found])
         high = np.array([one.value if one.high is None else one.high for one in found])
         panel.errorbar(
-            values, heights, xerr=[values - low, high - values], fmt="o", markersize=3, linewidth=1,
+            values,
+            heights,
+            xerr=[values - low, high - values],
+            fmt="o",
+            markersize=3,
+            linewidth=1,
             color=look(height)["color"],
-        )  # fmt: skip
+        )
     panel.axvline(0, color="0.5", linewidth=0.8)
-    panel.set_yticks(range(len(pairs)), [f"{arm} − {reference}" for arm, reference in pairs], fontsize=8)
+    panel.set_yticks(range(len(pairs)), [f"{arm} −\n{reference}" for arm, reference in pairs], fontsize=7.5)
     panel.invert_yaxis()
     where = "equal robust training risk" if matched else "equal weight updates"
-    panel.set(xlabel="difference of the gap (95 %)", title=f"all instances, at {where}")
+    panel.set(xlabel="difference of the gap, 95 %")
+    panel.set_title(f"all instances, at {where}", fontsize=9)

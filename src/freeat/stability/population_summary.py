@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -16,14 +17,21 @@ from freeat.evaluation.matched import (
     mean_interval,
     paired_difference,
 )
+from freeat.files.documents import read_document
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.population import CONTROLS, EXACT, WEAK_REPLAY, PopulationResult, PopulationSettings
 from freeat.theory import bound, recursion_bound
 
+POPULATION = "population.json"
+"""The file of a study."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ArmSummary:
-    """One arm on one instance at its last update: mean risks over the seeds, and the gap with its 95 % interval."""
+    """One arm on one instance: means over the seeds at the last update, and the gap with its 95 % interval.
+
+    ``curve_risk`` and ``curve_gap`` are the mean surrogate training risk and gap at the updates ``curve_updates``.
+    """
 
     instance: PopulationSettings
     arm: str
@@ -36,6 +44,9 @@ class ArmSummary:
     gap_zero_one: Interval
     gap_surrogate: Interval
     standard_error: float
+    curve_updates: list[int]
+    curve_risk: list[float]
+    curve_gap: list[float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +100,11 @@ class PopulationStudy:
     provenance: Provenance
 
 
+def read_population(path: Path) -> PopulationStudy:
+    """The stored study."""
+    return read_document(path, "population study", PopulationStudy)
+
+
 def summarize_population(results: Sequence[PopulationResult]) -> PopulationSummary:
     """The study as numbers; results of one instance are compared with each other, seed by seed."""
     arms = [_arm(result) for result in results]
@@ -135,6 +151,9 @@ def _arm(result: PopulationResult) -> ArmSummary:
         gap_zero_one=mean_interval(gaps(result, "zero_one")[:, -1]),
         gap_surrogate=mean_interval(gaps(result, "surrogate")[:, -1]),
         standard_error=trajectory.error,
+        curve_updates=trajectory.updates,
+        curve_risk=[float(np.mean(risks)) for risks in trajectory.train["surrogate"]],
+        curve_gap=gaps(result, "surrogate").mean(0).tolist(),
     )
 
 

@@ -17,6 +17,7 @@ from freeat.reports.stability import results_by_algorithm
 from freeat.runs.folder import RunDescription, RunFolder, RunResult
 from freeat.runs.results import Identity, Results, StoredChecks, StoredEvaluation, StoredResult, read_result
 from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.stability.population_summary import POPULATION, PopulationStudy, read_population
 from freeat.stability.results import StudySettings, TwinResult, converged
 from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
 from freeat.stability.summary import StudySummary
@@ -106,6 +107,7 @@ class Findings:
     runs: list[FoundRun] = field(default_factory=list)
     comparisons: list[tuple[str, comparison.Comparison]] = field(default_factory=list)
     studies: list[FoundStudy] = field(default_factory=list)
+    populations: list[tuple[str, PopulationStudy]] = field(default_factory=list)
     evaluations: list[StoredEvaluation] = field(default_factory=list)
     checks: list[ModelChecks] = field(default_factory=list)
     examples: list[ExampleFile] = field(default_factory=list)
@@ -115,8 +117,8 @@ class Findings:
     @property
     def count(self) -> int:
         """How many things were found, of every kind."""
-        found: list[Sequence[object]] = [self.runs, self.comparisons, self.studies, self.evaluations]
-        return sum(map(len, [*found, self.checks, self.examples, self.reproductions]))
+        found: list[Sequence[object]] = [self.runs, self.comparisons, self.studies, self.populations]
+        return sum(map(len, [*found, self.evaluations, self.checks, self.examples, self.reproductions]))
 
 
 def gather(folders: Sequence[Path]) -> Findings:
@@ -138,7 +140,7 @@ def gather(folders: Sequence[Path]) -> Findings:
             reasons = f" ({'; '.join(found.left_out)})" if found.left_out else ""
             raise InputError(
                 f"{folder} holds nothing to report{reasons}: a run has run.json, a comparison comparison.json, a study "
-                "study.json; make one with `freeat train`, `compare`, `evaluate` or `stability`"
+                "study.json; make one with `freeat train`, `compare`, `evaluate`, `stability` or `population`"
             )
     _name_models(found)
     return found
@@ -170,7 +172,9 @@ class _Walk:
             stored: list[comparison.Comparison] = []
             self._take(stored, lambda: comparison.read_comparison(folder))
             found.comparisons += [(self.name(folder), one) for one in stored if one.algorithms]
-        if is_study(folder):
+        if (path := folder / POPULATION).is_file():
+            self._take(found.populations, lambda: (self.name(folder), read_population(path)))
+        elif is_study(folder):
             self._take(found.studies, lambda: self._study(folder))
         else:
             self._results(folder)

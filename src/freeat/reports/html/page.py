@@ -33,7 +33,7 @@ from freeat.reports.html.robustness import (
     robustness_section,
     transfer_section,
 )
-from freeat.reports.html.stability import explorer_section, stability_section
+from freeat.reports.html.stability import explorer_section, population_section, stability_section
 from freeat.reports.plots import OKABE_ITO
 
 LIMIT = 5_000_000
@@ -98,6 +98,7 @@ def _sections(found: Findings, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
         checks_section(benchmarks, evaluations, found.checks),
         sizes_section(benchmarks, found.studies),
         stability_section(found.studies),
+        population_section(found.populations),
         gradients_section(benchmarks, found.studies),
         explorer_section(found.studies),
         provenance_section(found),
@@ -111,6 +112,7 @@ def _setting(found: Findings, benchmarks: Sequence[Benchmark]) -> str:
         (len(found.runs), "run", "runs"),
         (len(found.evaluations), "evaluation under attack", "evaluations under attack"),
         (len(found.studies), "stability study", "stability studies"),
+        (len(found.populations), "population study", "population studies"),
         (len(found.reproductions), "reproduction", "reproductions"),
     )
     parts = [f"{number} {one if number == 1 else many}" for number, one, many in counted if number]

@@ -5,8 +5,10 @@ from dataclasses import asdict, replace
 
 from freeat.reports.html.blocks import Block, BoundExplorer, Section, Slider
 from freeat.reports.html.gather import FoundStudy
+from freeat.reports.population import gap_chart, population_tables
 from freeat.reports.stability import difference_chart, distance_bounds, distance_chart, study_table
 from freeat.reports.tables import ReportTable
+from freeat.stability.population_summary import PopulationStudy
 from freeat.stability.summary import applicable_bound
 from freeat.theory.bounds import THEOREMS
 from freeat.theory.problem import MEANINGS
@@ -34,6 +36,24 @@ def stability_section(studies: Sequence[FoundStudy]) -> Section:
         "reach from the lowest seed to the highest. Distance: ‖w − w′‖ at the end. Uniform stability: "
         "Definition 1, the largest mean difference of the robust loss. Mean largest: the largest difference, "
         "averaged over the seeds.",
+        blocks=blocks,
+    )
+
+
+def population_section(studies: Sequence[tuple[str, PopulationStudy]]) -> Section:
+    """The learning curves, gaps and differences of every population study."""
+    blocks: list[Block] = []
+    for name, study in studies:
+        blocks.append(gap_chart(name, study.summary))
+        blocks += [under_name(name, table) for table in population_tables(study.summary)]
+    return Section(
+        key="population",
+        title="The exact gap on a Gaussian mixture",
+        lead="Population risk minus training risk, both robust, without a test set: a formula for linear "
+        "classifiers, an average over fresh draws for nets. Strength: how far the perturbations that the weights "
+        "descend on lower the margin, relative to the most they can. vanilla-weak trains at Free's strength; "
+        "vanilla-weak-replay also uses each batch as often as Free does, so that Free minus it isolates the "
+        "simultaneous update.",
         blocks=blocks,
     )
 
