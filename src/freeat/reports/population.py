@@ -122,9 +122,13 @@ def population_markdown(summary: PopulationSummary) -> str:
 
 
 def shown_instance(summary: PopulationSummary) -> PopulationSettings:
-    """The instance in the middle of the grid, whose learning curves are shown."""
-    instances = list(dict.fromkeys(row.instance for row in summary.arms))
-    return instances[len(instances) // 2]
+    """The instance whose learning curves are shown: the one on which the last gaps differ most."""
+
+    def difference(instance: PopulationSettings) -> float:
+        last = [row.gap_surrogate.value for row in summary.arms if row.instance == instance]
+        return max(last) - min(last)
+
+    return max(dict.fromkeys(row.instance for row in summary.arms), key=difference)
 
 
 def gap_chart(name: str, summary: PopulationSummary) -> LineChart:
