@@ -69,10 +69,14 @@ def claim(**more: Any) -> ClaimReport:
         "id": "a-claim",
         "sentence": "It is so",
         "ours": False,
+        "beside": "with moderate steps",
         "where": ("table-1",),
         "statistic": "a difference",
         "unit": "points",
         "published": (Decision(**found | {"panel": ""}, verdict="not published"),),
+        "measured_primary": Decision(
+            **found | {"panel": "mean over 2 panels"}, statistic=0.01, verdict="undecided"
+        ),
         "measured": (
             Decision(**found, statistic=0.123, verdict="confirmed"),
             Decision(**found, statistic=-0.1, verdict="refuted"),
@@ -90,7 +94,9 @@ def ledger(**parts: Any) -> str:
 def test_the_ledger_counts_verdicts_and_quotes_the_paper() -> None:
     text = ledger(notes=("a substitute",))
     assert "at scale `hour`" in text
-    assert "| [a-claim](#a-claim) | not published | 1 confirmed, 1 refuted |" in text
+    assert "| [a-claim](#a-claim) | not published | **undecided**; panels: 1 confirmed, 1 refuted |" in text
+    assert "| measured | mean over 2 panels | **undecided** | 1.0 [10.0, 15.0] | 3 | gaps |" in text
+    assert "Beside it in the paper: “with moderate steps”." in text
     assert "\n- a substitute\n" in text
     assert "> “It is so”" in text
     assert "Shown in table-1." in text
@@ -99,8 +105,8 @@ def test_the_ledger_counts_verdicts_and_quotes_the_paper() -> None:
 
 
 def test_units_and_observations_that_the_paper_does_not_make() -> None:
-    text = ledger(claims=(claim(unit="decades", ours=True, measured=()),))
-    assert "Our observation, not the paper's." in text
+    text = ledger(claims=(claim(unit="decades", ours=True, beside="", measured_primary=None, measured=()),))
+    assert "Our observation, not the paper's; shown in table-1." in text
     assert "“" not in text
     assert "in decades" in text
     assert "| not measured |" in text
@@ -136,7 +142,7 @@ def test_what_is_missing_ends_the_ledger() -> None:
 
 def test_the_ledger_lists_every_claim() -> None:
     text = claims_markdown(document())
-    assert text.count("\n## ") == 19
+    assert text.count("\n## ") == 22
     assert "nan" not in text
     for line in text.splitlines():
         if line.startswith(("| measured", "| published")):

@@ -65,6 +65,12 @@ def by_id(document: dict[str, Any], which: str = "measured") -> dict[str, dict[s
     }
 
 
+def primaries(document: dict[str, Any], which: str = "measured") -> dict[str, dict[str, Any]]:
+    """The primary verdict of every claim that has one."""
+    found = {claim.id: getattr(claim, f"{which}_primary") for claim in claims_of(document)}
+    return {name: plain(one) for name, one in found.items() if one is not None}
+
+
 def verdicts(rows: dict[str, dict[str, Any]]) -> dict[str, str]:
     return {panel: row["verdict"] for panel, row in rows.items()}
 
@@ -77,11 +83,14 @@ def row(
     norm: str = "l2",
     test: float = 0.3,
     error: float = 0.01,
+    of_seeds: tuple[int, ...] = (),
     **more: Any,
 ) -> dict[str, Any]:
     """A row with one gap per seed, a clean gap half as wide, and a test accuracy that the seeds share."""
     cells = {"robust_test": [test] * len(gaps), "robust_gap": gaps, "clean_gap": [g / 2 for g in gaps]}
-    measured = {c: plain(seed_mean(v, [error] * len(gaps))) for c, v in cells.items()} if gaps else None
+    cells["robust_train"] = [test + gap for gap in gaps]
+    errors = [error] * len(gaps)
+    measured = {c: plain(seed_mean(v, errors, of_seeds=of_seeds)) for c, v in cells.items()} if gaps else None
     return {
         "data": data,
         "norm": norm,
@@ -117,7 +126,24 @@ def radius_series(
 
 
 def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
-    return {"label": label, "updates": updates, "points": points(gaps, 0.001, 0.001)}
+    train = [0.7 - gap for gap in gaps]
+    return {"label": label, "updates": updates, "points": points(gaps, 0.001, 0.001), "train": train}
+
+
+def curve_by_seed(label: str, fits: list[float], gaps: list[float], spread: float = 0.001) -> dict[str, Any]:
+    """A curve whose three seeds lie ``spread`` apart in their gap, with their robust training accuracies."""
+    seeds = {"seeds": 3, "std": None, "low": 0, "high": 1, "of_seeds": [0, 1, 2]}
+    by_seed = [
+        [
+            seeds | {"mean": value, "values": [value + apart * k for k in (-1, 0, 1)], "image_error": 0.001}
+            for value in values
+        ]
+        for values, apart in ((fits, 0.0), (gaps, spread))
+    ]
+    updates = [100 * (k + 1) for k in range(len(gaps))]
+    return {"label": label, "updates": updates, "fits": by_seed[0], "points": by_seed[1]} | {
+        "train": [1 - fit for fit in fits]
+    }
 
 
 def size_series(label: str, gaps: list[float], sizes: tuple[int, ...] = (256, 1024)) -> dict[str, Any]:

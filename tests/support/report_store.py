@@ -153,6 +153,8 @@ def reproduction() -> dict[str, Any]:
         "claims": [
             claim
             | {
+                "published_primary": verdict | {"verdict": "confirmed", "panel": "mean over 1 panel"},
+                "measured_primary": verdict | {"verdict": "undecided", "panel": "mean over 2 panels"},
                 "published": [verdict | {"verdict": "confirmed"}],
                 "measured": [verdict | {"verdict": "refuted"}, verdict | {"verdict": "undecided"}],
             }

@@ -131,11 +131,18 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
         low, high = np.percentile(ones - twos, (2.5, 97.5))
         difference = Interval(value=one - two, low=float(low), high=float(high))
     else:
-        left_out = (np.ones((seeds, seeds)) - np.eye(seeds)) / max(seeds - 1, 1)
-        _, ones, twos = _read(first, second, left_out if seeds > 1 else whole)
-        values = seeds * (one - two) - (seeds - 1) * (ones - twos)
-        difference = _student(one - two, values)
+        difference = _student(one - two, matched_differences(first, second))
     return MatchedGap(level=level, first=one, second=two, difference=difference)
+
+
+def matched_differences(first: LearningCurves, second: LearningCurves) -> Array:
+    """The jackknife values of the difference in ``matched_gap``, one per seed; the level is found anew for each."""
+    seeds = len(first.fit)
+    whole = np.full((1, seeds), 1 / seeds)
+    left_out = (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1) if seeds > 1 else whole
+    _, one, two = _read(first, second, whole)
+    _, ones, twos = _read(first, second, left_out)
+    return seeds * (one - two) - (seeds - 1) * (ones - twos)
 
 
 def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:

@@ -28,13 +28,15 @@ overfitting to compare, and if every algorithm's clean test and robust training 
 accuracy) are above chance by their intervals:"""
 
 RULES = """\
-Each claim is turned into a statistic that the claim says is positive. *Measured*: confirmed or refuted where the 95 %
-interval lies wholly on one side of zero with at least three seeds behind it, otherwise undecided, with the reason. The
-interval holds the spread over the seeds and the choice of the test images, not that of the training images: where a
-scale trains on a part of a data set, all seeds train on the same part. *Published*: the same statistic of the
-printed numbers; most tables print a single run, so its interval holds the choice of the test images only. Training
-accuracy is on augmented images, as in the paper. "Comparable" and "similar" mean within 2 points: the paper names no
-margin."""
+Each claim is turned into a statistic that the claim says is positive. It has one primary test, on the mean over its
+panels; statements about single panels are corrected after Holm over the panels of the claim. *Measured*: confirmed or
+refuted where the 95 % interval (for single panels, after the correction) lies wholly on one side of zero with at least
+three seeds behind it, otherwise undecided, with the reason. Differences are paired by seed where the document has the
+values of the seeds. The interval holds the spread over the seeds and the choice of the test images, not that of the
+training images: where a scale trains on a part of a data set, all seeds train on the same part. *Published*: the same
+tests on the printed numbers; most tables print a single run, so its interval holds the choice of the test images only.
+Training accuracy is on augmented images, as in the paper. "Comparable" and "similar" are equivalence tests, two
+one-sided tests within 2 points: the paper names no margin."""
 
 
 def claims_markdown(document: ReproductionDocument) -> str:
@@ -42,7 +44,8 @@ def claims_markdown(document: ReproductionDocument) -> str:
     title = f"# The paper's claims, at scale `{document.scale}`"
     head = "| claim | published | measured |\n|---|---|---|\n"
     summary = head + "\n".join(
-        f"| [{claim.id}](#{claim.id}) | {_counts_text(claim.published)} | {_counts_text(claim.measured)} |"
+        f"| [{claim.id}](#{claim.id}) | {_summary(claim.published_primary, claim.published)} "
+        f"| {_summary(claim.measured_primary, claim.measured)} |"
         for claim in document.claims
     )
     parts = [title, _counts(document.sufficiency), RULES, _listed(document.notes), summary]
@@ -92,20 +95,34 @@ def verdict_counts(decisions: Sequence[Decision]) -> list[tuple[Verdict | None, 
     return [(verdict, f"{counts[verdict]} {verdict}") for verdict in VERDICTS if counts[verdict]]
 
 
-def _counts_text(decisions: Sequence[Decision]) -> str:
-    return ", ".join(text for _, text in verdict_counts(decisions))
+def _summary(primary: Decision | None, decisions: Sequence[Decision]) -> str:
+    """The primary verdict, and the counts over the panels."""
+    counts = ", ".join(text for _, text in verdict_counts(decisions))
+    return counts if primary is None else f"**{primary.verdict}**; panels: {counts}"
 
 
 def _claim(claim: ClaimReport) -> str:
-    source = "Our observation, not the paper's." if claim.ours else f"Shown in {', '.join(claim.where)}."
+    shown = f"hown in {', '.join(claim.where)}."
+    source = f"Our observation, not the paper's; s{shown}" if claim.ours else f"S{shown}"
     quoted = claim.sentence if claim.ours else f"“{claim.sentence}”"
     lines = [f"## {claim.id}", f"> {quoted}", f"{source} Statistic: {claim.statistic}, in {claim.unit}."]
-    rows = [("published", row) for row in claim.published] + [("measured", row) for row in claim.measured]
+    if claim.beside:
+        lines.append(f"Beside it in the paper: “{claim.beside}”.")
     table = ["| numbers | panel | verdict | statistic | seeds | |", "|---|---|---|---:|---:|---|"]
-    for source, row in rows:
-        value, seeds = statistic_text(row, claim.unit), row.seeds or "–"
-        table.append(f"| {source} | {row.panel or '–'} | {row.verdict} | {value} | {seeds} | {row.detail} |")
+    for origin, primary, panels in decisions_of(claim):
+        for row in (primary, *panels) if primary else panels:
+            verdict = f"**{row.verdict}**" if row is primary else row.verdict
+            value, seeds = statistic_text(row, claim.unit), row.seeds or "–"
+            table.append(f"| {origin} | {row.panel or '–'} | {verdict} | {value} | {seeds} | {row.detail} |")
     return "\n\n".join([*lines, "\n".join(table)])
+
+
+def decisions_of(claim: ClaimReport) -> list[tuple[str, Decision | None, Sequence[Decision]]]:
+    """The primary verdict and those on single panels, on the published and on the measured numbers."""
+    return [
+        ("published", claim.published_primary, claim.published),
+        ("measured", claim.measured_primary, claim.measured),
+    ]
 
 
 def statistic_text(row: Decision, unit: str) -> str:

@@ -222,11 +222,12 @@ class Decision(Finding):
 class StatedClaim:
     """A sentence of the paper, where it is shown, and the statistic that it says is positive.
 
-    ``ours`` marks an observation that the paper does not make.
+    ``beside`` are words of the paper that qualify the sentence. ``ours`` marks a claim that the paper does not make.
     """
 
     id: str
     sentence: str
+    beside: str = ""
     ours: bool = False
     where: tuple[str, ...]
     statistic: str
@@ -235,9 +236,14 @@ class StatedClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimReport(StatedClaim):
-    """A claim with its verdicts, on the published tables and on what was measured."""
+    """A claim with its verdicts, on the published tables and on what was measured.
 
+    The primary one is on the mean over the panels, None where there is no number; the others are on single panels.
+    """
+
+    published_primary: Decision | None = None
     published: tuple[Decision, ...]
+    measured_primary: Decision | None = None
     measured: tuple[Decision, ...]
 
 

@@ -1,16 +1,22 @@
 """The statistics of the claims: differences of gaps and accuracies in tables, along curves, radii and sizes.
 
-Each is signed so that the claim says it is positive.
+Each is signed so that the claim says it is positive. A claim is tested once over all its panels, and in each of them.
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from freeat.evaluation.matched import LearningCurves, matched_differences, matched_gap
 from freeat.experiments.paper.catalogue import TRANSFERRED_FROM
 from freeat.experiments.paper.documents import (
+    CurveFigure,
     CurveSeries,
     FigurePanel,
     Finding,
@@ -21,7 +27,14 @@ from freeat.experiments.paper.documents import (
     S,
     SizeSeries,
 )
-from freeat.experiments.paper.estimate import ErrorEstimate, average, beyond_proportion, seed_mean, smallest
+from freeat.experiments.paper.estimate import (
+    ErrorEstimate,
+    ErrorSource,
+    average,
+    beyond_proportion,
+    seed_mean,
+    smallest,
+)
 from freeat.experiments.paper.evidence import (
     Evidence,
     NoStatistic,
@@ -45,7 +58,7 @@ COMPARABLE = 0.02
 """Accuracies and gaps that differ by less than this count as comparable or similar: the paper names no margin."""
 
 MAIN = ("table-1", "table-4")
-MANY_STEPS = tuple(free(m) for m in FREE_STEPS if m >= 4)
+ALL_FREE = tuple(map(free, FREE_STEPS))
 COLLAPSED = 0.5
 """Fast has collapsed where less than this part of its best robust training accuracy is left at the end."""
 
@@ -55,37 +68,98 @@ LEAST_ORDER = -3.5
 TINIEST = 1e-6
 """Smaller norms count as this: how far below the order they lie decides nothing, and zero has no logarithm."""
 
-Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[Finding]]
-"""The findings of a claim from the tables and figures that show it, by their names."""
+
+@dataclass(frozen=True, kw_only=True)
+class PanelTest:
+    """What a claim says of a panel: all differences are positive, or, with a ``margin``, the only one is within it.
+
+    Without differences, ``detail`` is the reason.
+    """
+
+    panel: str
+    detail: str
+    differences: tuple[ErrorEstimate, ...] = ()
+    margin: float | None = None
+
+    @property
+    def seeds(self) -> int:
+        return min((difference.seeds for difference in self.differences), default=0)
+
+    def finding(self) -> Finding:
+        """The smallest difference with its interval, or what is left of the margin."""
+        if not self.differences:
+            return Finding(panel=self.panel, detail=self.detail)
+        value, low, high = self.ends()
+        return Finding(
+            panel=self.panel, detail=self.detail, statistic=value, low=low, high=high, seeds=self.seeds
+        )
+
+    def ends(self) -> tuple[float, float, float]:
+        """The statistic and the ends of its interval."""
+        if self.margin is None:
+            return smallest(self.differences)
+        (difference,) = self.differences
+        low, high = difference.interval()
+        nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+        farthest = max(abs(low), abs(high))
+        return self.margin - abs(difference.value), self.margin - farthest, self.margin - nearest
+
+    def p_true(self) -> float:
+        """The p-value of the test by which the claim is confirmed.
+
+        With a margin, that of two one-sided tests (equivalence); of several differences, the largest.
+        """
+        if self.margin is None:
+            return max(difference.p_above(0) for difference in self.differences)
+        (difference,) = self.differences
+        return max(side.p_above(-self.margin) for side in (difference, difference.times(-1)))
+
+    def p_false(self) -> float:
+        """The p-value of the test by which the claim is refuted; of several differences, by Bonferroni."""
+        if self.margin is None:
+            least = min(difference.times(-1).p_above(0) for difference in self.differences)
+            return min(1.0, len(self.differences) * least)
+        (difference,) = self.differences
+        return min(side.p_above(self.margin) for side in (difference, difference.times(-1)))
 
 
-def positive(panel: str, detail: str, *values: ErrorEstimate) -> Finding:
+Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[PanelTest]]
+"""The tests of a claim from the tables and figures that show it, by their names."""
+
+
+def over_panels(tests: Sequence[PanelTest]) -> Finding:
+    """The mean over panels that all have numbers: one difference per seed, the mean of those of the panels.
+
+    Where several differences must be positive in a panel, the ends of the panels' intervals are averaged, which holds
+    however they depend on each other.
+    """
+    title = f"mean over {len(tests)} panel{'s' if len(tests) > 1 else ''}"
+    if all(len(test.differences) == 1 for test in tests):
+        mean = average([test.differences[0] for test in tests])
+        return PanelTest(panel=title, detail="", differences=(mean,), margin=tests[0].margin).finding()
+    ends = [test.ends() for test in tests]
+    value, low, high = (fmean(column) for column in zip(*ends, strict=True))
+    seeds = min(test.seeds for test in tests)
+    return Finding(panel=title, detail="", statistic=value, low=low, high=high, seeds=seeds)
+
+
+def positive(panel: str, detail: str, *values: ErrorEstimate) -> PanelTest:
     """The claim says that all of these are positive: the smallest decides."""
-    value, low, high = smallest(values)
-    seeds = min(each.seeds for each in values)
-    return Finding(panel=panel, detail=detail, statistic=value, low=low, high=high, seeds=seeds)
+    return PanelTest(panel=panel, detail=detail, differences=values)
 
 
-def similar(panel: str, detail: str, difference: ErrorEstimate) -> Finding:
-    """The claim says that a difference is small: what is left of the margin is positive."""
-    low, high = difference.interval()
-    nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-    return Finding(
-        panel=panel,
-        detail=detail,
-        statistic=COMPARABLE - abs(difference.value),
-        low=COMPARABLE - max(abs(low), abs(high)),
-        high=COMPARABLE - nearest,
-        seeds=difference.seeds,
-    )
+def similar(panel: str, detail: str, difference: ErrorEstimate) -> PanelTest:
+    """The claim says that a difference is small: equivalence within the margin."""
+    shown = f"{detail}; difference {100 * difference.value:+.1f} points"
+    return PanelTest(panel=panel, detail=shown, differences=(difference,), margin=COMPARABLE)
 
 
-def _attempt(panel: str, statistic: Callable[..., Finding], *values: Any) -> Finding:
-    """The finding of a statistic in a panel, or the reason why it has no value."""
+def _attempt(panel: str, statistic: Callable[..., PanelTest], *values: Any) -> PanelTest:
+    """The test of a statistic in a panel, or the reason why it has no value."""
     try:
         return statistic(panel, *values)
     except NoStatistic as reason:
-        return Finding(panel=panel, detail=str(reason))
+        return PanelTest(panel=panel, detail=str(reason))
 
 
 Block: TypeAlias = tuple[str, str]
@@ -95,13 +169,13 @@ Block: TypeAlias = tuple[str, str]
 def between_rows(
     pairs: Sequence[tuple[str, str]],
     columns: tuple[str, str],
-    find: Callable[[str, str, ErrorEstimate, ErrorEstimate], Finding],
+    find: Callable[[str, str, ErrorEstimate, ErrorEstimate], PanelTest],
 ) -> Statistic:
     """Two algorithms, a column of each, in every block that has the first."""
 
     def compare(
         panel: str, evidence: Evidence, tables: Sequence[str], block: Block, labels: tuple[str, str]
-    ) -> Finding:
+    ) -> PanelTest:
         own, other = (evidence.number(tables, block, *each) for each in zip(labels, columns, strict=True))
         own_column, other_column = (column.replace("_", " ") for column in columns)
         detail = (
@@ -109,14 +183,14 @@ def between_rows(
         )
         return find(panel, detail, own, other)
 
-    def findings(evidence: Evidence, tables: Sequence[str]) -> Iterator[Finding]:
+    def tests(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
         for labels in pairs:
             for block in evidence.blocks(tables):
                 if evidence.row(tables, block, labels[0]) is not None:
                     panel = " ".join((*block, labels[0]))
                     yield _attempt(panel, compare, evidence, tables, block, labels)
 
-    return findings
+    return tests
 
 
 def gap_below(*pairs: tuple[str, str], column: str = "robust_gap") -> Statistic:
@@ -126,10 +200,19 @@ def gap_below(*pairs: tuple[str, str], column: str = "robust_gap") -> Statistic:
     )
 
 
-def accuracy_comparable(*pairs: tuple[str, str]) -> Statistic:
+def accuracy_similar(*pairs: tuple[str, str]) -> Statistic:
+    """The margin minus the distance of two robust test accuracies."""
+    return between_rows(
+        pairs,
+        ("robust_test", "robust_test"),
+        lambda panel, detail, own, other: similar(panel, detail, own - other),
+    )
+
+
+def accuracy_not_below(*pairs: tuple[str, str]) -> Statistic:
     """Robust test accuracy of the first minus that of the second, plus the margin."""
 
-    def find(panel: str, detail: str, own: ErrorEstimate, other: ErrorEstimate) -> Finding:
+    def find(panel: str, detail: str, own: ErrorEstimate, other: ErrorEstimate) -> PanelTest:
         return positive(panel, detail, (own - other).plus(COMPARABLE))
 
     return between_rows(pairs, ("robust_test", "robust_test"), find)
@@ -153,22 +236,39 @@ def robust_gap_above_clean_gap(*pairs: tuple[str, str]) -> Statistic:
     )
 
 
-def early_stopping_order(evidence: Evidence, tables: Sequence[str]) -> Iterator[Finding]:
-    """Vanilla's gap minus Fast's, and Fast's minus Free's: the smaller of the two."""
+def gap_on_cifar10(label: str, test: Callable[[str, str, str, ErrorEstimate], PanelTest]) -> Statistic:
+    """A test of the robust gap itself, by panel, detail and norm, on the data set that the paper's numbers are of."""
 
-    def order(panel: str, block: Block) -> Finding:
-        labels = (VANILLA, FAST_LONG_STEP, FREE)
-        vanilla, fast, least = (evidence.number(tables, block, label, "robust_gap") for label in labels)
-        shown = _in_percent(dict(zip(labels, (vanilla, fast, least), strict=True)))
-        return positive(panel, f"gaps after a quarter: {shown}", vanilla - fast, fast - least)
+    def read(panel: str, evidence: Evidence, tables: Sequence[str], block: Block) -> PanelTest:
+        gap = evidence.number(tables, block, label, "robust_gap")
+        return test(panel, f"robust gap {100 * gap.value:.1f} %", block[1], gap)
 
-    return (_attempt(" ".join(block), order, block) for block in evidence.blocks(tables))
+    def tests(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
+        for block in evidence.blocks(tables):
+            if block[0] == "cifar10" and evidence.row(tables, block, label) is not None:
+                yield _attempt(" ".join((*block, label)), read, evidence, tables, block)
+
+    return tests
 
 
-def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[Finding]:
+VANILLA_GAP = {"l2": 0.3, "linf": 0.5}
+"""What Vanilla's robust gap on CIFAR-10 exceeds, as the paper has it."""
+
+FREE_GAP = 0.2
+"""To what Free reduces it."""
+
+vanilla_gap_large = gap_on_cifar10(
+    VANILLA, lambda panel, detail, norm, gap: positive(panel, detail, gap.plus(-VANILLA_GAP[norm]))
+)
+free_gap_reduced = gap_on_cifar10(
+    FREE, lambda panel, detail, norm, gap: similar(panel, detail, gap.plus(-FREE_GAP))
+)
+
+
+def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
     """The gap of Free-m minus that of the next m: the smallest step down."""
 
-    def steps(panel: str, block: Block) -> Finding:
+    def steps(panel: str, block: Block) -> PanelTest:
         gaps = {}
         for label in map(free, FREE_STEPS):
             with suppress(NoStatistic):
@@ -181,6 +281,70 @@ def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[Find
     return (_attempt(" ".join(block), steps, block) for block in evidence.blocks(tables))
 
 
+def gap_at_equal_fit(evidence: Evidence, shown: Sequence[str]) -> Iterator[PanelTest]:
+    """Vanilla's gap minus that of Free where both have the same robust training accuracy.
+
+    From learning curves; without any, from Table 6's Vanilla and the m of the main tables that enclose it.
+    """
+    if evidence.panels(CurveFigure, shown):
+        yield from in_panels(CurveFigure, _on_curves_at_equal_fit, ALL_FREE)(evidence, shown)
+        return
+    for block in evidence.blocks([name for name in shown if name == "table-6"]):
+        yield _attempt(" ".join(block), _in_tables_at_equal_fit, evidence, block)
+
+
+def _on_curves_at_equal_fit(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
+    both = series_of(panel, VANILLA), series_of(panel, label)
+    seeds = sorted(
+        set.intersection(*({s for fit in series.fits[:1] for s in fit.of_seeds} for series in both))
+    )
+    curves = [_learning_curves(series, seeds) for series in both]
+    matched = matched_gap(*curves)
+    detail = f"at {100 * matched.level:.1f} % robust training accuracy: gap {100 * matched.second:.1f} %; "
+    detail += f"that of {VANILLA} {100 * matched.first:.1f} %"
+    if not seeds:
+        raise NoStatistic(f"only means over the seeds are known, so there is no interval; {detail}")
+    images = (max(point.image_error for point in series.points) for series in both)
+    difference = ErrorEstimate(
+        value=matched.difference.value,
+        seeds=len(seeds),
+        errors=tuple(ErrorSource(variance=error**2) for error in images),
+        by_seed=dict(zip(seeds, map(float, matched_differences(*curves)), strict=True)),
+    )
+    return positive(title, detail, difference)
+
+
+def _learning_curves(series: CurveSeries, seeds: Sequence[int]) -> LearningCurves:
+    """The curves of these seeds; without any, the one of the means."""
+    if not seeds:
+        fit = [[1 - error for error in series.train]]
+        return LearningCurves(fit=np.array(fit), gap=np.array([[point.mean for point in series.points]]))
+    fits, gaps = (
+        [[dict(zip(mean.of_seeds, mean.values, strict=True))[seed] for mean in means] for seed in seeds]
+        for means in (series.fits, series.points)
+    )
+    return LearningCurves(fit=np.array(fits), gap=np.array(gaps))
+
+
+def _in_tables_at_equal_fit(panel: str, evidence: Evidence, block: Block) -> PanelTest:
+    """Vanilla stopped early, and Free at its end: interpolated between two m that fit less and more."""
+    fit, gap = (evidence.number(("table-6",), block, VANILLA, c) for c in ("robust_train", "robust_gap"))
+    ends = []
+    for label in ALL_FREE:
+        with suppress(NoStatistic):
+            ends.append((evidence.number(MAIN, block, label, "robust_train").value, label))
+    less = max((end for end in ends if end[0] <= fit.value), default=None)
+    more = min((end for end in ends if end[0] > fit.value), default=None)
+    if less is None or more is None:
+        raise NoStatistic(f"no two m enclose {VANILLA}'s robust training accuracy {100 * fit.value:.1f} %")
+    share = (fit.value - less[0]) / (more[0] - less[0])
+    below, above = (evidence.number(MAIN, block, label, "robust_gap") for _, label in (less, more))
+    own = below.times(1 - share) + above.times(share)
+    detail = f"at {100 * fit.value:.1f} % robust training accuracy: gap {100 * own.value:.1f} %, interpolated between "
+    detail += f"{less[1]} and {more[1]}; that of {VANILLA}, stopped early, {100 * gap.value:.1f} %"
+    return positive(panel, detail, gap - own)
+
+
 def _in_percent(gaps: Mapping[str, ErrorEstimate]) -> str:
     return ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
 
@@ -191,7 +355,7 @@ def _title(panel: FigurePanel[Any]) -> str:
 
 def in_panels(
     kind: type[PaperFigure[S]],
-    statistic: Callable[[str, FigurePanel[S], str], Finding],
+    statistic: Callable[[str, FigurePanel[S], str], PanelTest],
     labels: Sequence[str] = (),
     *,
     absent: bool = False,
@@ -201,31 +365,41 @@ def in_panels(
     Without ``labels`` it is that of every series.
     """
 
-    def findings(evidence: Evidence, figures: Sequence[str]) -> Iterator[Finding]:
+    def tests(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
         for panel in evidence.panels(kind, figures):
             drawn = [series.label for series in panel.series]
             for label in labels or drawn:
                 if absent or label in drawn:
                     yield _attempt(f"{_title(panel)} {label}", statistic, panel, label)
 
-    return findings
+    return tests
 
 
-def vanilla_gap_above(title: str, panel: FigurePanel[CurveSeries], label: str) -> Finding:
-    """Vanilla's gap minus that of Free-m at every point of the curves: the smallest."""
+def vanilla_gap_above(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
+    """Vanilla's gap minus that of Free-m at the points of the curves where either has a gap: the smallest.
+
+    Before a model has fitted anything there is no gap that could be smaller. A gap is one whose interval is above zero.
+    """
     vanilla, own = series_of(panel, VANILLA), series_of(panel, label)
     near = NEAR * vanilla.updates[-1]
     differences: list[tuple[int, ErrorEstimate]] = []
+    compared = 0
     theirs = list(zip(vanilla.updates, estimates(vanilla), strict=True))
     for update, gap in zip(own.updates, estimates(own), strict=True):
         nearest, other = min(theirs, key=lambda point: abs(point[0] - update))
         if abs(nearest - update) <= near:
-            differences.append((update, other - gap))
-    if not differences:
+            compared += 1
+            if max(each.interval()[0] for each in (gap, other)) > 0:
+                differences.append((update, other - gap))
+    if not compared:
         raise NoStatistic("no evaluations at equal numbers of updates")
+    if not differences:
+        raise NoStatistic(f"neither has a gap above zero at any of {compared} points")
     updates, values = zip(*differences, strict=True)
     worst = min(differences, key=lambda point: point[1].value)[0]
-    detail = f"smallest at update {worst} of {len(updates)} points up to {updates[-1]}"
+    detail = (
+        f"smallest at update {worst}, of {len(updates)} points with a gap (of {compared}) up to {updates[-1]}"
+    )
     return positive(title, detail, *values)
 
 
@@ -236,7 +410,7 @@ def _along_radii(one: RadiusSeries, other: RadiusSeries) -> list[tuple[float, Er
     return [(eps, value - theirs[eps]) for eps, value in own if eps in theirs]
 
 
-def _at_each_radius(title: str, differences: Sequence[tuple[float, ErrorEstimate]], what: str) -> Finding:
+def _at_each_radius(title: str, differences: Sequence[tuple[float, ErrorEstimate]], what: str) -> PanelTest:
     if not differences:
         raise NoStatistic("no radius was measured for both")
     worst = min(differences, key=lambda pair: pair[1].value)[0]
@@ -244,21 +418,21 @@ def _at_each_radius(title: str, differences: Sequence[tuple[float, ErrorEstimate
     return positive(title, detail, *(difference for _, difference in differences))
 
 
-def free_withstands_square(evidence: Evidence, figures: Sequence[str]) -> Iterator[Finding]:
+def free_withstands_square(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
     """Free's accuracy minus Vanilla's at each radius: the smallest."""
 
-    def withstands(title: str, panel: FigurePanel[RadiusSeries]) -> Finding:
+    def withstands(title: str, panel: FigurePanel[RadiusSeries]) -> PanelTest:
         own, vanilla = series_of(panel, FREE), series_of(panel, VANILLA)
         return _at_each_radius(title, _along_radii(own, vanilla), f"{own.attack}, {own.n} images")
 
     return (_attempt(_title(panel), withstands, panel) for panel in evidence.panels(RadiusFigure, figures))
 
 
-def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iterator[Finding]:
+def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
     """The same under transferred perturbations, averaged over the models they come from."""
     found = evidence.panels(RadiusFigure, figures)
 
-    def withstands(title: str, block: Block) -> Finding:
+    def withstands(title: str, block: Block) -> PanelTest:
         sources = [panel for panel in found if (panel.data, panel.norm) == block]
         by_radius: dict[float, list[ErrorEstimate]] = {}
         for panel in sources:
@@ -279,7 +453,7 @@ def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iter
     return (_attempt(" ".join(block), withstands, block) for block in blocks)
 
 
-def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator[Finding]:
+def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
     """At the training radius: Square leaves Free more accuracy than PGD does, and more than it leaves Vanilla.
 
     Masked gradients mislead PGD and not Square, which uses none.
@@ -291,7 +465,7 @@ def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator
                 return value
         raise NoStatistic(f"Square was not run at the training radius {255 * eps:.4g}/255")
 
-    def margins(title: str, panel: FigurePanel[RadiusSeries]) -> Finding:
+    def margins(title: str, panel: FigurePanel[RadiusSeries]) -> PanelTest:
         both = series_of(panel, FREE), series_of(panel, VANILLA)
         block = (panel.data, panel.norm)
         row = evidence.row(MAIN, block, FREE)
@@ -306,10 +480,10 @@ def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator
     return (_attempt(_title(panel), margins, panel) for panel in evidence.panels(RadiusFigure, figures))
 
 
-def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterator[Finding]:
+def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
     """A standard model's accuracy under another algorithm's perturbations minus that under Free's: the smallest."""
 
-    def transfers(title: str, panel: FigurePanel[RadiusSeries], rival: str) -> Finding:
+    def transfers(title: str, panel: FigurePanel[RadiusSeries], rival: str) -> PanelTest:
         own, other = series_of(panel, FREE), series_of(panel, rival)
         return _at_each_radius(title, _along_radii(other, own), f"{own.n} images")
 
@@ -318,7 +492,7 @@ def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterato
             yield _attempt(f"{_title(panel)} against {rival}", transfers, panel, rival)
 
 
-def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str) -> Finding:
+def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str) -> PanelTest:
     """Free's gap at the largest n, below what it would be there had it fallen by Vanilla's factor from the smallest."""
     other, own = (
         dict(zip(s.n, estimates(s), strict=True))
@@ -336,7 +510,7 @@ def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str)
     return positive(title, detail, beyond_proportion(*falls))
 
 
-def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> Finding:
+def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
     """How far what is left of the best robust training accuracy lies below (10/255), above (7/255) a half."""
     series = next((series for series in panel.series if series.label == label), None)
     if series is None:
@@ -351,7 +525,7 @@ def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> Finding
     return positive(title, detail, left.plus(-COLLAPSED).times(-1 if label == FAST_LONG_STEP else 1))
 
 
-def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> Finding:
+def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> PanelTest:
     """The logarithm of the smallest ‖∇_δ h‖ of a run, above the order of 10⁻³."""
     norms = series_of(panel, label).smallest_of_seeds
     logs = [math.log10(max(least, TINIEST)) for least in norms]

@@ -74,11 +74,11 @@ def _gradient_evaluations(group: SeedGroup) -> float:
 
 def _of_reproductions(found: Findings) -> Iterator[str]:
     for name, document in found.reproductions:
-        verdicts = [one.verdict for claim in document.claims for one in claim.measured]
+        verdicts = [claim.measured_primary.verdict for claim in document.claims if claim.measured_primary]
         decided = [verdict for verdict in verdicts if verdict in ("confirmed", "refuted")]
         which = f"{name}: of" if len(found.reproductions) > 1 else "Of"
         yield (
-            f"{which} {len(verdicts)} comparisons of the paper measured here at scale “{document.scale}”, "
+            f"{which} {len(verdicts)} claims about the paper's numbers measured here at scale “{document.scale}”, "
             f"{verdicts.count('confirmed')} are confirmed, {verdicts.count('refuted')} refuted and "
             f"{len(verdicts) - len(decided)} left undecided."
         )

@@ -14,7 +14,7 @@ from freeat.experiments.paper.documents import (
 from freeat.reports.html.blocks import Block, CheckLine, ClaimBlock, Section, VerdictCounts
 from freeat.reports.paper_figures import figure_chart
 from freeat.reports.paper_tables import heading, panel_name, printed
-from freeat.reports.reproduction import statistic_text, verdict_counts
+from freeat.reports.reproduction import decisions_of, statistic_text, verdict_counts
 from freeat.reports.tables import (
     NOTHING,
     ReportTable,
@@ -35,8 +35,9 @@ def claims_section(documents: Documents) -> Section:
         key="claims",
         title="Claims ledger",
         lead="The paper's claims in its own words, each turned into comparisons of the numbers that the paper "
-        "printed and of those measured here. A comparison is decided only where its 95 % interval lies on one side "
-        "of zero, measured with three seeds or more. Open a claim to see its comparisons.",
+        "printed and of those measured here. A claim is decided on the mean over its panels where the 95 % interval "
+        "lies on one side of zero, measured with three seeds or more; single panels are corrected after Holm. Open a "
+        "claim to see its comparisons.",
         blocks=[_claim(claim) for claim in claims],
     )
 
@@ -46,21 +47,29 @@ def _claim(claim: ClaimReport) -> ClaimBlock:
     return ClaimBlock(
         sentence=_quoted(claim),
         source=f"our observation, not the paper's; {where}" if claim.ours else where,
-        tallies=[_counts("measured here", claim.measured), _counts("published", claim.published)],
+        tallies=[
+            _counts("measured here", claim.measured_primary, claim.measured),
+            _counts("published", claim.published_primary, claim.published),
+        ],
         checks=_comparisons(claim),
     )
 
 
 def _quoted(claim: ClaimReport) -> str:
     """The paper's sentence in quotation marks, with dots where the quotation begins in mid-sentence."""
-    sentence = claim.sentence
     if claim.ours:
-        return sentence
-    return f"“{'… ' if sentence[:1].islower() else ''}{sentence}”"
+        return claim.sentence
+    quotes = (
+        f"“{'… ' if text[:1].islower() else ''}{text}”" for text in (claim.sentence, claim.beside) if text
+    )
+    return " Beside it: ".join(quotes)
 
 
-def _counts(label: str, decisions: Sequence[Decision]) -> VerdictCounts:
+def _counts(label: str, primary: Decision | None, decisions: Sequence[Decision]) -> VerdictCounts:
+    """The primary verdict, then those on single panels."""
     counts = [(PASSED.get(verdict or ""), text) for verdict, text in verdict_counts(decisions)]
+    if primary is not None:
+        counts.insert(0, (PASSED.get(primary.verdict), f"{primary.verdict} over all; panels:"))
     return VerdictCounts(label=label, counts=counts)
 
 
@@ -71,8 +80,8 @@ def _comparisons(claim: ClaimReport) -> list[CheckLine]:
             sentence=", ".join(filter(None, (source, one.panel))) + f": {one.verdict}",
             detail=_found(claim, one),
         )
-        for source, found in (("measured", claim.measured), ("published", claim.published))
-        for one in found
+        for source, primary, panels in reversed(decisions_of(claim))
+        for one in ((primary, *panels) if primary else panels)
     ]
 
 
@@ -80,7 +89,7 @@ def _found(claim: ClaimReport, one: Decision) -> str:
     """The statistic that the claim says is positive, with its interval, and the reason of the verdict."""
     if one.statistic is None:
         return one.detail
-    return f"{claim.statistic}: {statistic_text(one, claim.unit)}; {one.detail}"
+    return "; ".join(filter(None, (f"{claim.statistic}: {statistic_text(one, claim.unit)}", one.detail)))
 
 
 def published_section(documents: Documents) -> Section:
