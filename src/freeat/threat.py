@@ -223,6 +223,11 @@ def make_ball(norm: str, eps: str | float, box: tuple[float, float] | None = (0.
     return NORMS[norm.lower()](parse_radius(eps), box)
 
 
+def dual_norm(w: Tensor, ball: Ball) -> Tensor:
+    """‖w‖_q of vectors (..., d): how far a δ of length 1 can lower ⟨w, x⟩; q = 2 for L2 and 1 for Linf."""
+    return w.norm(dim=-1) if isinstance(ball, L2) else w.abs().sum(-1)
+
+
 def check_ball(ball: object) -> None:
     """Refuse what is not a ball, such as a bare radius."""
     if not isinstance(ball, Ball):

@@ -42,6 +42,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     "augmentation": {"augment": "crop-flip", "algorithm": "fast"},
     "independent": {"sampling": "independent", "micro_batch": 5},
     "replay": {"replay": 3, "algorithm": "vanilla-2", "augment": "crop"},
+    "strength": {"strength": True, "algorithm": "free-4", "model": "cnn-w4"},
     "normalized": {"normalize": "mean=0.5;std=0.25", "model": "mlp-w12-silu"},
 }
 

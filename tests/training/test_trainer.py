@@ -84,6 +84,33 @@ def test_evaluation_does_not_disturb_training(tmp_path: Path, algorithm: str) ->
     assert often.test == histories[1][0].test
 
 
+@pytest.mark.parametrize("algorithm", ["free-4", "vanilla-2"])
+def test_the_strength_of_the_attack_is_recorded_without_disturbing_training(
+    tmp_path: Path, algorithm: str
+) -> None:
+    settings: dict[str, Any] = {"algorithm": algorithm, "model": "cnn-w4", "augment": "crop", "updates": 16}
+    carry_out(tmp_path / "with", **settings, strength=True)
+    carry_out(tmp_path / "without", **settings)
+    one, other = (RunFolder(tmp_path / name) for name in ("with", "without"))
+    assert all(torch.equal(value, other.weights()[name]) for name, value in one.weights().items())
+    records = list(one.history())
+    assert len(records) > 2
+    for record, plain in zip(records, other.history(), strict=True):
+        assert record.train == plain.train
+        assert plain.strength is None
+        assert record.strength is not None
+        assert 0 < record.strength.size <= 1 + 1e-5
+        assert record.strength.cost.gradient_evaluations > 0
+    assert records[-1].evaluation_share > list(other.history())[-1].evaluation_share
+    final = records[-1].strength
+    assert final is not None
+    assert final.margin_share > 0
+
+
+def test_without_an_attack_there_is_no_strength(tmp_path: Path) -> None:
+    assert carry_out(tmp_path, algorithm="erm", strength=True).strength is None
+
+
 def test_evaluations_fall_on_the_first_batch_boundary(tmp_path: Path) -> None:
     carry_out(tmp_path / "free", algorithm="free-4", updates=30, eval_every=5)
     records = list(RunFolder(tmp_path / "free").history())

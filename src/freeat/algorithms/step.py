@@ -1,4 +1,4 @@
-"""What the algorithms have in common: the protocol of a step, its record, and the warm-up of ε."""
+"""What the algorithms have in common: the protocol of a step, its record and strength, and the warm-up of ε."""
 
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Protocol
@@ -23,6 +23,24 @@ class StepRecord:
     losses: Tensor
     delta: Tensor
     g_norms: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Strength:
+    """The perturbations at which the weights descend in one step, as means over its images and passes.
+
+    Args:
+        size: ‖δ‖/ε in the ball's norm, of δ as the network sees it, with x + δ in the box.
+        loss_increase: the cross-entropy at x + δ minus that at x.
+        margin_share: how far δ lowers the margin, relative to the most that it can to first order, ε‖∇_x f‖_q. It is 1
+            for the exact maximizer of a linear model without a box, and 0 for a random δ.
+        cost: of the measurement.
+    """
+
+    size: float
+    loss_increase: float
+    margin_share: float
+    cost: Cost
 
 
 class Algorithm(Protocol):
@@ -130,6 +148,11 @@ def threat_of(algorithm: Algorithm) -> Ball | None:
     """The ball an algorithm trains against; None for one without an adversary."""
     ball = getattr(without_warm_up(algorithm), "ball", None)
     return ball if isinstance(ball, Ball) else None
+
+
+def has_strength(algorithm: Algorithm) -> bool:
+    """Whether the strength of its attack can be measured: it has a ball and an objective."""
+    return threat_of(algorithm) is not None and hasattr(without_warm_up(algorithm), "objective")
 
 
 def check_loops(name: str, value: int) -> None:

@@ -25,6 +25,7 @@ FLAGS = {
     "box": "--box/--no-box",
     "deterministic": "--deterministic/--fast",
     "compile": "--compile",
+    "strength": "--strength",
 }
 """The settings that are switches, and how they are written."""
 

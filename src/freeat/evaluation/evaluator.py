@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from freeat.algorithms.step import Strength
 from freeat.attacks.pgd import Pgd
 from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.data import Augmentation, Images
@@ -181,7 +182,7 @@ def collapse_warning(one_step: float, pgd: float, best_pgd: float) -> str | None
     )
 
 
-def spent(*found: Scores | OneStep | None) -> float:
+def spent(*found: Scores | OneStep | Strength | None) -> float:
     """What evaluations cost, in gradient evaluations."""
     costs: list[Cost] = []
     for one in found:

@@ -121,6 +121,22 @@ class Learner:
         """The part of the budget T that is spent, in [0, 1]."""
         return 0.0 if self.total_updates is None else self.updates / self.total_updates
 
+    def copy(self, *, updates: int) -> "Learner":
+        """A learner in the same state whose steps leave this one as it is, with a budget for ``updates`` more at least.
+
+        It keeps the current learning rate, and has neither a weight average nor the passes of a framework.
+        """
+        twin = copy.copy(self)
+        twin.model, twin.optimizer = copy.deepcopy((self.model, self.optimizer))  # of the copied parameters
+        twin.precision = Precision(self.precision.name, self.precision.device)
+        twin.precision.load_state_dict(self.precision.state_dict())
+        if self.total_updates is not None:
+            twin.total_updates = max(self.total_updates, self.updates + updates)
+        twin.schedule = twin.average = None
+        twin.cost = Cost()
+        twin._forward, twin._backpropagate = twin.model, Tensor.backward
+        return twin
+
     def expect(self, total: int, first: int) -> None:
         """Announce that the next batch is rows ``first, …`` of a global batch of ``total`` images."""
         self._expected = (total, first)

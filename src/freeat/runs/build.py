@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
 from freeat.algorithms.registry import algorithm_class, options_of, read_options
-from freeat.algorithms.step import threat_of, without_warm_up
+from freeat.algorithms.step import has_strength, threat_of, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
@@ -284,6 +284,7 @@ def build_trainer(
         eval_every=evaluation.eval_every,
         eval_size=evaluation.eval_size,
         final_size=evaluation.final_size,
+        measures_strength=evaluation.strength and has_strength(algorithm),
     )
 
 

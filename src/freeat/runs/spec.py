@@ -229,6 +229,10 @@ class EvalSpec(_Settings):
         None, "evaluate every this many updates; default: as 15 % of the training cost allows"
     )
     eval_size: int | None = _setting(None, "images of each split used while training; default as above")
+    strength: bool = _setting(
+        False,
+        "at every evaluation also measure how strong the training attack is: ‖δ‖/ε, the increase of the loss",
+    )
     final_size: int | None = _setting(None, "images of each split in the final evaluation; default: all")
 
     def __post_init__(self) -> None:

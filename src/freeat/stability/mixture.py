@@ -19,7 +19,7 @@ from freeat.objectives import Model, cross_entropy, margin
 from freeat.rng import ImageRng, generator, stream_key
 from freeat.stability.instances import MOST_CURVED, STEEPEST
 from freeat.theory import Problem
-from freeat.threat import L2, Ball
+from freeat.threat import Ball, dual_norm
 
 CPU = torch.device("cpu")
 Kind = Literal["linear", "tanh"]
@@ -122,11 +122,6 @@ class Mixture:
 def signs(y: Tensor) -> Tensor:
     """s = ±1 of the labels."""
     return (2 * y - 1).to(torch.float64)
-
-
-def dual_norm(w: Tensor, ball: Ball) -> Tensor:
-    """‖w‖_q: how far a δ of length 1 can lower ⟨w, x⟩; q = 2 for L2 and 1 for Linf."""
-    return w.norm(dim=-1) if isinstance(ball, L2) else w.abs().sum(-1)
 
 
 # Losses of the robust margin s⟨w, x⟩ − ε‖w‖_q, which fall as it grows: so their maximum over Δ is their value there.

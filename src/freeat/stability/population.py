@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
+from freeat.algorithms.strength import MeasuredObjective
 from freeat.algorithms.vanilla import Vanilla
 from freeat.compute.frozen import frozen
 from freeat.compute.machine import arithmetic
@@ -23,7 +23,7 @@ from freeat.files.documents import identity_of, in_file_name, plain, read_docume
 from freeat.files.locks import leased
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant, Schedule, Vanishing
-from freeat.objectives import BoundedLoss, CrossEntropy, Model, Objective, margin
+from freeat.objectives import BoundedLoss, CrossEntropy, Objective
 from freeat.stability.instances import affine_maximum
 from freeat.stability.mixture import (
     KINDS,
@@ -33,7 +33,6 @@ from freeat.stability.mixture import (
     RobustRisk,
     Surrogate,
     attacked_risk,
-    dual_norm,
     initial_weights,
     linear_population_risk,
     linear_training_risk,
@@ -176,37 +175,6 @@ class PopulationResult:
     trajectory: Trajectory
 
 
-@dataclass(eq=False)
-class _Measured:
-    """Another objective that also adds up how far the perturbations which the weights descend lower the margin.
-
-    The largest decrease that δ ∈ Δ can reach is taken to first order, ε‖∇_x f‖_q: exact for a linear model.
-    """
-
-    objective: Objective
-    ball: Ball
-    loss_passes: ClassVar[int] = 1
-    attack_forwards: ClassVar[int] = 0
-    lowered: float = 0.0
-    largest: float = 0.0
-
-    @property
-    def strength(self) -> float:
-        return self.lowered / self.largest
-
-    def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        clean = x.detach().requires_grad_()
-        before = margin(f(clean), y)
-        slope = torch.autograd.grad(before.sum(), clean)[0]
-        with torch.no_grad():
-            self.lowered += float((margin(f(x_adv), y) - before).mean())
-            self.largest += self.ball.eps * float(dual_norm(slope.flatten(-3), self.ball).mean())
-        return self.objective.loss(f, x, y, x_adv)
-
-    def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-        return self.objective.attack(f, x, y)
-
-
 def make_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
     """The algorithm of an arm against ``ball``: a name as elsewhere, or Vanilla with the exact maximizer."""
     objective: Objective | None = BoundedLoss() if settings.theorem else None
@@ -247,8 +215,9 @@ def train_population(
             parameter.copy_(torch.stack([weights[name] for weights in start]))
     ball = replace(settings.ball, eps=settings.radius if radius is None else radius)
     algorithm = make_arm(arm, settings, ball)
-    measure = _Measured(getattr(algorithm, "objective", CrossEntropy()), settings.ball)
-    measures = measure.objective.loss_passes == 1
+    own: Objective = getattr(algorithm, "objective", CrossEntropy())
+    measure = MeasuredObjective(own, settings.ball, settings.batch_size)
+    measures = own.loss_passes == 1
     if measures:
         algorithm = replace(algorithm, objective=measure)  # type: ignore[type-var]
     schedule: Schedule = (
@@ -279,7 +248,7 @@ def train_population(
             break
         rows = torch.stack([batch(learner.batches + 1) for batch in batches])
         algorithm.step(learner, x[members, rows], y[members, rows])
-    return risks.trajectory(measure.strength if measures else None)
+    return risks.trajectory(measure.margin_share if measures else None)
 
 
 class _Risks:

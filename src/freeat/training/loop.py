@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import torch
@@ -27,21 +28,33 @@ def train(
     """Train until the budget of weight updates is spent, a batch at a time; resumes wherever the learner is."""
     learner.model.train()
     while learner.updates_left > 0:
-        t = learner.batches + 1
-        rows = batches(t)
-        mine = learner.processes.share(len(rows))
-        rng = StepRng(
-            learner.seed, (batches.drawn(t),), len(rows), mine.start
-        )  # a replayed batch has the same view
-        x, y = learner.to_device(*images.batch(rows[mine], augment, rng))
-        learner.expect(len(rows), mine.start)
-        with layer_rng(x.device, stream_key(learner.seed, "layers", t, learner.processes.rank)):
+        x, y, total, first = next_batch(learner, images, batches, augment)
+        learner.expect(total, first)
+        with step_rng(learner, x.device):
             record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
         learner.processes.average_buffers(learner.model)
         if learner.average is not None:
             learner.processes.average_buffers(learner.average.model)
         yield record
+
+
+def next_batch(
+    learner: Learner, images: Images, batches: Batches, augment: Augmentation | None
+) -> tuple[Tensor, Tensor, int, int]:
+    """This process's images and labels of the next batch, the size of the whole batch, and the first of its rows."""
+    t = learner.batches + 1
+    rows = batches(t)
+    mine = learner.processes.share(len(rows))
+    # Keyed by the batch of the data, so that a replayed batch has the same view.
+    rng = StepRng(learner.seed, (batches.drawn(t),), len(rows), mine.start)
+    x, y = learner.to_device(*images.batch(rows[mine], augment, rng))
+    return x, y, len(rows), mine.start
+
+
+def step_rng(learner: Learner, device: torch.device) -> AbstractContextManager[None]:
+    """Inside, layers such as dropout draw the numbers of the learner's next step."""
+    return layer_rng(device, stream_key(learner.seed, "layers", learner.batches + 1, learner.processes.rank))
 
 
 class Diverged(RuntimeError):

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
+from freeat.algorithms.step import Strength
 from freeat.evaluation.evaluator import OneStep, Scores
 from freeat.evaluation.gradient_norms import NormCounts
 from freeat.files.tensors import Checkpoints
@@ -22,6 +23,7 @@ class Record(Scores):
         gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
         one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training.
+        strength: that of the training attack on the batch that comes next, where it was asked for.
         ema: the same evaluation of the averaged weights.
         best: whether these weights were the best on the validation split so far.
         evaluation_share: the cost of all evaluations on the way as a part of the training's.
@@ -41,6 +43,7 @@ class Record(Scores):
     one_step: OneStep | None = None
     collapsed: bool = False
     collapse: str | None = None
+    strength: Strength | None = None
     ema: Scores | None = None
     best: bool = False
     evaluation_share: float

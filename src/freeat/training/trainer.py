@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from freeat.algorithms.step import Algorithm
+from freeat.algorithms.step import Algorithm, Strength
 from freeat.compute.cost import Cost
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
@@ -24,7 +24,15 @@ from freeat.evaluation.evaluator import (
 )
 from freeat.learner import Learner
 from freeat.training.checks import memory_remedy, out_of_memory
-from freeat.training.loop import Meter, MeterState, check_losses, check_weights, train
+from freeat.training.loop import (
+    Meter,
+    MeterState,
+    check_losses,
+    check_weights,
+    next_batch,
+    step_rng,
+    train,
+)
 from freeat.training.records import Callback, Callbacks, Record, Recorder
 from freeat.training.snapshot import LearnerState, restore_snapshot, take_snapshot
 
@@ -65,6 +73,7 @@ class Trainer:
     eval_every: int | None = None
     eval_size: int | None = None
     final_size: int | None = None
+    measures_strength: bool = False
     folder: Recorder | None = None
     checkpoint_every: float = 60.0
     on_collapse: OnCollapse = "warn"
@@ -149,7 +158,8 @@ class Trainer:
         check_losses(scores)
         one_step, collapse = self._check_collapse(scores, size)
         ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
-        self.evaluation_cost += 0 if final else spent(scores, one_step) + spent(ema)
+        strength = self._strength()
+        self.evaluation_cost += 0 if final else spent(scores, one_step) + spent(ema, strength)
         record = Record(
             **vars(scores),
             kind="final" if final else "evaluation",
@@ -165,6 +175,7 @@ class Trainer:
             one_step=one_step,
             collapsed=collapse is not None,
             collapse=collapse,
+            strength=strength,
             ema=ema,
             best=self._is_best(scores),
             evaluation_share=self.evaluation_cost / cost.total,
@@ -177,6 +188,17 @@ class Trainer:
             self._checkpoint()
             raise Stopped(f"stopped at update {learner.updates} because of a {record.collapse}")
         return record
+
+    def _strength(self) -> Strength | None:
+        """Of the training attack on the batch that comes next, where it is measured."""
+        if not self.measures_strength:
+            return None
+        from freeat.algorithms.strength import measure_strength
+
+        learner, ball = self.learner, self.evaluator.ball
+        x, y, total, first = next_batch(learner, self.evaluator.train, self.batches, self.augment)
+        with step_rng(learner, x.device):
+            return measure_strength(self.algorithm, learner, x, y, ball, total=total, first=first)
 
     def _check_collapse(self, scores: Scores, size: int | None) -> tuple[OneStep | None, str | None]:
         """The one-step accuracy of adversarial training, and a warning of catastrophic overfitting."""
