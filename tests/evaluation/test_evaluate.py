@@ -149,6 +149,7 @@ def test_summary_by_class() -> None:
     outcome = Evaluation(
         index=torch.arange(6),
         y=flags([0, 0, 0, 0, 2, 2]),
+        clean_predicted=flags([0, 0, 0, 0, 2, 0]),
         clean_correct=flags([True, True, True, True, True, False]),
         clean_loss=torch.arange(6.0),
         robust_correct=flags([True, True, True, False, True, False]),

@@ -33,6 +33,34 @@ def model() -> nn.Module:
     return net
 
 
+class Constant(nn.Module):
+    """Gives class 1 to every image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tensor([0.0, 2.0]).expand(len(x), 2) + 0 * x.mean((1, 2, 3))[:, None]
+
+
+def test_a_constant_answer_on_imbalanced_data_is_not_above_chance() -> None:
+    x, y = torch.rand(200, 1, 4, 4), torch.ones(200, dtype=torch.int64)
+    y[:20] = 0
+    found = freeat.robust_gap(Constant(), (x, y), (x, y), BALL, attack=ATTACK)
+    for part in (found.train, found.test):
+        assert part.robust_accuracy == part.clean_accuracy == part.chance == 0.9
+        assert part.constant_answer == 1
+        assert not part.above_chance()
+        assert not part.above_chance("clean_accuracy")
+    assert found.constant_answer == 1
+    assert str(found).endswith("the model gives the same answer to every image: its gap says nothing.")
+
+
+def test_a_model_with_different_answers_has_no_constant_answer(model: nn.Module) -> None:
+    found = freeat.robust_gap(model, TRAIN, TEST, BALL, attack=ATTACK)
+    assert found.constant_answer is None
+    assert found.train.above_chance("clean_accuracy")
+    assert found.train.chance == int(TRAIN.y.bincount().max()) / len(TRAIN)
+    assert "same answer" not in str(found)
+
+
 def tensors(images: freeat.Images) -> tuple[Tensor, Tensor]:
     return images.batch(torch.arange(len(images)))
 

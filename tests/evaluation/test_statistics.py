@@ -11,7 +11,7 @@ from scipy.stats import binomtest, multinomial
 
 from freeat.compute.cost import Cost
 from freeat.evaluation.evaluate import Summary, gap
-from freeat.evaluation.statistics import difference, mean_std, paired, sampled, wilson
+from freeat.evaluation.statistics import chance, difference, mean_std, paired, sampled, wilson
 
 Z = 1.959963984540054
 
@@ -77,6 +77,11 @@ def test_mean_and_standard_deviation(values: list[float]) -> None:
     mean, std = mean_std(values)
     assert mean == pytest.approx(statistics.fmean(values), abs=1e-9)
     assert std == pytest.approx(statistics.stdev(values), abs=1e-9)
+
+
+def test_chance_is_the_share_of_the_largest_class() -> None:
+    assert chance([10] * 10) == 0.1
+    assert chance([90, 10]) == 0.9
 
 
 def test_one_value_has_no_standard_deviation() -> None:

@@ -24,7 +24,7 @@ from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 from freeat.tasks import EndedTask
 from freeat.training.records import Callbacks
-from made_records import make_record, make_result, make_summary
+from made_records import make_classes, make_record, make_result, make_summary
 from small_runs import SMALL_RUN, noise_file
 
 
@@ -101,13 +101,24 @@ def test_run_at_chance_is_marked() -> None:
     assert not summarize([done_with(task, result(0.14, 0.1))], ["fast"]).algorithms[0].above_chance
 
 
-@pytest.mark.parametrize(("classes", "learnt"), [({}, False), ({"classes": 200}, True)])
-def test_chance_counts_classes_that_few_images_lack(classes: dict[str, int], learnt: bool) -> None:
+@pytest.mark.parametrize(("sizes", "learnt"), [([180, 20], False), ([20] * 10, True)])
+def test_chance_is_the_share_of_the_largest_class(sizes: list[int], learnt: bool) -> None:
     (task,) = tasks(["fast"], [0])
-    few = result(0.14, 0.1)
-    few = replace(few, train=replace(few.train, **classes), test=replace(few.test, **classes))
-    (row,) = summarize([done_with(task, few)], ["fast"]).algorithms
+    found = result(0.9, 0.9)
+    parts = {
+        name: replace(getattr(found, name), per_class=make_classes(*sizes)) for name in ("train", "test")
+    }
+    (row,) = summarize([done_with(task, replace(found, **parts))], ["fast"]).algorithms
     assert row.above_chance is learnt
+
+
+def test_runs_with_a_constant_answer_are_counted() -> None:
+    first, second = tasks(["fast"], [0, 1])
+    found = result(0.9, 0.9)
+    parts = {name: replace(getattr(found, name), constant_answer=1) for name in ("train", "test")}
+    done = [done_with(first, replace(found, **parts)), done_with(second, found)]
+    (row,) = summarize(done, ["fast"]).algorithms
+    assert (row.above_chance, row.constant_answers) == (False, 1)
 
 
 @pytest.mark.parametrize(

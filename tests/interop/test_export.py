@@ -144,6 +144,7 @@ def test_the_card_lists_limitations(exported: Path) -> None:
     manifest = ExportedFolder(exported).manifest
     assert "against l2 ε = 0.5 perturbations" in model_card(manifest)
     data, test = manifest.run.data, manifest.scores.test
+    at_chance = replace(test, robust_accuracy=0.1, robust_interval=(0.05, 0.2), constant_answer=None)
     other = replace(
         manifest,
         collapsed=True,
@@ -152,7 +153,7 @@ def test_the_card_lists_limitations(exported: Path) -> None:
             spec=replace(manifest.run.spec, algorithm="erm"),
             data=replace(data, notes=("The images were resized.",)),
         ),
-        scores=replace(manifest.scores, test=replace(test, robust_accuracy=0.1)),
+        scores=replace(manifest.scores, test=at_chance),
         weights=replace(manifest.weights, which="best"),
     )
     card = model_card(other)
@@ -164,6 +165,9 @@ def test_the_card_lists_limitations(exported: Path) -> None:
         "were resized",
     ):
         assert part in card
+    splits = {name: replace(getattr(manifest.scores, name), constant_answer=3) for name in ("train", "test")}
+    constant = model_card(replace(manifest, scores=replace(manifest.scores, **splits)))
+    assert "The model gives the same answer to every image: its gap says nothing." in constant
 
 
 def test_names_are_escaped_in_the_card(exported: Path) -> None:

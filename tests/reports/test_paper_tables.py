@@ -78,6 +78,9 @@ def test_runs_at_chance_and_collapsed_runs_are_listed() -> None:
     text = "\n".join(notes(made))
     assert "Not above chance, so that their gaps say nothing: CIFAR-10, Linf, Fast (10/255)." in text
     assert "had collapsed in 2 of 2 runs" in text
+    assert "same answer" not in text
+    constant = "\n".join(notes(with_second_row(made, constant_answers=1)))
+    assert "CIFAR-10, Linf, Fast (10/255) gives the same answer to every image in 1 of 2 runs." in constant
 
 
 def test_rows_with_fewer_seeds_than_requested_are_listed() -> None:

@@ -117,7 +117,10 @@ def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
         Fit(norm="l2", robust_train=0.948, least=0.8, fits=True),
         Fit(norm="linf", robust_train=None, least=0.5, fits=None),
     )
-    guessing = (AtChance(norm="l2", label="free-8"),)
+    guessing = (
+        AtChance(norm="l2", label="free-8"),
+        AtChance(norm="linf", label="free-4", constant=True),
+    )
     some = (
         Sufficiency(data="svhn", counts=False, vanilla=fits, at_chance=guessing),
         Sufficiency(data="cifar10", counts=None, vanilla=fits, at_chance=()),
@@ -127,7 +130,10 @@ def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
         "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are required); "
         "not measured in Linf (at least 50 % are required); "
     )
-    assert f"- SVHN does not count. {fit_text}not above chance: L2 Free-8." in head
+    assert (
+        f"- SVHN does not count. {fit_text}not above chance: L2 Free-8; Linf Free-4 (the same answer to every image)."
+        in head
+    )
     assert f"- CIFAR-10 cannot be decided yet. {fit_text}every measured algorithm is above chance." in head
     assert "counts only if" not in ledger()
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from freeat.compute.cost import Cost
 from freeat.compute.machine import Machine, Provenance
-from freeat.evaluation.evaluate import Summary, gap
+from freeat.evaluation.evaluate import ClassSummary, Summary, gap
 from freeat.evaluation.statistics import wilson
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunResult
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
@@ -12,6 +12,21 @@ from freeat.training.records import Record
 
 WEIGHTS = "w" * 64
 """The digest of the weights of a made result."""
+
+
+def make_classes(*sizes: int) -> tuple[ClassSummary, ...]:
+    """Classes of these sizes, of which only the sizes matter."""
+    return tuple(
+        ClassSummary(
+            label=label,
+            n=size,
+            clean_accuracy=0.5,
+            clean_interval=(0.0, 1.0),
+            robust_accuracy=0.5,
+            robust_interval=(0.0, 1.0),
+        )
+        for label, size in enumerate(sizes)
+    )
 
 
 def make_summary(
@@ -27,7 +42,7 @@ def make_summary(
         robust_interval=wilson(robust * n, n),
         balanced_robust_accuracy=robust,
         worst_class_robust_accuracy=robust,
-        per_class=(),
+        per_class=make_classes(*(n // classes for _ in range(classes))),
         cost=Cost(),
         clean_loss=0.5,
         robust_loss=1.5,

@@ -5,6 +5,7 @@ from typing import Any
 from freeat.compute.cost import Cost
 from freeat.compute.machine import Machine
 from freeat.runs.results import StoredEvaluation
+from made_records import make_classes
 
 
 def stored_evaluation(model: str, eps: float, **more: Any) -> StoredEvaluation:
@@ -39,7 +40,7 @@ def stored_evaluation(model: str, eps: float, **more: Any) -> StoredEvaluation:
         "robust_interval": (robust - 0.1, robust + 0.1),
         "balanced_robust_accuracy": robust,
         "worst_class_robust_accuracy": robust,
-        "per_class": (),
+        "per_class": make_classes(*[10] * 10),
         "cost": Cost(),
         "misclassified": (),
         "fooled": (),

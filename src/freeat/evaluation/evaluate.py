@@ -13,7 +13,7 @@ from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Augmentation, Images
 from freeat.errors import InputError, wrong_type
-from freeat.evaluation.statistics import Interval, difference, sampled, wilson
+from freeat.evaluation.statistics import Interval, chance, difference, sampled, wilson
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
@@ -41,7 +41,8 @@ class Summary:
     """Accuracies and mean losses on ``n`` of ``population`` images, whole and per class, and what they cost.
 
     Intervals are Wilson's, at 95 %. The losses are there if they were asked for; the robust one is the mean over
-    images of the largest cross-entropy that the attack saw.
+    images of the largest cross-entropy that the attack saw. ``constant_answer`` is the class that the model gives to
+    every clean image, if these are of several classes.
     """
 
     n: int
@@ -57,6 +58,17 @@ class Summary:
     cost: Cost
     clean_loss: float | None = None
     robust_loss: float | None = None
+    constant_answer: int | None = None
+
+    @property
+    def chance(self) -> float:
+        """The accuracy of the best constant answer: the share of the largest class among these images."""
+        return chance(one.n for one in self.per_class)
+
+    def above_chance(self, measure: Measure = "robust_accuracy") -> bool:
+        """Whether an accuracy is above chance by its 95 % interval; that of a constant answer never is."""
+        low, _ = self.robust_interval if measure == "robust_accuracy" else self.clean_interval
+        return self.constant_answer is None and low > self.chance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +113,13 @@ class Gap:
 class Evaluation:
     """The evaluation of a model on each image of a sample of ``population`` images; tensors on the CPU.
 
-    ``predicted`` is the label of x + δ, where that was decided here and not by the attack. Losses and δ are there if
-    they were asked for, ``queries`` for black-box attacks.
+    ``clean_predicted`` is the label given to x; ``predicted`` is that of x + δ, where it was decided here and not by
+    the attack. Losses and δ are there if they were asked for, ``queries`` for black-box attacks.
     """
 
     index: Tensor
     y: Tensor
+    clean_predicted: Tensor
     clean_correct: Tensor
     robust_correct: Tensor
     clean_loss: Tensor | None = None
@@ -139,6 +152,11 @@ class Evaluation:
             raise InputError("the evaluation took the attack's result: evaluate with recheck=True")
         return self.predicted
 
+    @property
+    def constant_answer(self) -> int | None:
+        """The class given to every clean image, if it is always the same."""
+        return constant_answer(self.clean_predicted, self.y)
+
     def summary(self) -> Summary:
         """Accuracies and losses, whole and per class."""
         per_class = tuple(
@@ -168,6 +186,7 @@ class Evaluation:
             cost=self.cost,
             clean_loss=_mean(self.clean_loss),
             robust_loss=_mean(self.robust_loss),
+            constant_answer=self.constant_answer,
         )
 
     def outcomes(self) -> Outcomes:
@@ -220,6 +239,17 @@ def gap(train: Summary, test: Summary, measure: Measure = "robust_accuracy") -> 
     of_q = wilson(q * test.n, test.n)
     low, high = difference(p, of_p, q, of_q)
     return Gap(value=p - q, low=low, high=high)
+
+
+def constant_answer(predicted: Tensor, y: Tensor) -> int | None:
+    """The class that is predicted for all images, if these are of several classes; None where predictions differ."""
+    constant = bool((predicted == predicted[0]).all()) and bool((y != y[0]).any())
+    return int(predicted[0]) if constant else None
+
+
+def same_answer(train: Summary, test: Summary) -> int | None:
+    """The class that the model gives to every clean image of both splits, if it does."""
+    return train.constant_answer if train.constant_answer == test.constant_answer else None
 
 
 def evaluate(
@@ -300,7 +330,8 @@ def evaluate(
             cost.forward_passes += len(x) + attacked.cost.forward_passes
             cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
-            columns = {"clean_correct": clean.argmax(-1) == y, "robust_correct": ~attacked.fooled}
+            columns = {"clean_predicted": clean.argmax(-1), "robust_correct": ~attacked.fooled}
+            columns["clean_correct"] = columns["clean_predicted"] == y
             if recheck:
                 predicted = clean.argmax(-1)
                 if attacks:

@@ -8,7 +8,7 @@ from freeat.algorithms.step import Strength
 from freeat.attacks.pgd import Pgd
 from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.data import Augmentation, Images
-from freeat.evaluation.evaluate import Evaluation, Gap, Summary, evaluate, gap
+from freeat.evaluation.evaluate import Evaluation, Gap, Summary, evaluate, gap, same_answer
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.threat import Ball
 
@@ -51,14 +51,14 @@ class Scores:
         return {name: summary for name, summary in named.items() if summary is not None}
 
     @property
-    def chance(self) -> float:
-        """The accuracy of guessing among the classes."""
-        return 1 / max(self.train.classes, self.test.classes)
-
-    @property
     def above_chance(self) -> bool:
         """Whether the robust training accuracy is above chance by its 95 % interval."""
-        return self.train.robust_interval[0] > self.chance
+        return self.train.above_chance()
+
+    @property
+    def constant_answer(self) -> int | None:
+        """The class that the model gives to every image of both splits, if it does: its gap is then no evidence."""
+        return same_answer(self.train, self.test)
 
 
 SPLITS = ("train", "train_augmented", "test", "validation")

@@ -24,7 +24,9 @@ from freeat.evaluation.evaluate import (
     evaluate,
     gap,
     joined,
+    same_answer,
 )
+from freeat.evaluation.statistics import chance_remark
 from freeat.models import check_logits
 from freeat.rng import layer_rng, stream_key
 from freeat.threat import Ball
@@ -67,6 +69,11 @@ class RobustGap:
         """The same of clean accuracy."""
         return gap(self.train, self.test, "clean_accuracy")
 
+    @property
+    def constant_answer(self) -> int | None:
+        """The class that the model gives to every image, if it does: its gap is then no evidence."""
+        return same_answer(self.train, self.test)
+
     def __str__(self) -> str:
         lines = [f"evaluated by {self.attack}, {self.norm} ε = {self.eps:.4g}"]
         for word, train, test, found in (
@@ -78,7 +85,10 @@ class RobustGap:
                 f"gap {found.value:+.1%} [{found.low:+.1%}, {found.high:+.1%}]"
             )
         sizes = (f"{part.n} of {part.population}" for part in (self.train, self.test))
-        return "\n".join([*lines, "on {} training and {} test images".format(*sizes)])
+        lines.append("on {} training and {} test images".format(*sizes))
+        if self.constant_answer is not None:
+            lines.append(chance_remark("the model", 1))
+        return "\n".join(lines)
 
 
 def robust_gap(

@@ -1,6 +1,7 @@
-"""Confidence intervals of accuracies and of their differences, and the accuracy of guessing."""
+"""Confidence intervals of accuracies and of their differences, and chance: the accuracy of a constant answer."""
 
 import math
+from collections.abc import Iterable
 from statistics import NormalDist
 
 Interval = tuple[float, float]
@@ -49,6 +50,20 @@ def mean_std(values: list[float]) -> tuple[float, float | None]:
     return mean, math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (len(values) - 1))
 
 
-def chance_remark(algorithm: str) -> str:
+def chance(class_sizes: Iterable[int]) -> float:
+    """The accuracy of the best constant answer: the share of the largest class among the evaluated images."""
+    sizes = list(class_sizes)
+    return max(sizes) / sum(sizes)
+
+
+def not_above_chance(name: str, constant_answers: int = 0, *, runs: int = 1) -> str:
+    """Why the gap of an algorithm is no evidence; ``constant_answers`` counts its runs that answer always the same."""
+    if not constant_answers:
+        return f"{name} did not get above chance"
+    where = f" in {constant_answers} of {runs} runs" if runs > 1 else ""
+    return f"{name} gives the same answer to every image{where}"
+
+
+def chance_remark(name: str, constant_answers: int = 0, *, runs: int = 1) -> str:
     """The remark on an algorithm that did not train above chance."""
-    return f"{algorithm} did not get above chance: its gap says nothing."
+    return f"{not_above_chance(name, constant_answers, runs=runs)}: its gap says nothing."

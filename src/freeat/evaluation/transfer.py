@@ -44,7 +44,12 @@ def apply_to(
             x, y = batch.x, batch.y
             clean = logits_of(target, x).argmax(-1)
             predicted = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x))).argmax(-1)
-            columns = {"clean_correct": clean == y, "robust_correct": predicted == y, "predicted": predicted}
+            columns = {
+                "clean_predicted": clean,
+                "clean_correct": clean == y,
+                "robust_correct": predicted == y,
+                "predicted": predicted,
+            }
             found.append({name: column.cpu() for name, column in columns.items()})
     return Evaluation(
         index=images.index.cpu(),

@@ -57,7 +57,8 @@ class MeanStd:
 class AlgorithmSummary:
     """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders.
 
-    ``curves`` compares its learning curves with those of the first algorithm.
+    ``constant_answers`` counts the runs that give the same answer to every image. ``curves`` compares its learning
+    curves with those of the first algorithm.
     """
 
     algorithm: str
@@ -73,6 +74,7 @@ class AlgorithmSummary:
     updates: int
     collapsed: int
     above_chance: bool
+    constant_answers: int = 0
     folders: tuple[str, ...]
     curves: CurveSummary | None = None
 
@@ -215,6 +217,7 @@ def _row(algorithm: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
         updates=results[0].update,
         collapsed=sum(result.collapsed for result in results),
         above_chance=all(result.above_chance for result in results),
+        constant_answers=sum(result.constant_answer is not None for result in results),
         folders=tuple(str(run.options.folder) for run in runs),
     )
 

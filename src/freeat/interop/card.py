@@ -7,6 +7,7 @@ import yaml
 from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.evaluate import Summary
 from freeat.evaluation.evaluator import Scores
+from freeat.evaluation.statistics import chance_remark
 from freeat.reports.tables import percent, percent_interval
 from freeat.runs.open import FurtherEvaluation, Manifest
 from freeat.runs.spec import TrainSpec
@@ -156,8 +157,10 @@ def _limits(manifest: Manifest) -> str:
     ]
     if manifest.weights.which == "best":
         limits.append("These weights were chosen for their robust accuracy on validation images.")
-    if scores.test.robust_accuracy <= 1 / len(data.classes):
-        limits.append("The model's robust accuracy is not above chance: its gap is meaningless.")
+    if scores.constant_answer is not None:
+        limits.append(chance_remark("The model", constant_answers=1))
+    elif not scores.test.above_chance():
+        limits.append("The model's robust test accuracy is not above chance: its gap is meaningless.")
     if manifest.collapsed:
         limits.append(
             "The training collapsed (catastrophic overfitting): the model resists a single step only, not an attack of "

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+from freeat.evaluation.statistics import not_above_chance
 from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
 from freeat.reports.tables import NOTHING, norm_text, percent_spread
 
@@ -191,6 +192,8 @@ def notes(table: PaperTable) -> list[str]:
                 )
         if row.above_chance is False:
             at_chance.append(name)
+        if row.constant_answers:
+            lines.append(f"{not_above_chance(name, row.constant_answers, runs=row.seeds)}.")
         if row.collapsed:
             lines.append(f"{name} had collapsed in {row.collapsed} of {row.seeds} runs.")
         if row.seeds < len(row.runs):

@@ -25,7 +25,8 @@ DECIMALS = {"points": (100, 1), "decades": (1, 2)}
 COUNTS = """\
 What is measured on a data set counts only if Vanilla-10 really fits its training images, without which there is no
 overfitting to compare, and if every algorithm's clean test and robust training accuracy (for ERM, clean training
-accuracy) are above chance by their intervals:"""
+accuracy) are above chance by their intervals. Chance is the share of the largest class of the split, the accuracy of a
+constant answer:"""
 
 RULES = """\
 Each claim is turned into a statistic that the claim says is positive. It has one primary test, on the mean over its
@@ -65,7 +66,10 @@ def _sufficient(one: Sufficiency) -> str:
     """Whether what was measured on a data set counts, and why."""
     verdict = {True: "counts", False: "does not count", None: "cannot be decided yet"}[one.counts]
     fits = "; ".join(map(_fits, one.vanilla))
-    at_chance = "; ".join(f"{norm_name(row.norm)} {label_name(row.label)}" for row in one.at_chance)
+    at_chance = "; ".join(
+        f"{norm_name(row.norm)} {label_name(row.label)}{' (the same answer to every image)' if row.constant else ''}"
+        for row in one.at_chance
+    )
     chance = f"not above chance: {at_chance}" if at_chance else "every measured algorithm is above chance"
     return f"{data_name(one.data)} {verdict}. Robust training accuracy of Vanilla-10: {fits}; {chance}."
 

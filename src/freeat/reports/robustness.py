@@ -105,8 +105,17 @@ def evaluations_table(evaluations: Sequence[StoredEvaluation]) -> ReportTable:
         columns=COLUMNS,
         rows=[_row(one) for one in evaluations],
         text_columns=5,
-        notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
+        notes=list(dict.fromkeys(note for one in evaluations for note in (*_constant(one), *one.notes))),
     )
+
+
+def _constant(one: StoredEvaluation) -> list[str]:
+    """The remark on a model that gives the same answer to every image."""
+    if one.constant_answer is None:
+        return []
+    return [
+        f"{one.model} answers class {one.constant_answer} to every {one.split} image: its gap says nothing."
+    ]
 
 
 def _row(one: StoredEvaluation) -> tuple[str, ...]:

@@ -114,7 +114,8 @@ def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
 
 def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:
     """What a reader of one model's accuracies must know."""
-    guessing = [] if scores.above_chance else [chance_remark(algorithm)]
+    constant = scores.constant_answer is not None
+    guessing = [] if scores.above_chance else [chance_remark(algorithm, constant)]
     return [*guessing, *notes]
 
 
@@ -142,7 +143,11 @@ def difference_lines(found: "RunDifference") -> list[str]:
 
 def remarks(comparison: "Comparison") -> list[str]:
     """What a reader of the table must know."""
-    lines = [chance_remark(row.label) for row in comparison.algorithms if not row.above_chance]
+    lines = [
+        chance_remark(row.label, row.constant_answers, runs=len(row.seeds))
+        for row in comparison.algorithms
+        if not row.above_chance
+    ]
     lines += [
         f"{row.label} collapsed (catastrophic overfitting) in {row.collapsed} of {len(row.seeds)} runs."
         for row in comparison.algorithms

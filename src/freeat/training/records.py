@@ -79,9 +79,10 @@ class Recorder(Protocol):
 def accuracies(scores: Scores) -> str:
     """An evaluation in one line."""
     train, test = scores.train, scores.test
+    constant = "" if scores.constant_answer is None else "  the same answer to every image"
     return (
         f"robust train {train.robust_accuracy:.1%}  test {test.robust_accuracy:.1%}  "
-        f"gap {scores.gap.value:+.1%}  clean test {test.clean_accuracy:.1%}  ({train.n}, {test.n} images)"
+        f"gap {scores.gap.value:+.1%}  clean test {test.clean_accuracy:.1%}  ({train.n}, {test.n} images){constant}"
     )
 
 

@@ -430,6 +430,21 @@ def test_models_at_chance_decide_nothing_in_figures_either() -> None:
             assert "did not get above chance: its numbers say nothing" in found["detail"], claim
 
 
+def test_the_gap_of_a_constant_answer_is_no_evidence() -> None:
+    made = tables(
+        row("vanilla-10", [0.7] * 3), row("fast", [0.0] * 3, above_chance=False, constant_answers=2)
+    )
+    found = by_id(made)["fast-gap-below-vanilla"]["cifar10 l2 fast"]
+    assert (found["verdict"], found["statistic"]) == ("undecided", None)
+    assert (
+        "fast gives the same answer to every image in 2 of 3 runs: its numbers say nothing" in found["detail"]
+    )
+    constant = AT_CHANCE | {"constant_answers": 1, "models": 1}
+    shown = panel(curve("vanilla-10", [0.5], [100]) | constant, curve("free-4", [0.2], [100]))
+    for one in by_id(figure("figure-1", shown))["free-gap-smaller-throughout"].values():
+        assert "vanilla-10 gives the same answer to every image: its numbers" in one["detail"]
+
+
 def test_masking_is_undecided_for_a_row_at_chance() -> None:
     made = figure(
         "figure-2", panel(radius_series("free-4", [0.6, 0.5]), radius_series("vanilla-10", [0.5, 0.3]))
@@ -521,6 +536,8 @@ def test_every_algorithm_must_have_learnt() -> None:
     found = sufficient(*fitting, guessing, guessing)
     assert found.counts is False
     assert found.at_chance == (AtChance(norm="linf", label="free-8"),)
+    constant = sufficient(*fitting, guessing, guessing | {"constant_answers": 1})
+    assert constant.at_chance == (AtChance(norm="linf", label="free-8", constant=True),)
     assert sufficient(*fitting, fitted("free-10", "l2", None)).counts, (
         "what was not measured is listed elsewhere"
     )

@@ -14,7 +14,7 @@ from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.files.documents import plain, to_json
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
-from made_records import make_provenance, make_result
+from made_records import make_classes, make_provenance, make_result
 
 
 def store_of(run: TrainTask) -> Store:
@@ -97,14 +97,26 @@ def test_a_model_at_chance_is_marked(tmp_path: Path) -> None:
     assert row["collapsed"] == 1
 
 
-def test_chance_counts_classes_that_the_training_images_lack(tmp_path: Path) -> None:
-    """A few hundred training images of 200 classes do not have one of each."""
-    run, classes = training(tmp_path, "free-4"), {"train": 149, "test": 200}
-    seen = record(0.9, 0.0)
-    parts = {name: replace(getattr(seen, name), classes=count) for name, count in classes.items()}
-    finish(run, replace(seen, train=parts["train"], test=replace(parts["test"], clean_accuracy=0.011)))
+@pytest.mark.parametrize(("largest", "above"), [(790, False), (770, True)])
+def test_chance_is_the_share_of_the_largest_class_of_each_split(
+    tmp_path: Path, largest: int, above: bool
+) -> None:
+    run, seen = training(tmp_path, "free-4"), record(0.9, 0.0)
+    finish(run, replace(seen, test=replace(seen.test, per_class=make_classes(largest, 1000 - largest))))
     (row,) = document("table", "table-4", group("free-4", [run]))["tables"][0]["rows"]
-    assert row["above_chance"], "11 of 1000, where 5 are chance"
+    assert row["above_chance"] is above, "800 of 1000 test images are right"
+
+
+def test_constant_answers_are_counted_in_tables_and_figures(tmp_path: Path) -> None:
+    runs = [training(tmp_path, "free-4", seed) for seed in (0, 1)]
+    seen = record(0.19, 0.19)
+    parts = {name: replace(getattr(seen, name), constant_answer=1) for name in ("train", "test")}
+    finish(runs[0], replace(seen, **parts))
+    finish(runs[1], record(0.5, 0.3))
+    (row,) = document("table", "table-4", group("free-4", runs))["tables"][0]["rows"]
+    assert (row["above_chance"], row["constant_answers"], row["seeds"]) == (False, 1, 2)
+    series = only_series(document("curves", "figure-1", group("free-4", runs)))
+    assert (series["above_chance"], series["constant_answers"], series["models"]) == (False, 1, 2)
 
 
 def test_an_early_row_is_read_from_the_history(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd, write_comparison
 from freeat.reports.charts import ChartSeries, HeatMap, LineChart
-from freeat.reports.html.answer import _about, _row
+from freeat.reports.html.answer import _about, _of_benchmark, _row
 from freeat.reports.html.blocks import (
     AccuracyMatrix,
     CheckList,
@@ -22,7 +22,7 @@ from freeat.reports.html.blocks import (
     Section,
 )
 from freeat.reports.html.gather import ExampleFile, Findings, gather
-from freeat.reports.html.groups import benchmarks_of
+from freeat.reports.html.groups import SeedGroup, benchmarks_of
 from freeat.reports.html.page import make_document
 from freeat.reports.html.robustness import data_uri, examples_section, largest_samples
 from freeat.reports.paper_figures import figure_chart
@@ -32,6 +32,7 @@ from freeat.reports.training import merged
 from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
+from made_records import make_classes
 from report_store import points, reproduction
 from small_runs import carry_out
 from stored_results import stored_evaluation
@@ -391,12 +392,41 @@ def test_row_names_the_finished_seed(store: Path) -> None:
     assert _row(half)[0].detail == "seed 1"  # type: ignore[union-attr]
 
 
-def test_chance_level_uses_the_classes_of_the_data(store: Path) -> None:
+def test_chance_is_the_share_of_the_largest_class(store: Path) -> None:
     (benchmark, *_) = benchmarks_of(gather([store]).runs)
     group = benchmark.groups[0]
     found = group.finished[0]
-    for low, said in ((0.02, False), (0.005, True)):
-        train = replace(found.train, classes=100, robust_interval=(low, 0.1), robust_accuracy=0.05)
-        result = replace(found, train=train, test=replace(found.test, classes=100))
+    of_ten, of_two = make_classes(*[10] * 10), make_classes(90, 10)
+    for classes, low, said in ((of_ten, 0.12, False), (of_ten, 0.08, True), (of_two, 0.85, True)):
+        train = replace(found.train, per_class=classes, robust_interval=(low, 0.95), constant_answer=None)
+        result = replace(found, train=train)
         only = replace(group, runs=[replace(group.runs[0], result=result)])
         assert any("above chance" in line for line in _about(only)) is said
+
+
+def test_a_constant_answer_is_named_and_its_gap_is_not_compared(store: Path) -> None:
+    (benchmark, *_) = benchmarks_of(gather([store]).runs)
+    first, second, *_ = benchmark.groups
+
+    def one_run(group: SeedGroup, robust: float, gap: float, constant: int | None) -> SeedGroup:
+        found = group.finished[0]
+        parts = {
+            name: replace(
+                getattr(found, name),
+                robust_accuracy=robust + (gap if name == "train" else 0.0),
+                robust_interval=(robust - 0.02, 1.0),
+                per_class=make_classes(*[10] * 10),
+                constant_answer=constant,
+            )
+            for name in ("train", "test")
+        }
+        result = replace(found, **parts, gap=replace(found.gap, value=gap))
+        return replace(group, runs=[replace(group.runs[0], result=result)])
+
+    trained, constant = one_run(first, 0.5, 0.2, None), one_run(second, 0.5, 0.0, 3)
+    assert f"{constant.label} gives the same answer to every image: its gap says nothing." in _about(constant)
+    said = _of_benchmark(replace(benchmark, groups=[trained, constant]))
+    assert trained.label in said
+    assert constant.label not in said
+    alone = _of_benchmark(replace(benchmark, groups=[constant]))
+    assert alone.endswith("no algorithm's robust training accuracy is above chance, so the gaps say nothing.")

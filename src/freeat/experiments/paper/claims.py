@@ -366,12 +366,19 @@ def sufficiency_of(tables: Sequence[PaperTable]) -> tuple[Sufficiency, ...]:
 
 def _sufficiency(data: str, rows: Sequence[TableRow]) -> Sufficiency:
     fits = tuple(_fit(norm, least, rows) for norm, least in LEAST.items())
-    at_chance = dict.fromkeys((row.norm, row.label) for row in rows if row.above_chance is False)
+    at_chance: dict[tuple[str, str], bool] = {}
+    for row in rows:
+        if row.above_chance is False:
+            key = row.norm, row.label
+            at_chance[key] = at_chance.get(key, False) or row.constant_answers > 0
     return Sufficiency(
         data=data,
         counts=False if at_chance else _all(one.fits for one in fits),
         vanilla=fits,
-        at_chance=tuple(AtChance(norm=norm, label=label) for norm, label in at_chance),
+        at_chance=tuple(
+            AtChance(norm=norm, label=label, constant=constant)
+            for (norm, label), constant in at_chance.items()
+        ),
     )
 
 

@@ -47,7 +47,8 @@ class Printed:
 class TableRow:
     """One algorithm in a table: measured on augmented and on plain training images, beside what was published.
 
-    What has no finished run is None. ``runs`` are the keys of all requested runs, ``seeds`` counts the finished ones.
+    What has no finished run is None. ``runs`` are the keys of all requested runs, ``seeds`` counts the finished ones,
+    ``constant_answers`` those of them that give the same answer to every image.
     """
 
     data: str
@@ -60,6 +61,7 @@ class TableRow:
     above_chance: bool | None
     collapsed: int
     seeds: int
+    constant_answers: int = 0
     runs: tuple[str, ...]
 
 
@@ -76,10 +78,15 @@ class PaperTable:
 
 @dataclass(frozen=True, kw_only=True)
 class FigureSeries:
-    """What all series have: a label, and whether all models behind it are above chance."""
+    """What all series have: a label, and whether all models behind it are above chance.
+
+    ``constant_answers`` counts those of its ``models`` that give the same answer to every image.
+    """
 
     label: str
     above_chance: bool
+    constant_answers: int = 0
+    models: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -259,10 +266,11 @@ class Fit:
 
 @dataclass(frozen=True, kw_only=True)
 class AtChance:
-    """An algorithm that is not above chance."""
+    """An algorithm that is not above chance; ``constant`` where it gives the same answer to every image."""
 
     norm: str
     label: str
+    constant: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

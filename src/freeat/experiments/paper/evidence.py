@@ -4,7 +4,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from freeat.data.catalogue import SOURCES
-from freeat.experiments.paper.documents import Figure, FigurePanel, PaperFigure, PaperTable, PointSeries, S
+from freeat.evaluation.statistics import not_above_chance
+from freeat.experiments.paper.documents import (
+    Figure,
+    FigurePanel,
+    FigureSeries,
+    PaperFigure,
+    PaperTable,
+    PointSeries,
+    S,
+)
 from freeat.experiments.paper.estimate import ErrorEstimate, proportion_error
 from freeat.experiments.paper.published import PublishedRow, published_tables
 
@@ -17,8 +26,9 @@ def missing(label: str) -> NoStatistic:
     return NoStatistic(f"{label} was not measured")
 
 
-def at_chance(label: str) -> NoStatistic:
-    return NoStatistic(f"{label} did not get above chance: its numbers say nothing")
+def at_chance(found: "EvidenceRow | FigureSeries") -> NoStatistic:
+    reason = not_above_chance(found.label, found.constant_answers, runs=found.models)
+    return NoStatistic(f"{reason}: its numbers say nothing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +40,8 @@ class EvidenceRow:
     label: str
     numbers: Mapping[str, ErrorEstimate]
     above_chance: bool = True
+    constant_answers: int = 0
+    models: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +70,7 @@ class Evidence:
         if row is None or not row.numbers:
             raise missing(label)
         if not row.above_chance:
-            raise at_chance(label)
+            raise at_chance(row)
         return row.numbers[column]
 
     def panels(self, kind: type[PaperFigure[S]], figures: Sequence[str]) -> list[FigurePanel[S]]:
@@ -81,7 +93,7 @@ def series_of(panel: FigurePanel[S], label: str) -> S:
     if found is None:
         raise missing(label)
     if not found.above_chance:
-        raise at_chance(label)
+        raise at_chance(found)
     return found
 
 
@@ -100,6 +112,8 @@ def measured_evidence(tables: Sequence[PaperTable], figures: Sequence[Figure]) -
                 label=row.label,
                 numbers={name: ErrorEstimate.of_mean(mean) for name, mean in (row.measured or {}).items()},
                 above_chance=row.above_chance is not False,
+                constant_answers=row.constant_answers,
+                models=row.seeds,
             )
             for row in table.rows
         ]

@@ -31,10 +31,12 @@ from freeat.experiments.paper.documents import (
 from freeat.experiments.paper.estimate import PROPORTION, ErrorEstimate, exponent, proportion_error, seed_mean
 from freeat.experiments.paper.published import published_tables
 from freeat.experiments.paper.records import (
+    Learnt,
     View,
     above_chance,
-    all_above_chance,
     finished,
+    learnt,
+    learnt_at_end,
     notes_of,
     origins,
     over_seeds,
@@ -92,7 +94,7 @@ def gather_table(experiment: Experiment) -> PaperTable:
     for group in experiment.groups:
         printed = published.row(group.data, group.norm, group.label) if published else None
         read = [(run, r) for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
-        records = [record for _, record in read]
+        records, by_then = [record for _, record in read], learnt(read)
         seeds = [run.spec.seed for run, _ in read]
         measured, plain = (
             {column: over_seeds(records, column, view, seeds) for column in columns} if records else None
@@ -107,9 +109,10 @@ def gather_table(experiment: Experiment) -> PaperTable:
                 measured=measured,
                 plain=plain,
                 published=printed.cells if printed else None,
-                above_chance=all(above_chance(run, record) for run, record in read) if read else None,
+                above_chance=by_then.above_chance if read else None,
+                constant_answers=by_then.constant_answers,
                 collapsed=sum(record.collapsed for record in records),
-                seeds=len(records),
+                seeds=by_then.models,
                 runs=tuple(run.key for run in group.runs),
             )
         )
@@ -166,7 +169,7 @@ def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]
         first = [point[0] for point in shared]
         series = CurveSeries(
             label=group.label,
-            above_chance=all_above_chance(histories),
+            **vars(learnt_at_end(histories)),
             epochs=tuple(record.equivalent_epoch for record in first),
             updates=tuple(record.update for record in first),
             train=tuple(1 - mean.mean for mean in train),
@@ -214,7 +217,7 @@ def radii(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, RadiusSeries]]
                 panels.setdefault(panel, []).extend((seeds[one.model], one) for one in own)
                 opened.setdefault(panel, set()).update(_opened(group, measurement))
         for panel, found in panels.items():
-            series = _against_radius(group.label, all_above_chance(opened[panel]), found)
+            series = _against_radius(group.label, learnt_at_end(opened[panel]), found)
             yield (group.data, group.norm, panel), series
 
 
@@ -224,7 +227,7 @@ def _opened(group: RunGroup, measurement: AttackTask | TransferTask) -> Iterator
     yield from (run for run in measurement.runs if run == made_on or run.key in group.evaluated)
 
 
-def _against_radius(label: str, learnt: bool, found: Sequence[tuple[int, Accuracy]]) -> RadiusSeries:
+def _against_radius(label: str, models: Learnt, found: Sequence[tuple[int, Accuracy]]) -> RadiusSeries:
     """The accuracies of runs by their seed; a seed that was measured twice cannot be paired."""
     by_eps: dict[float, list[tuple[int, float]]] = {}
     for seed, accuracy in found:
@@ -238,7 +241,7 @@ def _against_radius(label: str, learnt: bool, found: Sequence[tuple[int, Accurac
         points.append(seed_mean(values, errors, PROPORTION, of_seeds=of_seeds))
     return RadiusSeries(
         label=label,
-        above_chance=learnt,
+        **vars(models),
         eps=tuple(sorted(by_eps)),
         points=tuple(points),
         n=n,
@@ -249,7 +252,7 @@ def _against_radius(label: str, learnt: bool, found: Sequence[tuple[int, Accurac
 def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
     """Figures 4, 10: the gap against the number of training images, and its exponent."""
     by_series: dict[tuple[PanelKey, str], dict[int, SeedMean]] = {}
-    learnt: dict[tuple[PanelKey, str], bool] = {}
+    runs: dict[tuple[PanelKey, str], list[TrainTask]] = {}
     for group in groups:
         read = {
             run.spec.seed: record
@@ -260,14 +263,14 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
             series = _key(group), group.label
             gap = over_seeds(list(read.values()), "robust_gap", "augmented", list(read))
             by_series.setdefault(series, {})[group.n] = gap
-            learnt[series] = learnt.get(series, True) and all_above_chance(group.runs)
+            runs.setdefault(series, []).extend(group.runs)
     for (key, label), by_size in by_series.items():
         numbers = sorted(by_size)
         points = tuple(by_size[n] for n in numbers)
         fitted = exponent(numbers, [ErrorEstimate.of_mean(mean) for mean in points])
         series_of_n = SizeSeries(
             label=label,
-            above_chance=learnt[key, label],
+            **vars(learnt_at_end(runs[key, label])),
             n=tuple(numbers),
             points=points,
             exponent=_with_interval(fitted),
@@ -306,7 +309,7 @@ def _norm_series(label: str, runs: Sequence[TrainTask]) -> NormSeries:
     bins = range(found[0], found[-1] + 1)
     return NormSeries(
         label=label,
-        above_chance=all_above_chance(runs),
+        **vars(learnt_at_end(runs)),
         updates=tuple(point[0][0] for point in points),
         bins=tuple(k / BINS_PER_DECADE for k in (*bins, bins.stop)),
         counts=tuple(

@@ -2,10 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from freeat.algorithms.registry import parse_algorithm
-from freeat.evaluation.statistics import wilson
+from freeat.evaluation.evaluate import Measure
 from freeat.experiments.paper.catalogue import Experiment
 from freeat.experiments.paper.documents import DataOrigin, MeasurementOrigin, RunOrigin, SeedMean
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
@@ -69,16 +70,33 @@ def above_chance(run: TrainTask, record: Record) -> bool:
 
     Both by their intervals. A run is trained for robust training accuracy; without an adversary, for clean.
     """
-    trained_for = "robust" if parse_algorithm(run.spec.algorithm).adversarial else "clean"
-    parts = ((record.train, trained_for), (record.test, "clean"))
-    return all(
-        wilson(getattr(part, f"{kind}_accuracy") * part.n, part.n)[0] > record.chance for part, kind in parts
+    adversarial = parse_algorithm(run.spec.algorithm).adversarial
+    trained_for: Measure = "robust_accuracy" if adversarial else "clean_accuracy"
+    return record.train.above_chance(trained_for) and record.test.above_chance("clean_accuracy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """Whether all models of some runs are above chance, and how many give the same answer to every image."""
+
+    above_chance: bool
+    constant_answers: int
+    models: int
+
+
+def learnt(read: Iterable[tuple[TrainTask, Record]]) -> Learnt:
+    """What runs had learnt by these records."""
+    pairs = list(read)
+    return Learnt(
+        above_chance=all(above_chance(run, record) for run, record in pairs),
+        constant_answers=sum(record.constant_answer is not None for _, record in pairs),
+        models=len(pairs),
     )
 
 
-def all_above_chance(runs: Iterable[TrainTask]) -> bool:
-    """Whether all of these that are finished had learnt at their end."""
-    return all(above_chance(run, result) for run in runs if (result := run.found()) is not None)
+def learnt_at_end(runs: Iterable[TrainTask]) -> Learnt:
+    """What those of the runs that are finished had learnt."""
+    return learnt((run, result) for run in runs if (result := run.found()) is not None)
 
 
 def notes_of(runs: Iterable[TrainTask]) -> list[str]:

@@ -517,7 +517,7 @@ def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTe
         raise missing(label)
     runs = series.collapse
     if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
-        raise at_chance(label)
+        raise at_chance(series)
     left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
     seen = sum(run.seen for run in runs)
     detail = f"{100 * left.value:.0f} % of its best robust training accuracy is left; "

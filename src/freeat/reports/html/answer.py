@@ -15,6 +15,8 @@ from freeat.runs.results import StoredEvaluation
 NEAR = 0.05
 """Algorithms this close to the best robust test accuracy are compared by their gap."""
 
+NO_EVIDENCE = "no algorithm's robust training accuracy is above chance, so the gaps say nothing"
+
 COLUMNS = (
     "algorithm",
     "robust test %",
@@ -39,18 +41,23 @@ def answers(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
 
 
 def _of_benchmark(benchmark: Benchmark) -> str:
-    """The most robust algorithm with its gap, and one almost as robust with a smaller gap, if there is any."""
-    groups = benchmark.finished
-    best = max(groups, key=_robust_test)
+    """The most robust algorithm with its gap, and one almost as robust with a smaller gap, if there is any.
+
+    The gap of an algorithm that is not above chance is no evidence.
+    """
+    trained = [group for group in benchmark.finished if group.above_chance]
+    best = max(trained or benchmark.finished, key=_robust_test)
     gap = best.gap()
     attack = best.finished[0].attack.upper()
     start = (
         f"On {benchmark.data}, {best.label} has {percent(_robust_test(best))} % robust test accuracy under {attack} "
         f"at {ball_text(benchmark.norm, benchmark.eps)}, with a robust generalization gap of {percent(gap.mean)} points"
     )
-    if len(groups) == 1:
+    if not trained:
+        return f"{start}; {NO_EVIDENCE}."
+    if len(trained) == 1:
         return f"{start} (95 % interval {percent(gap.low)} to {percent(gap.high)})."
-    near = [group for group in groups if _robust_test(group) >= _robust_test(best) - NEAR]
+    near = [group for group in trained if _robust_test(group) >= _robust_test(best) - NEAR]
     other = min(near, key=lambda group: group.gap().mean)
     if other is best:
         return f"{start}; no algorithm within {100 * NEAR:.0f} points of it has a smaller gap."
@@ -105,10 +112,12 @@ def _of_studies(found: Findings) -> Iterator[str]:
 def _of_comparisons(found: Findings) -> Iterator[str]:
     """Of comparisons whose runs are not here."""
     for name, comparison in found.comparisons:
-        best = max(comparison.algorithms, key=lambda row: row.robust_test.mean)
+        trained = [row for row in comparison.algorithms if row.above_chance]
+        best = max(trained or comparison.algorithms, key=lambda row: row.robust_test.mean)
+        end = "the runs themselves are not here" if trained else NO_EVIDENCE
         yield (
             f"{name}: {best.label} has the highest robust test accuracy, {percent(best.robust_test.mean)} %, with a "
-            f"robust generalization gap of {percent(best.robust_gap.mean)} points; the runs themselves are not here."
+            f"robust generalization gap of {percent(best.robust_gap.mean)} points; {end}."
         )
 
 
@@ -117,9 +126,10 @@ def _of_evaluations(found: Findings) -> Iterator[str]:
     attacked = [one for one in found.evaluations if one.split == "test" and one.eps > 0]
     for model in dict.fromkeys(one.model for one in attacked):
         one = min((one for one in attacked if one.model == model), key=lambda one: one.robust_accuracy)
+        constant = "" if one.constant_answer is None else " It gives the same answer to every image."
         yield (
             f"{model} has {percent(one.robust_accuracy)} % robust accuracy on {one.n} test images under {one.attack} "
-            f"at {ball_text(one.norm, one.eps)}, its lowest of all evaluations here."
+            f"at {ball_text(one.norm, one.eps)}, its lowest of all evaluations here.{constant}"
         )
 
 
@@ -190,8 +200,9 @@ def _about(group: SeedGroup) -> list[str]:
         lines.append(
             f"{group.label} collapsed (catastrophic overfitting) in {collapsed} of {len(group.finished)} runs."
         )
-    if not all(result.above_chance for result in group.finished):
-        lines.append(chance_remark(group.label))
+    if not group.above_chance:
+        constant = sum(result.constant_answer is not None for result in group.finished)
+        lines.append(chance_remark(group.label, constant, runs=len(group.finished)))
     some = [result for result in group.finished if result.train.n < result.train.population]
     if some:
         train, test = some[0].train, some[0].test
@@ -215,6 +226,11 @@ CHECKS = {
     "deterministic": (
         "Determinism",
         "Gradients of a random model are those of another draw: attacks that take it for fixed overestimate it.",
+    ),
+    "different answers": (
+        "Different answers",
+        "A model that gives the same answer to every image has an accuracy that no attack can lower, and a gap that "
+        "says nothing. Its gradients are not masked: there is nothing to mask.",
     ),
     "gradients": (
         "Finite gradients other than zero",

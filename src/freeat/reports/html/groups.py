@@ -62,6 +62,11 @@ class SeedGroup:
     def algorithm(self) -> str:
         return self.runs[0].spec.algorithm
 
+    @property
+    def above_chance(self) -> bool:
+        """Whether all finished runs are above chance."""
+        return all(result.above_chance for result in self.finished)
+
     def accuracy(self, split: Literal["train", "test"], kind: Literal["robust", "clean"]) -> GroupMean:
         """Robust or clean accuracy on a split."""
         found = [result.train if split == "train" else result.test for result in self.finished]
