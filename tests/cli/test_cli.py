@@ -404,6 +404,32 @@ def test_a_run_at_chance_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert json.loads(capsys.readouterr().out)["notes"][0] == remark
 
 
+def test_a_model_that_always_answers_the_same_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All images are equal, and 90 % are of one class: a constant answer has 90 % accuracy."""
+    x, y = np.full((80, 8, 8, 1), 0.5, np.float32), (np.arange(80) % 10 == 0).astype(np.int64)
+    file = tmp_path / "equal.npz"
+    np.savez(file, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    settings = {"data": file, "train_size": None, "final_size": None, "eps": "1e-6", "lr": "0.5"}
+    args = ["train", *arguments(out=tmp_path / "run", **settings)]
+    assert run(args) == 0
+    said = capsys.readouterr()
+    remark = "free-4 gives the same answer to every image: its gap says nothing."
+    assert "train 90.0 %   test 90.0 %" in said.out
+    assert remark in said.out
+    assert "(16, 16 images)  the same answer to every image" in said.err
+    assert run([*args, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["notes"][0] == remark
+    assert [found[split]["constant_answer"] for split in ("train", "test")] == [0, 0]
+    assert run(["evaluate", str(tmp_path / "run"), "--attack", "pgd-3"]) == 0
+    said = capsys.readouterr()
+    assert "answers class 0 to every test image" in said.out
+    assert "WARNING: run (L2): The model gives the same answer, class 0, to all 20 images" in said.out
+    assert "masked" not in said.out
+
+
 def test_unknown_commands_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "did you mean 'train'" in refused(capsys, ["trian"])
     assert "No such option" in refused(capsys, ["--nonsense"])

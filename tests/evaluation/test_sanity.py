@@ -94,6 +94,7 @@ def test_a_robust_model_passes_all_checks(ball: Ball, robust_net: nn.Module, eva
     assert [check.name for check in checks] == [
         "evaluation mode",
         "deterministic",
+        "different answers",
         "gradients",
         "more steps",
         "larger radius",
@@ -119,6 +120,44 @@ def test_masked_gradients_fail_a_check(robust_net: nn.Module, eval_images: Image
     checks = sanity_checks(Masked(robust_net), eval_images, Linf(0.2), classes=10)
     assert {"gradients", "black box"} <= failed(checks)
     assert all("may be masked" in check.sentence for check in checks if not check.passed)
+
+
+class Constant(nn.Module):
+    """Gives class 3 to every image; with ``slope`` the logits follow the image, too little to change the answer."""
+
+    def __init__(self, slope: float) -> None:
+        super().__init__()
+        self.slope = slope
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits = torch.zeros(len(x), 10)
+        logits[:, 3] = 1.0
+        return logits + self.slope * x.mean((1, 2, 3))[:, None] * torch.arange(10.0)
+
+
+@pytest.mark.parametrize("slope", [0.0, 1e-3])
+def test_a_constant_answer_is_named_and_not_called_gradient_masking(
+    slope: float, eval_images: Images
+) -> None:
+    checks = sanity_checks(Constant(slope), eval_images, Linf(0.1), classes=10)
+    assert failed(checks) == {"different answers"}
+    assert checks[-1].sentence.startswith("The model gives the same answer, class 3, to all")
+    assert not any("masked" in check.sentence for check in checks)
+
+
+def test_one_answer_to_images_of_one_class_is_no_constant_answer(eval_images: Images) -> None:
+    threes = eval_images.take((eval_images.y == 3).nonzero()[:, 0])
+    checks = {check.name: check for check in sanity_checks(Constant(0.0), threes, Linf(0.1), classes=10)}
+    assert checks["different answers"].passed
+    assert not checks["gradients"].passed
+
+
+def test_images_sorted_by_class_do_not_hide_different_answers(
+    robust_net: nn.Module, eval_images: Images
+) -> None:
+    by_class = eval_images.take(eval_images.y.argsort())
+    checks = {check.name: check for check in sanity_checks(robust_net, by_class, Linf(0.1), classes=10)}
+    assert checks["different answers"].passed
 
 
 def test_a_random_model_fails_a_check(robust_net: nn.Module, eval_images: Images) -> None:
@@ -190,6 +229,7 @@ class Under:
     model: str = "net"
     norm: str = "linf"
     split: str = "test"
+    constant_answer: int | None = None
 
     @property
     def robust_accuracy(self) -> float:
@@ -221,6 +261,12 @@ def test_evaluations_are_compared_over_radii_and_boxes() -> None:
     masked = compare([Under("pgd-10", 0.1, range(20)), Under("square", 0.1, range(60), black_box=True)])
     assert failed(masked) == {"black box"}
     assert "gradients may be masked" in masked[0].sentence
+    constant = [
+        Under("pgd-10", 0.1, range(20), constant_answer=3),
+        Under("square", 0.1, range(60), black_box=True, constant_answer=3),
+    ]
+    assert compare(constant) == []
+    assert compare(constant[1:], known=constant[:1]) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,13 @@ from freeat.attacks.result import Attack, Oracle
 from freeat.attacks.square import Square
 from freeat.compute.frozen import frozen
 from freeat.data import Images
-from freeat.evaluation.evaluate import device_and_dtype, evaluate
+from freeat.evaluation.evaluate import (
+    constant_answer,
+    device_and_dtype,
+    evaluate,
+    image_batches,
+    logits_of,
+)
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, NORMS, Ball
 
@@ -21,6 +27,8 @@ MASKED = "gradients may be masked, and the white-box accuracy is then too high"
 LEVEL = 0.05
 IMAGES = 64
 """The images on which a model is checked."""
+ANSWERS = 256
+"""The images on which its answers must differ: more, so that small classes are among them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,13 +71,19 @@ class Compared(Protocol):
     def robust_accuracy(self) -> float: ...
     @property
     def fooled(self) -> Sequence[int]: ...
+    @property
+    def constant_answer(self) -> int | None: ...
 
 
 def compare(results: Sequence[Compared], *, known: Sequence[Compared] = ()) -> list[SanityCheck]:
     """The checks between finished evaluations: radii among each other, black box against white box.
 
-    ``known`` are white-box evaluations of the same models and images that were made before.
+    ``known`` are white-box evaluations of the same models and images that were made before. A model that gives the
+    same answer to every image has nothing to mask, and is left out.
     """
+    results, known = (
+        [result for result in some if result.constant_answer is None] for some in (results, known)
+    )
     return [*_compare_radii(results), *_compare_boxes([*results, *known])]
 
 
@@ -145,10 +159,13 @@ def _accuracy(result: Compared) -> float:
 def sanity_checks(
     model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
 ) -> list[SanityCheck]:
-    """Mode, determinism, gradients; more steps, larger radii, a very large radius, and a black box.
+    """Mode, determinism, different answers, gradients; more steps, larger radii, a very large radius, and a black box.
 
-    Costs about 90 gradient evaluations and 120 forward passes of each of the first 64 images.
+    Of a model that gives the same answer to every image only the first three are made: the others would take
+    an answer that no attack changes for gradient masking. Costs about 90 gradient evaluations and 120 forward
+    passes of each of the first 64 images, and a forward pass of each of 256 images.
     """
+    many_images = images.subset(min(ANSWERS, len(images)))
     images = images.take(torch.arange(min(IMAGES, len(images))))
     was_training = any(module.training for module in model.modules())
     device, dtype = device_and_dtype(model)
@@ -157,8 +174,11 @@ def sanity_checks(
         checks = [
             _mode(model, x[:batch_size].to(dtype), was_training),
             _determinism(model, x[:batch_size].to(dtype)),
-            _gradients(model, x.to(dtype), y, ball, batch_size),
+            _different_answers(model, many_images, batch_size),
         ]
+        if not checks[-1].passed:
+            return checks
+        checks.append(_gradients(model, x.to(dtype), y, ball, batch_size))
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
         found = evaluate(model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size)
@@ -227,6 +247,24 @@ def _determinism(model: nn.Module, x: Tensor) -> SanityCheck:
         "fixed, overestimate it."
     )
     return SanityCheck(name="deterministic", passed=passed, sentence=sentence)
+
+
+def _different_answers(model: nn.Module, images: Images, batch_size: int) -> SanityCheck:
+    """Whether the model distinguishes any two of the images, where they are of several classes."""
+    batches = image_batches(model, images, batch_size)
+    predicted = torch.cat([logits_of(model, batch.x).argmax(-1) for batch in batches])
+    count, constant = len({*predicted.tolist()}), constant_answer(predicted, images.y)
+    sentence = f"The model gives {count} different answers to {len(images)} images."
+    if constant is not None:
+        sentence = (
+            f"The model gives the same answer, class {constant}, to all {len(images)} images looked at: its accuracy "
+            "is no more than the share of that class, and its gap says nothing."
+        )
+    elif count == 1:
+        sentence = (
+            f"The {len(images)} images looked at are of one class, and the model gives them one answer."
+        )
+    return SanityCheck(name="different answers", passed=constant is None, sentence=sentence)
 
 
 def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: int) -> SanityCheck:
