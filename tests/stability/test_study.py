@@ -209,8 +209,8 @@ def test_diverged_seeds_are_left_out_with_the_reason(corners: str, data: DataSet
         diverged(r) if r.algorithm == "fast" or (r.algorithm == "free-3" and r.seed == 1) else r
         for r in results
     ]
-    rows = {(row.algorithm, row.n): row for row in summarize(study.settings, with_diverged, 3)}
-    whole = {(row.algorithm, row.n): row for row in summarize(study.settings, results, 3)}
+    rows = {(row.algorithm, row.n): row for row in summarize(study.settings, with_diverged, data.train)}
+    whole = {(row.algorithm, row.n): row for row in summarize(study.settings, results, data.train)}
     equal = rows["vanilla-2", 20].at_equal_accuracy
     assert rows["vanilla-2", 20] == replace(whole["vanilla-2", 20], at_equal_accuracy=equal)
     reason = rows["fast", 20].reason
@@ -271,7 +271,7 @@ def test_the_summary_holds_both_estimates_the_gap_and_the_bound(
 ) -> None:
     settings = some_settings(corners, mode="theorem", lr=0.5, constant_points=4)
     results = run_study(some_study(tmp_path, corners, settings=settings), data)
-    rows = summarize(settings, results, 3)
+    rows = summarize(settings, results, data.train)
     assert [row.algorithm for row in rows] == ["vanilla-2", "fast", "free-3"]
     for row in rows:
         own = [result for result in results if result.algorithm == row.algorithm]
@@ -293,10 +293,25 @@ def test_settings_without_a_theorem_have_no_bound(corners: str, data: DataSet, t
     ):
         name = "free-3" if settings.algorithm_args else "fast"
         result = twins_of(settings, data, name)
-        assert all(row.bound is None for row in summarize(settings, [result], 3))
+        assert all(row.bound is None for row in summarize(settings, [result], data.train))
 
 
-def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str) -> None:
+def test_chance_is_the_share_of_the_largest_class_of_the_evaluated_images(
+    corners: str, data: DataSet
+) -> None:
+    """Most images are of class 1, and always answering it is no training."""
+    settings = some_settings(corners)
+    y = torch.where(torch.arange(len(data.train)) % 10 == 0, 0, 1)
+    imbalanced = replace(data.train, y=y)
+    share = float((settings.evaluated(settings.sample(imbalanced, 20)).y == 1).double().mean())
+    result = twins_of(settings, data, "fast")
+    last = replace(result.probes[-1], robust_train=(share,) * len(result.probes[-1].robust_train))
+    (row,) = summarize(settings, [replace(result, probes=(last,))], imbalanced)
+    assert row.chance == share > 0.5
+    assert not row.trained
+
+
+def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str, data: DataSet) -> None:
     results = [
         TwinResult(
             algorithm=name,
@@ -323,7 +338,7 @@ def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str) -> 
         for name, accuracy in (("fast", 0.34), ("free-3", 0.9), ("vanilla-2", 0.6))
         for seed in range(2)
     ]
-    by_name = {row.algorithm: row for row in summarize(some_settings(corners), results, 3)}
+    by_name = {row.algorithm: row for row in summarize(some_settings(corners), results, data.train)}
     assert by_name["fast"].trained is False
     assert by_name["fast"].at_equal_accuracy is None
     assert by_name["vanilla-2"].at_equal_accuracy.distance.value == pytest.approx(3.0)
@@ -355,7 +370,7 @@ def test_exponents_are_fitted_for_every_algorithm_with_its_prediction(
         tmp_path, corners, settings=settings, sizes=(10, 20), algorithms=("vanilla-2", "fast", "erm")
     )
     results = run_study(study, data)
-    rows = summarize(settings, results, 3)
+    rows = summarize(settings, results, data.train)
     fits = exponents(results, rows)
     assert [fit.algorithm for fit in fits] == ["vanilla-2", "fast", "erm"]
     assert fits[1].predicted == 1.0
@@ -404,7 +419,7 @@ def test_an_algorithm_by_its_import_path_can_be_studied(
     study = some_study(tmp_path / "study", corners, **values)
     results = run_study(study, data)
     assert [result.algorithm for result in results[:2]] == ["twin_algorithms:Mine", "fast"]
-    assert all(row.bound is None for row in summarize(settings, results, 3))
+    assert all(row.bound is None for row in summarize(settings, results, data.train))
     code.write_text(MINE + "\n# changed\n")
     with pytest.raises(InputError, match="other code of twin_algorithms:Mine"):
         study.prepare(data)

@@ -19,6 +19,7 @@ from freeat.cli.options import (
 from freeat.errors import InputError
 
 if TYPE_CHECKING:
+    from freeat.data import DataSet
     from freeat.stability.results import TwinResult
     from freeat.stability.study import StabilityStudy, StudyDocument
     from freeat.stability.summary import StudySummary
@@ -84,7 +85,7 @@ def stability(as_json: bool, **given: Any) -> int:
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
     finished = [task.result() for task in tasks if task.name not in failures]
     results = [result for result in finished if result is not None]
-    summary = _summary(study, document, results, failures, len(data.classes))
+    summary = _summary(study, document, results, failures, data)
     if as_json:
         click.echo(to_json({"folder": str(study.folder), **plain(summary)}))
     elif summary.rows:
@@ -132,7 +133,7 @@ def _summary(
     document: "StudyDocument",
     results: "list[TwinResult]",
     failures: dict[str, str],
-    classes: int,
+    data: "DataSet",
 ) -> "StudySummary":
     """The summary of all results, drawn and stored."""
     import torch
@@ -145,7 +146,7 @@ def _summary(
     from freeat.stability.summary import StudySummary, exponents, summarize
 
     settings = study.settings
-    rows = summarize(settings, results, classes)
+    rows = summarize(settings, results, data.train)
     fits = exponents(results, rows)
     by_name = results_by_algorithm(whole) if (whole := converged(results)) else {}
     title = f"{settings.data}, {settings.model}, {settings.norm} ε = {settings.eps:.4g}"

@@ -14,7 +14,7 @@ from freeat.algorithms.registry import algorithm_class, options_of
 from freeat.algorithms.step import Algorithm, StepRecord, threat_of
 from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
-from freeat.data import DataSet, parse_augmentation
+from freeat.data import DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
@@ -120,6 +120,14 @@ class StudySettings:
             seed=seed,
         )
 
+    def sample(self, train: Images, n: int) -> Images:
+        """S: n of the training images."""
+        return train.subset(n, self.sample_seed)
+
+    def evaluated(self, sample: Images) -> Images:
+        """The images of S on which robust training accuracy is evaluated."""
+        return sample.subset(min(self.eval_size, len(sample)), self.sample_seed)
+
     def algorithm(self, spec: TrainSpec, *, trust_code: bool = False) -> Algorithm:
         """The algorithm of a spec, with the bounded loss where theorems are meant and cross-entropy was."""
         bounded = self.theorem and parse_algorithm(spec.algorithm).objective == "ce"
@@ -150,7 +158,7 @@ class TwinSetup:
         self.batches = build_batches(self.spec, n)
         self.augment = parse_augmentation(self.spec.augment, data.augment)
         train = data.train.to(device)
-        sample = train.subset(n, settings.sample_seed)
+        sample = settings.sample(train, n)
         self.twins = Twins.draw(sample, outside(train, sample), settings.replaced, settings.sample_seed)
         self.test = data.test.to(device)
 
@@ -239,8 +247,7 @@ class TwinRecorder:
         self.batches = -(-settings.updates // setup.algorithm.updates_per_batch)
         fresh = setup.test.subset(min(settings.probes, len(setup.test)), settings.sample_seed)
         self.probe_images = joined(fresh, twins.originals, twins.replacements)
-        n = len(twins.sample)
-        self.train = twins.sample.subset(min(settings.eval_size, n), settings.sample_seed)
+        self.train = settings.evaluated(twins.sample)
         self.test = setup.test.subset(min(settings.eval_size, len(setup.test)), settings.sample_seed + 1)
         self.probe = ProbeAttack(ball=setup.ball, steps=settings.attack_steps, seed=setup.spec.seed)
         self.distances: list[Distances] = []

@@ -7,6 +7,8 @@ import numpy as np
 
 from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import Provenance
+from freeat.data import Images
+from freeat.evaluation.statistics import chance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
     BootstrapEstimate,
@@ -55,6 +57,7 @@ class SummaryRow:
     seeds: int = 0
     neighbours: int = 0
     trained: bool = False
+    chance: float | None = None
     seconds: float = 0.0
     distance: BootstrapEstimate | None = None
     uniform_stability: BootstrapEstimate | None = None
@@ -105,15 +108,20 @@ class StudySummary(Provenance):
     failures: dict[str, str]
 
 
-def summarize(settings: StudySettings, results: Sequence[TwinResult], classes: int) -> tuple[SummaryRow, ...]:
-    """One row per sample size and algorithm, in the order they come; only seeds that converged count."""
+def summarize(
+    settings: StudySettings, results: Sequence[TwinResult], train: Images
+) -> tuple[SummaryRow, ...]:
+    """One row per sample size and algorithm, in the order they come; only seeds that converged count.
+
+    ``train`` are the training images of the data, whose labels give chance.
+    """
     keys = list(dict.fromkeys((result.n, result.algorithm) for result in results))
     every = {key: [r for r in results if (r.n, r.algorithm) == key] for key in keys}
     groups = {key: converged(group) for key, group in every.items()}
     rows = []
     for n, name in keys:
         own = groups[n, name]
-        row = _row(settings, name, n, own, classes) if own else SummaryRow(algorithm=name, n=n)
+        row = _row(settings, name, n, own, train) if own else SummaryRow(algorithm=name, n=n)
         diverged = [result.diverged for result in every[n, name] if result.diverged is not None]
         rows.append(replace(row, diverged=len(diverged), reason=_reason(diverged, len(every[n, name]))))
     return tuple(replace(row, at_equal_accuracy=_at_equal_accuracy(row, rows, groups)) for row in rows)
@@ -128,12 +136,16 @@ def _reason(diverged: Sequence[int], seeds: int) -> str | None:
 
 
 def _row(
-    settings: StudySettings, name: str, n: int, results: Sequence[TwinResult], classes: int
+    settings: StudySettings, name: str, n: int, results: Sequence[TwinResult], train: Images
 ) -> SummaryRow:
     finals = [result.probes[-1] for result in results]
     differences = np.array([result.differences for result in results])
-    train, test = (np.array([f.robust_train for f in finals]), np.array([f.robust_test for f in finals]))
-    robust_train = mean_estimate(train.mean(1))
+    guessing = chance(settings.evaluated(settings.sample(train, n)).y.bincount().tolist())
+    on_train, on_test = (
+        np.array([f.robust_train for f in finals]),
+        np.array([f.robust_test for f in finals]),
+    )
+    robust_train = mean_estimate(on_train.mean(1))
     constants = constants_of(results)
     covered = applicable_bound(settings, name, n, constants)
     return SummaryRow(
@@ -141,14 +153,15 @@ def _row(
         n=n,
         seeds=len(results),
         neighbours=differences.shape[1],
-        trained=robust_train.value >= 1 / classes + TRAINED,
+        trained=robust_train.value >= guessing + TRAINED,
+        chance=guessing,
         seconds=sum(result.seconds for result in results),
         distance=mean_estimate(np.array([distance_of(result) for result in results])),
         uniform_stability=uniform_stability(differences) if len(results) > 1 else None,
         mean_largest=mean_largest(differences),
         robust_train=robust_train,
-        robust_test=mean_estimate(test.mean(1)),
-        gap=mean_estimate((train - test).mean(1)),
+        robust_test=mean_estimate(on_test.mean(1)),
+        gap=mean_estimate((on_train - on_test).mean(1)),
         risk_gap=mean_estimate(np.array([risk_gap_of(result) for result in results])),
         replaced_seen=float(np.mean([t is not None for result in results for t in result.t0])),
         constants=constants,
