@@ -253,10 +253,10 @@ def _percent_with_interval(found: "Interval") -> str:
     return f"{percent(found.value)} {percent_interval(found.low, found.high)}"
 
 
-def _tables(comparison: "Comparison") -> list[ReportTable]:
+def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[ReportTable]:
     """Both tables of a comparison; without learning curves the first only."""
-    curves = curves_table([(row.label, row.curves) for row in comparison.algorithms])
-    return [comparison_table(comparison), *([] if curves is None else [curves])]
+    curves = curves_table([(row.label, row.curves) for row in comparison.algorithms], name=name)
+    return [comparison_table(comparison, name=name), *([] if curves is None else [curves])]
 
 
 def print_comparison(comparison: "Comparison") -> None:
@@ -266,7 +266,7 @@ def print_comparison(comparison: "Comparison") -> None:
 
     console = Console(soft_wrap=True)
     console.width = max(console.width, NARROWEST)
-    for table in _tables(comparison):
+    for table in comparison_tables(comparison):
         printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
         for k, column in enumerate(table.columns):
             printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
@@ -279,7 +279,7 @@ def print_comparison(comparison: "Comparison") -> None:
 
 def comparison_markdown(comparison: "Comparison") -> str:
     """The comparison in Markdown."""
-    return "\n".join(_markdown(table) for table in _tables(comparison))
+    return "\n".join(_markdown(table) for table in comparison_tables(comparison))
 
 
 def _markdown(table: ReportTable) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from freeat.experiments.curves import comparable
+from freeat.experiments.curves import comparable, seed_curves
 from freeat.reports.charts import (
     ChartAxis,
     ChartPanel,
@@ -116,6 +116,77 @@ def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndar
     )
     train, test = np.moveaxis(100 * (1 - accuracies), -1, 0)
     return x, [train, test, test - train]
+
+
+def gap_chart(title: str, histories: Sequence[tuple[str, list[History]]]) -> LineChart | None:
+    """The robust gap against robust training accuracy along the training, means over the seeds; None without curves."""
+    series, rows = [], []
+    for name, own in histories:
+        curves = seed_curves(own)
+        if curves is None:
+            continue
+        keep = thinned(curves.fit.shape[1])
+        fit, gap = ((100 * values.mean(0))[keep].tolist() for values in (curves.fit, curves.gap))
+        series.append(ChartSeries(name=name, curves=[Curve(panel=0, x={"fit": fit}, y=gap)]))
+        rows += [[name, *map(number_text, point)] for point in zip(fit, gap, strict=True)]
+    if not series:
+        return None
+    return LineChart(
+        title=title,
+        description=f"Robust gap against robust training accuracy of {', '.join(one.name for one in series)}",
+        axes=[ChartAxis(key="fit", label="robust training accuracy in %")],
+        panels=[
+            ChartPanel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
+        ],
+        series=series,
+        numbers=ReportTable(
+            caption="Gap against robust training accuracy as numbers, means over the seeds",
+            columns=("algorithm", "robust train %", "robust gap (points)"),
+            rows=rows,
+        ),
+    )
+
+
+FRONT = "Pareto front"
+
+
+def cost_chart(title: str, models: Sequence[tuple[str, float, float]]) -> LineChart:
+    """Robust test accuracy of trained models against gradient evaluations, given as (name, cost, share right).
+
+    A line joins those of which no other is both cheaper and more accurate: the Pareto front.
+    """
+    front = pareto_front([(cost, accuracy) for _, cost, accuracy in models])
+
+    def curve(chosen: Sequence[tuple[str, float, float]]) -> Curve:
+        x = {"gradients": [cost for _, cost, _ in chosen]}
+        return Curve(panel=0, x=x, y=[100 * accuracy for _, _, accuracy in chosen])
+
+    series = [ChartSeries(name=model[0], curves=[curve([model])]) for model in models]
+    series.append(ChartSeries(name=FRONT, curves=[curve([models[k] for k in front])]))
+    return LineChart(
+        title=title,
+        description=f"Robust test accuracy against gradient evaluations of {', '.join(name for name, _, _ in models)}",
+        axes=[ChartAxis(key="gradients", label=AXES["gradients"][1], log=True)],
+        panels=[ChartPanel(title="robust test accuracy", unit="%")],
+        series=series,
+        numbers=ReportTable(
+            caption="Robust test accuracy against cost as numbers, means over the seeds",
+            columns=("algorithm", "gradient evaluations", "robust test %", FRONT),
+            rows=[
+                [name, f"{cost:,.0f}", f"{100 * accuracy:.1f}", "yes" if k in front else "no"]
+                for k, (name, cost, accuracy) in enumerate(models)
+            ],
+        ),
+    )
+
+
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[int]:
+    """The points (cost, value) that no other beats in one and equals in the other, the cheapest first."""
+    front: list[int] = []
+    for k in sorted(range(len(points)), key=lambda k: (points[k][0], -points[k][1])):
+        if not front or points[k][1] > points[front[-1]][1]:
+            front.append(k)
+    return front
 
 
 def gradient_heat_map(

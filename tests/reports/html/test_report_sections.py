@@ -28,7 +28,7 @@ from freeat.reports.html.robustness import data_uri, examples_section, largest_s
 from freeat.reports.paper_figures import figure_chart
 from freeat.reports.robustness import radius_lines
 from freeat.reports.tables import ReportTable, TableCell, ball_text
-from freeat.reports.training import merged
+from freeat.reports.training import merged, pareto_front
 from freeat.stability.results import GradientRecord
 from freeat.theory import Problem, bound
 from invented_claims import typed_figures
@@ -50,8 +50,8 @@ def section(document: ReportPage, key: str) -> Section:
 
 def test_page_has_every_section_with_results(document: ReportPage) -> None:
     assert [one.key for one in document.sections] == [
-        "curves", "robustness", "transfer", "evaluations", "examples", "checks", "sizes", "stability", "gradients",
-        "explorer", "provenance",
+        "curves", "fairness", "robustness", "transfer", "evaluations", "examples", "checks", "sizes", "stability",
+        "gradients", "explorer", "provenance",
     ]  # fmt: skip
     assert document.left_out == []
 
@@ -101,6 +101,40 @@ def test_curves_need_two_evaluations_and_a_remark_says_so(store: Path) -> None:
         document = make_document(Findings(runs=[replace(run, history=kept)]), [folder])
         assert ("curves" in {one.key for one in document.sections}) is shown
         assert any("--eval-every" in remark for remark in document.remarks) is not shown
+
+
+def test_algorithms_are_compared_at_equal_fit_and_cost(document: ReportPage, store: Path) -> None:
+    blocks = section(document, "fairness").blocks
+    assert [block.kind for block in blocks] == ["line-chart", "table", "line-chart"] * 2  # two sizes n
+    gaps, table, cost = blocks[3:]
+    assert isinstance(gaps, LineChart)
+    runs = [gather([store / "runs" / folder]).runs for folder in ("free-4-60", "vanilla-2-60")]
+    named = {one.name.partition(",")[0]: one.curves[0] for one in gaps.series}
+    free = np.array([[(r.train.robust_accuracy, r.gap.value) for r in run.history[:-1]] for run in runs[0]])
+    fit, gap = 100 * free.mean(0).T
+    np.testing.assert_allclose(named["free-4"].x["fit"], fit)
+    np.testing.assert_allclose(named["free-4"].y, gap)
+    assert isinstance(table, ReportTable)
+    assert [str(row[0]).partition(",")[0] for row in table.rows] == ["free-4", "vanilla-2"]
+    assert isinstance(cost, LineChart)
+    *models, front = cost.series
+    assert front.name == "Pareto front"
+    results = [[run.result for run in own if run.result] for own in runs]
+    for model, own in zip(models, results, strict=True):
+        assert model.curves[0].x["gradients"] == [np.mean([one.gradient_evaluations for one in own])]
+        np.testing.assert_allclose(
+            model.curves[0].y, [100 * np.mean([one.test.robust_accuracy for one in own])]
+        )
+
+
+def test_one_algorithm_has_no_fair_comparison(store: Path) -> None:
+    folder = store / "runs" / "free-4-60"
+    assert "fairness" not in {one.key for one in make_document(gather([folder]), [folder]).sections}
+
+
+def test_pareto_front_holds_what_nothing_beats() -> None:
+    assert pareto_front([(3, 0.5), (1, 0.2), (2, 0.6), (1, 0.3), (9, 0.6), (10, 0.7)]) == [3, 2, 5]
+    assert pareto_front([]) == []
 
 
 def test_every_chart_has_its_numbers(document: ReportPage) -> None:

@@ -9,7 +9,7 @@ from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
 from freeat.reports.html.groups import Benchmark, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
-from freeat.reports.text import comparison_table
+from freeat.reports.text import comparison_tables
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -136,7 +136,11 @@ def _of_evaluations(found: Findings) -> Iterator[str]:
 def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[ReportTable]:
     """Accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
     if not found.runs:
-        return [comparison_table(comparison, name=name) for name, comparison in found.comparisons]
+        return [
+            table
+            for name, comparison in found.comparisons
+            for table in comparison_tables(comparison, name=name)
+        ]
     return [
         ReportTable(
             caption=f"{benchmark.title}. {_meaning(benchmark)}",

@@ -1,10 +1,11 @@
-"""What training shows: learning curves (Figure 1), the gap against n (Figures 4, 10), gradient norms (Figure 12)."""
+"""What training shows: curves (Figure 1), fairness, the gap against n (Figures 4, 10), gradient norms (Figure 12)."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from freeat.experiments.curves import summarize_curves
 from freeat.reports.charts import ChartPanel, ChartSeries, Curve, LineChart, positive
 from freeat.reports.html.blocks import Block, Section
 from freeat.reports.html.gather import FoundRun, FoundStudy
@@ -12,7 +13,8 @@ from freeat.reports.html.groups import Benchmark, SeedGroup, settings_of
 from freeat.reports.html.stability import under_name
 from freeat.reports.stability import SIZES, exponent_chart, exponent_table
 from freeat.reports.tables import ReportTable, with_interval
-from freeat.reports.training import gradient_heat_map, learning_curves
+from freeat.reports.text import curves_table
+from freeat.reports.training import cost_chart, gap_chart, gradient_heat_map, learning_curves
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.results import GradientRecord
 
@@ -38,6 +40,51 @@ def curves_section(benchmarks: Sequence[Benchmark]) -> Section:
         "means over the seeds, bands reach from the lowest seed to the highest. Epochs of Free are counted m-fold, so "
         "that equal epochs are equal numbers of weight updates. A hollow mark is a last evaluation on more images.",
         blocks=blocks,
+    )
+
+
+def fairness_section(benchmarks: Sequence[Benchmark]) -> Section:
+    """Algorithms at equal fit and at equal cost, for every benchmark and n with several algorithms."""
+    blocks: list[Block] = []
+    for benchmark in benchmarks:
+        by_size: dict[int | None, list[SeedGroup]] = {}
+        for group in benchmark.finished:
+            by_size.setdefault(group.runs[0].spec.train_size, []).append(group)
+        for groups in by_size.values():
+            if len(groups) > 1:
+                blocks += _fairness(benchmark.title, groups)
+    return Section(
+        key="fairness",
+        title="At equal fit, at equal cost",
+        lead="An algorithm that fits less has a smaller gap for that reason alone: compare gaps at the same robust "
+        "training accuracy, along the lines of the first chart. Robust overfitting is the best robust test accuracy "
+        "during training minus the last. The second chart shows what the accuracy of the trained models cost: off the "
+        "Pareto front, another model here is as cheap and more accurate, or as accurate and cheaper.",
+        blocks=blocks,
+    )
+
+
+def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
+    histories = [
+        {run.spec.seed: run.history for run in group.runs if run.result is not None} for group in groups
+    ]
+    labels = [group.label for group in groups]
+    by_name = [(label, list(own.values())) for label, own in zip(labels, histories, strict=True)]
+    if (chart := gap_chart(title, by_name)) is not None:
+        yield chart
+    table = curves_table(list(zip(labels, summarize_curves(histories), strict=True)), name=title)
+    if table is not None:
+        yield table
+    yield cost_chart(
+        title,
+        [
+            (
+                group.label,
+                group.mean(lambda result: result.gradient_evaluations),
+                group.accuracy("test", "robust").mean,
+            )
+            for group in groups
+        ],
     )
 
 

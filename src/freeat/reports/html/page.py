@@ -21,7 +21,7 @@ from freeat.errors import InputError
 from freeat.files.documents import to_json, write_text
 from freeat.reports.html.answer import answer_tables, answers, checks_section, remarks
 from freeat.reports.html.blocks import Chart, ReportPage, Section
-from freeat.reports.html.curves import curves_section, gradients_section, sizes_section
+from freeat.reports.html.curves import curves_section, fairness_section, gradients_section, sizes_section
 from freeat.reports.html.gather import Findings, gather
 from freeat.reports.html.groups import Benchmark, benchmarks_of
 from freeat.reports.html.provenance import provenance_section
@@ -91,6 +91,7 @@ def _sections(found: Findings, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
         published_section(found.reproductions),
         figures_section(found.reproductions),
         curves_section(benchmarks),
+        fairness_section(benchmarks),
         robustness_section(evaluations),
         transfer_section(evaluations),
         gaps_section(evaluations),
