@@ -157,11 +157,11 @@ def cost_chart(title: str, models: Sequence[tuple[str, float, float]]) -> LineCh
     """
     front = pareto_front([(cost, accuracy) for _, cost, accuracy in models])
 
-    def curve(chosen: Sequence[tuple[str, float, float]]) -> Curve:
+    def curve(chosen: Sequence[tuple[str, float, float]], *, apart: bool = False) -> Curve:
         x = {"gradients": [cost for _, cost, _ in chosen]}
-        return Curve(panel=0, x=x, y=[100 * accuracy for _, _, accuracy in chosen])
+        return Curve(panel=0, x=x, y=[100 * accuracy for _, _, accuracy in chosen], apart=apart)
 
-    series = [ChartSeries(name=model[0], curves=[curve([model])]) for model in models]
+    series = [ChartSeries(name=model[0], curves=[curve([model], apart=True)]) for model in models]
     series.append(ChartSeries(name=FRONT, curves=[curve([models[k] for k in front])]))
     return LineChart(
         title=title,
