@@ -2,6 +2,7 @@
 
 import math
 import statistics
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,8 +11,17 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial
 
 from freeat.compute.cost import Cost
+from freeat.errors import InputError
 from freeat.evaluation.evaluate import Summary, gap
-from freeat.evaluation.statistics import chance, difference, mean_std, paired, sampled, wilson
+from freeat.evaluation.statistics import (
+    betting_lower_bound,
+    chance,
+    difference,
+    mean_std,
+    paired,
+    sampled,
+    wilson,
+)
 
 Z = 1.959963984540054
 
@@ -133,3 +143,41 @@ def test_a_whole_training_set_adds_no_width_to_the_gap() -> None:
     assert (whole.value, whole.low, whole.high) == pytest.approx((0.3, 1 - high, 1 - low))
     part = gap(_summary(45, 50, 1000), _summary(70, 100, 100))
     assert part.high - part.low > whole.high - whole.low
+
+
+def test_betting_lower_bound_of_equal_values_is_its_closed_form() -> None:
+    """Every bet is cut at 3/4 of the capital: ten values 1 reach 40 where (1/4 + 3/(4m))^10 = 40."""
+    m = 0.75 / (40**0.1 - 0.25)
+    assert betting_lower_bound([1.0] * 10, 0.975) == pytest.approx(2 * m - 1, abs=1e-8)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=30))
+def test_betting_lower_bound_inverts_the_capital_process(values: list[float]) -> None:
+    """Recomputed from the printed definitions: mean and variance before each value, the largest capital over time."""
+    y, n = (1 + np.array(values)) / 2, len(values)
+    means = np.array([(0.5 + y[:t].sum()) / (t + 1) for t in range(1, n + 1)])
+    variances = [(0.25 + ((y[:t] - means[:t]) ** 2).sum()) / (t + 1) for t in range(n)]
+    bets = np.sqrt(2 * math.log(20) / (n * np.array(variances)))
+    bound = (1 + betting_lower_bound(values)) / 2
+    for m in (bound - 1e-6, bound + 1e-6):
+        if 0 < m < 1:
+            capital = np.cumprod(1 + np.minimum(bets, 0.75 / m) * (y - m)).max()
+            assert (capital >= 20 * (1 - 1e-9)) == (m < bound)
+
+
+@pytest.mark.parametrize("chance", [0.02, 0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize(("low", "high"), [(0.0, 0.8), (-1.0, 1.0), (-0.1, 1.0)])
+def test_betting_lower_bound_has_its_coverage_exactly(low: float, high: float, chance: float) -> None:
+    """Over every order of eight values that are low or high; at a level of one half, where it is not trivial."""
+    mean = low + chance * (high - low)
+    covered = 0.0
+    for outcome in product((0, 1), repeat=8):
+        if betting_lower_bound([(low, high)[k] for k in outcome], 0.5) <= mean:
+            covered += chance ** sum(outcome) * (1 - chance) ** (8 - sum(outcome))
+    assert covered >= 0.5
+
+
+def test_betting_lower_bound_refuses_values_out_of_range() -> None:
+    for values in ([0.2, 1.1], [math.nan]):
+        with pytest.raises(InputError, match="must lie in"):
+            betting_lower_bound(values)

@@ -1,12 +1,14 @@
-"""Figures of a stability study."""
+"""Figures and table of a stability study."""
 
 import math
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from freeat.reports.stability import ROOM, draw_study, results_by_algorithm
+from freeat.reports.stability import ROOM, draw_study, results_by_algorithm, study_table
+from freeat.stability import UniformStability
 from freeat.stability.results import Distances, GradientRecord, ProbeRecord, TwinResult
+from freeat.stability.summary import SummaryRow
 
 
 def result(name: str, scale: int) -> TwinResult:
@@ -46,3 +48,20 @@ def test_infinite_bounds_do_not_stretch_the_distance_axis(tmp_path: Path, drawn:
     assert 0.2 < high <= ROOM * 0.2
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert labels == ["fast", "bound, fast", "free-4", "bound, free-4 (above)"]
+
+
+def test_table_gives_the_limits_of_the_uniform_stability_that_the_seeds_allow() -> None:
+    few = UniformStability(value=-0.02, guaranteed_lower_bound=0.0)
+    many = UniformStability(
+        value=0.31, guaranteed_lower_bound=0.12, approximate_lower_bound=0.25, upper_limit=0.4
+    )
+    rows = [
+        SummaryRow(algorithm="fast", n=20, seeds=s, uniform_stability=u) for s, u in ((4, few), (40, many))
+    ]
+    table = study_table([*rows, SummaryRow(algorithm="fast", n=20)])
+    column = table.columns.index("uniform stability")
+    texts = [str(row[column]) for row in table.rows]
+    assert texts == ["-0.02 (≥ 0)", "0.31 (≥ 0.12, ≳ 0.25, ≤ 0.4)", "–"]
+    explained = [note for note in table.notes if note.startswith("uniform stability")]
+    assert len(explained) == 3
+    assert len([note for note in study_table(rows[:1]).notes if note.startswith("uniform")]) == 1

@@ -19,6 +19,7 @@ from freeat.stability.results import (
     Distances,
     ProbeRecord,
     StudySettings,
+    TwinRecorder,
     TwinResult,
     TwinSetup,
     run_twins,
@@ -264,6 +265,21 @@ def test_two_processes_that_begin_a_study_use_one_choice_of_engines(
     assert measured == ["separate"]
     assert prepared[0] == prepared[1]
     assert {task.engine for task in prepared[0][1]} == {"separate"}
+
+
+def test_seeds_share_the_sample_its_neighbours_and_the_probes(corners: str, data: DataSet) -> None:
+    """In Definition 1 the expectation is over the algorithm's draws only: S, S′ and x are fixed."""
+    first, second = (
+        TwinSetup(some_settings(corners), data, "free-3", n=20, seed=seed, device=CPU) for seed in (0, 1)
+    )
+    assert torch.equal(first.twins.sample.index, second.twins.sample.index)
+    assert first.twins.replaced == second.twins.replaced
+    assert torch.equal(first.twins.replacements.index, second.twins.replacements.index)
+    probes = [TwinRecorder(setup).probe_images.index for setup in (first, second)]
+    assert torch.equal(*probes)
+    weights = [next(setup.model().parameters()) for setup in (first, second)]
+    assert not torch.equal(*weights)
+    assert not torch.equal(first.batches(1), second.batches(1))
 
 
 def test_the_summary_holds_both_estimates_the_gap_and_the_bound(

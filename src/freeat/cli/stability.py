@@ -61,8 +61,9 @@ def stability(as_json: bool, **given: Any) -> int:
     """Measure algorithmic stability: how far two runs diverge when one training example is replaced.
 
     Trains on S and on neighbouring data sets S′ with the same initial weights, batches, augmentation and starts.
-    Prints, for each algorithm, the distance of the weights, two estimates of stability, the measured gap, the bound
-    where a theorem covers the setting, and the accuracies; writes figures. The same command resumes where it stopped.
+    Prints, for each algorithm, the distance of the weights, the uniform stability with its guaranteed lower bound,
+    the mean largest difference, the measured gap, the bound where a theorem covers the setting, and the accuracies;
+    writes figures. The lower bound needs many seeds: about 40. The same command resumes where it stopped.
 
     \b
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4

@@ -1,10 +1,14 @@
-"""Confidence intervals of accuracies and of their differences, and chance: the accuracy of a constant answer."""
+"""Confidence intervals of accuracies, of their differences and of bounded means; the accuracy of a constant answer."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 
+from freeat.errors import InputError
+
 Interval = tuple[float, float]
+BET = 0.75
+"""The largest share of the capital that a bet may lose; Waudby-Smith and Ramdas advise 1/2 or 3/4."""
 
 
 def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
@@ -40,6 +44,40 @@ def sampled(successes: float, n: int, population: int, level: float = 0.95) -> I
     shrink = math.sqrt((population - n) / max(population - 1, 1))
     low, high = wilson(successes, n, level)
     return p - (p - low) * shrink, p + (high - p) * shrink
+
+
+def betting_lower_bound(values: Sequence[float], level: float = 0.95) -> float:
+    """The one-sided lower confidence bound of the mean of independent values in [−1, 1], whatever their distribution.
+
+    Waudby-Smith and Ramdas (2024), the upward half of the hedged capital process for a fixed number of values. For a
+    candidate mean m, a capital of 1 is bet on values above m; each bet uses the mean and the variance of the values
+    before it. If m is the mean, the capital ever reaches 1/(1 − level) with a chance of at most 1 − level (Ville's
+    inequality). The bound is the largest m at which it does; −1 where there is none.
+    """
+    if not all(-1 <= value <= 1 for value in values):
+        raise InputError("a betting confidence bound: all values must lie in [−1, 1]")
+    goal = -math.log(1 - level)
+    shares = [(1 + value) / 2 for value in values]
+    bets, total, squares = [], 0.5, 0.25
+    for t, share in enumerate(shares, 1):
+        bets.append(math.sqrt(2 * goal * t / (squares * len(shares))))
+        total += share
+        squares += (share - total / (t + 1)) ** 2
+
+    def reached(m: float) -> bool:
+        capital = 0.0
+        for bet, share in zip(bets, shares, strict=True):
+            capital += math.log1p(min(bet, BET / m) * (share - m))
+            if capital >= goal:
+                return True
+        return False
+
+    # Every factor falls as m grows, so bisection finds the largest m.
+    low, high = 0.0, 1.0
+    while high - low > 1e-9:
+        m = (low + high) / 2
+        low, high = (m, high) if reached(m) else (low, m)
+    return 2 * low - 1
 
 
 def mean_std(values: list[float]) -> tuple[float, float | None]:

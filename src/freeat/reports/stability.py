@@ -9,6 +9,7 @@ from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, Lin
 from freeat.reports.plots import draw_heat_map, draw_line_chart
 from freeat.reports.tables import NOTHING, ReportTable, TableCell, number_text, percent, with_interval
 from freeat.reports.training import gradient_heat_map
+from freeat.stability.estimates import UniformStability
 from freeat.stability.results import StudySettings, TwinResult
 from freeat.stability.summary import (
     ExponentFit,
@@ -209,15 +210,29 @@ def study_table(rows: Sequence[SummaryRow]) -> ReportTable:
 
 
 def _study_row(row: SummaryRow) -> list[str | TableCell]:
-    estimates = (row.distance, row.uniform_stability, row.mean_largest, row.risk_gap)
     accuracies = (row.robust_train, row.robust_test)
     return [
         row.algorithm,
         str(row.n),
-        *map(with_interval, estimates),
+        with_interval(row.distance),
+        _uniform_stability_cell(row.uniform_stability),
+        with_interval(row.mean_largest),
+        with_interval(row.risk_gap),
         _bound_cell(row.bound),
         *(NOTHING if accuracy is None else percent(accuracy.value) for accuracy in accuracies),
     ]
+
+
+def _uniform_stability_cell(found: UniformStability | None) -> TableCell:
+    """The estimate, and beneath it the limits that the number of seeds allows."""
+    if found is None:
+        return TableCell(text=NOTHING)
+    limits = [f"≥ {found.guaranteed_lower_bound:.3g}"]
+    if found.approximate_lower_bound is not None:
+        limits.append(f"≳ {found.approximate_lower_bound:.3g}")
+    if found.upper_limit is not None:
+        limits.append(f"≤ {found.upper_limit:.3g}")
+    return TableCell(text=f"{found.value:.3g}", detail=f"({', '.join(limits)})")
 
 
 def _bound_cell(bound: MeasuredBound | None) -> TableCell:
@@ -228,9 +243,23 @@ def _bound_cell(bound: MeasuredBound | None) -> TableCell:
     return TableCell(text=text, detail="(vacuous)" if bound.vacuous else "")
 
 
+def _limit_notes(found: Sequence[UniformStability]) -> list[str]:
+    """What the limits of the uniform stability mean, of those that the table has."""
+    if not found:
+        return []
+    notes = [
+        "uniform stability: ≥ is its guaranteed lower bound (95 %, for any distribution; 0 says nothing: more seeds)"
+    ]
+    if any(one.approximate_lower_bound is not None for one in found):
+        notes.append("uniform stability: ≳ is the lower bound by Student's t (about 95 %, less if bimodal)")
+    if any(one.upper_limit is not None for one in found):
+        notes.append("uniform stability: ≤ is an upper limit (95 %, bootstrap) over the tested pairs only")
+    return notes
+
+
 def _notes(rows: Sequence[SummaryRow]) -> list[str]:
     """What a reader must know before believing the table."""
-    notes = []
+    notes = _limit_notes([row.uniform_stability for row in rows if row.uniform_stability])
     for row in rows:
         name = f"{row.algorithm} (n = {row.n})"
         if row.reason:

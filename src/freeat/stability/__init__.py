@@ -1,7 +1,13 @@
 """Measured algorithmic stability: twin runs on S and S′, and the constants of the theorems."""
 
 from freeat.stability.constants import Constants, estimate_constants
-from freeat.stability.estimates import BootstrapEstimate, mean_estimate, mean_largest, uniform_stability
+from freeat.stability.estimates import (
+    BootstrapEstimate,
+    UniformStability,
+    mean_estimate,
+    mean_largest,
+    uniform_stability,
+)
 from freeat.stability.probes import ProbeAttack, WorstCase
 from freeat.stability.twins import (
     EngineChoice,
@@ -25,6 +31,7 @@ __all__ = [
     "Stack",
     "StackedRuns",
     "Twins",
+    "UniformStability",
     "WorstCase",
     "choose_engine",
     "delta_distances",

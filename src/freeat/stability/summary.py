@@ -12,6 +12,7 @@ from freeat.evaluation.statistics import chance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
     BootstrapEstimate,
+    UniformStability,
     fitted_exponent,
     mean_estimate,
     mean_largest,
@@ -60,7 +61,7 @@ class SummaryRow:
     chance: float | None = None
     seconds: float = 0.0
     distance: BootstrapEstimate | None = None
-    uniform_stability: BootstrapEstimate | None = None
+    uniform_stability: UniformStability | None = None
     mean_largest: BootstrapEstimate | None = None
     robust_train: BootstrapEstimate | None = None
     robust_test: BootstrapEstimate | None = None

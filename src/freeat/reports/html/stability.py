@@ -34,8 +34,9 @@ def stability_section(studies: Sequence[FoundStudy]) -> Section:
         lead="Twin runs share initial weights, batches and random starts, and differ in one training example. "
         "Theorems 2, 4 and 5 bound how far their weights and losses diverge. Lines are means over the seeds, bands "
         "reach from the lowest seed to the highest. Distance: ‖w − w′‖ at the end. Uniform stability: "
-        "Definition 1, the largest mean difference of the robust loss. Mean largest: the largest difference, "
-        "averaged over the seeds.",
+        "Definition 1, the largest mean difference of the robust loss, with the limits that the seeds allow. Mean "
+        "largest: the largest difference of each seed, averaged over the seeds; a description, no estimate of "
+        "Definition 1.",
         blocks=blocks,
     )
 
