@@ -380,16 +380,23 @@ def test_a_fall_in_n_is_read_between_the_sizes_that_both_have() -> None:
     assert "no gap at n = 256" in found["detail"]
 
 
-def test_fast_collapses_at_the_longer_step_only() -> None:
-    def series(label: str, left: list[float]) -> dict[str, Any]:
-        return {"label": label, "collapse": [{"left": value, "seen": value < 0.5} for value in left]}
+def collapsing(label: str, left: list[float], learnt: bool = True) -> dict[str, Any]:
+    return {"label": label, "collapse": [{"left": p, "seen": p < 0.5, "learnt": learnt} for p in left]}
 
-    long, short = series("fast-10/255", [0.05, 0.1, 0.02]), series("fast-7/255", [0.95, 1.0, 0.97])
-    rows = by_id(figure("figure-11", panel(long, short, norm="linf")))["fast-collapses"]
-    assert set(verdicts(rows).values()) == {"confirmed"}
-    swapped = [short | {"label": long["label"]}, long | {"label": short["label"]}]
-    rows = by_id(figure("figure-11", panel(*swapped, norm="linf")))["fast-collapses"]
-    assert set(verdicts(rows).values()) == {"refuted"}
+
+def test_fast_collapses_at_the_longer_step_only() -> None:
+    def of(long: list[float], short: list[float]) -> dict[str, Any]:
+        series = collapsing("fast-10/255", long), collapsing("fast-7/255", short)
+        return by_id(figure("figure-11", panel(*series, norm="linf")))["fast-collapses"]["cifar10 linf"]
+
+    few, most = [0.05, 0.1, 0.02], [0.95, 1.0, 0.97]
+    assert of(few, most)["verdict"] == "confirmed"
+    assert of(most, few)["verdict"] == "refuted"
+    assert of(most, most)["verdict"] == "refuted", "neither collapses"
+    assert of(few, few)["verdict"] == "refuted", "both collapse"
+    assert "fast-10/255: 97 % of its best robust training accuracy is left" in of(most, most)["detail"]
+    alone = figure("figure-11", panel(collapsing("fast-10/255", few), norm="linf"))
+    assert "fast-7/255 was not measured" in by_id(alone)["fast-collapses"]["cifar10 linf"]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -456,10 +463,12 @@ def test_masking_is_undecided_for_a_row_at_chance() -> None:
 
 def test_a_collapsed_run_is_at_chance_and_one_that_never_learnt_has_not_collapsed() -> None:
     def verdict(learnt: bool) -> str:
-        runs = [{"left": 0.02, "seen": True, "learnt": learnt}] * 3
-        series = {"label": "fast-10/255", "collapse": runs} | AT_CHANCE
-        rows = by_id(figure("figure-11", panel(series, norm="linf")))["fast-collapses"]
-        return str(rows["cifar10 linf fast-10/255"]["verdict"])
+        series = (
+            collapsing("fast-10/255", [0.02] * 3, learnt) | AT_CHANCE,
+            collapsing("fast-7/255", [1.0] * 3),
+        )
+        rows = by_id(figure("figure-11", panel(*series, norm="linf")))["fast-collapses"]
+        return str(rows["cifar10 linf"]["verdict"])
 
     assert (verdict(True), verdict(False)) == ("confirmed", "undecided")
 

@@ -46,6 +46,7 @@ from freeat.experiments.paper.evidence import (
 from freeat.experiments.paper.settings import (
     FAST,
     FAST_LONG_STEP,
+    FAST_SHORT_STEP,
     FREE,
     FREE_STEPS,
     NEAR,
@@ -357,19 +358,14 @@ def in_panels(
     kind: type[PaperFigure[S]],
     statistic: Callable[[str, FigurePanel[S], str], PanelTest],
     labels: Sequence[str] = (),
-    *,
-    absent: bool = False,
 ) -> Statistic:
-    """A statistic of a series in every panel that has it; with ``absent``, also where the series is missing.
-
-    Without ``labels`` it is that of every series.
-    """
+    """A statistic of the series of these labels in every panel that has it; without ``labels``, of every series."""
 
     def tests(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
         for panel in evidence.panels(kind, figures):
             drawn = [series.label for series in panel.series]
             for label in labels or drawn:
-                if absent or label in drawn:
+                if label in drawn:
                     yield _attempt(f"{_title(panel)} {label}", statistic, panel, label)
 
     return tests
@@ -510,19 +506,28 @@ def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str)
     return positive(title, detail, beyond_proportion(*falls))
 
 
-def collapse(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
-    """How far what is left of the best robust training accuracy lies below (10/255), above (7/255) a half."""
-    series = next((series for series in panel.series if series.label == label), None)
-    if series is None:
-        raise missing(label)
-    runs = series.collapse
-    if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
-        raise at_chance(series)
-    left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
-    seen = sum(run.seen for run in runs)
-    detail = f"{100 * left.value:.0f} % of its best robust training accuracy is left; "
-    detail += f"{seen} of {len(runs)} runs were seen to collapse"
-    return positive(title, detail, left.plus(-COLLAPSED).times(-1 if label == FAST_LONG_STEP else 1))
+def fast_collapses(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+    """What is left of the best robust training accuracy lies below a half at 10/255, and above it at 7/255."""
+
+    def part_left(panel: FigurePanel[CurveSeries], label: str) -> tuple[ErrorEstimate, str]:
+        series = next((series for series in panel.series if series.label == label), None)
+        if series is None:
+            raise missing(label)
+        runs = series.collapse
+        if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
+            raise at_chance(series)
+        left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
+        seen = f"{sum(run.seen for run in runs)} of {len(runs)} runs were seen to collapse"
+        return left, f"{label}: {100 * left.value:.0f} % of its best robust training accuracy is left, {seen}"
+
+    def collapses(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
+        (long, of_long), (short, of_short) = (
+            part_left(panel, label) for label in (FAST_LONG_STEP, FAST_SHORT_STEP)
+        )
+        detail = f"{of_long}; {of_short}"
+        return positive(title, detail, long.times(-1).plus(COLLAPSED), short.plus(-COLLAPSED))
+
+    return (_attempt(_title(panel), collapses, panel) for panel in evidence.panels(CurveFigure, figures))
 
 
 def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> PanelTest:
