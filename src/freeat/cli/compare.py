@@ -1,7 +1,7 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +21,10 @@ from freeat.cli.options import (
 from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
 
+if TYPE_CHECKING:
+    from freeat.experiments.tasks import TrainTask
+    from freeat.tasks import EndedTask
+
 DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 
 
@@ -34,7 +38,11 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
     help="what every algorithm spends alike: updates (of the weights), gradients (evaluations, in images) or seconds "
     "(of training on this machine, from a timed step); the first algorithm sets the amount  [default: updates]",
 )
-@click.option("--preset", help="a ready-made comparison: demo")
+@click.option(
+    "--preset",
+    help="a ready-made comparison: demo (six algorithms on digits), or mechanism (which part of Free matters: "
+    "vanilla-10; the same at Free's strength; the same with replayed batches; free-4)",
+)
 @setting_options(TrainSpec, EvalSpec, leave_out=("algorithm", "seed"))
 @jobs_option
 @choice_option("--axis", "epochs", "updates", "gradients", "seconds", help="x-axis of the learning curves")
@@ -62,6 +70,7 @@ def compare(
     """
     from freeat.algorithms.registry import parse_algorithm
     from freeat.cli.progress import TaskProgress
+    from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
         PRESETS,
@@ -72,6 +81,7 @@ def compare(
         keep_budget,
         stored_budget,
         summarize,
+        weak_arms,
         write_comparison,
     )
     from freeat.files.documents import plain, to_json, write_text
@@ -88,31 +98,41 @@ def compare(
         "threads": 1,
         "budget": "updates",
     }
-    chosen |= PRESETS[preset] if preset else {}
-    chosen |= gather_settings(typed, spec)
+    own = gather_settings(typed, spec)
+    ready = PRESETS[preset] if preset else {}
+    chosen |= {name: value for name, value in ready.items() if name != "epochs" or "updates" not in own} | own
     options = make_run_options(out, how, names_code=typed_code(typed, chosen))
     names, numbers = parse_names(chosen.pop("algorithms")), parse_seeds(str(chosen.pop("seeds")))
+    names = list(mechanism.pair_of(names)) if preset == mechanism.PRESET else names
     algorithm_args, kind = chosen.pop("algorithm_args", None), str(chosen.pop("budget"))
     training, evaluation = split_settings(chosen)
     tasks = comparison_tasks(training, evaluation, names, numbers, options, algorithm_args)
     settings = training.settings() | evaluation.settings()
     settings |= {"algorithm_args": algorithm_args} if algorithm_args else {}
     settings |= {"budget": kind} if kind != "updates" else {}
+    settings |= {"preset": preset} if preset == mechanism.PRESET else {}
     check_folder(out, settings)
     first = short_name(str(parse_algorithm(names[0])))
     spends = resolve_budget(kind, tasks, reference=first, stored=stored_budget(out))
     tasks = within_budget(tasks, spends)
     check_tasks(tasks)
     keep_budget(out, settings, spends)
-    with (
-        stop_on_signal() as stop,
-        TaskProgress("comparing", [task.name for task in tasks]) as progress,
-        make_backend(
-            threads=max(task.threads for task in tasks), device=options.device, jobs=jobs
-        ) as backend,
-    ):
-        done = run_tasks(tasks, backend, progress, should_stop=stop)
-    summary = summarize(done, names, settings, spends)
+
+    def run_all(tasks: "list[TrainTask]") -> "list[EndedTask[TrainTask]]":
+        with (
+            stop_on_signal() as stop,
+            TaskProgress("comparing", [task.name for task in tasks]) as progress,
+            make_backend(
+                threads=max(task.threads for task in tasks), device=options.device, jobs=jobs
+            ) as backend,
+        ):
+            return run_tasks(tasks, backend, progress, should_stop=stop)
+
+    done, found = run_all(tasks), None
+    if preset == mechanism.PRESET:
+        found, weak = weak_arms(out, settings, done, names)
+        done += run_all(weak) if weak else []
+    summary = summarize(done, names, settings, spends, found)
     if summary.algorithms:
         setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"

@@ -11,8 +11,17 @@ from freeat.algorithms.registry import parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
-from freeat.experiments.budget import Budget, algorithm_of
+from freeat.experiments import mechanism
+from freeat.experiments.budget import Budget, algorithm_of, label_of
 from freeat.experiments.curves import CurveSummary, summarize_curves
+from freeat.experiments.mechanism import (
+    AttackStrength,
+    Mechanism,
+    arm_differences,
+    resolve_mechanism,
+    strength_of,
+    weak_tasks,
+)
 from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
@@ -39,7 +48,7 @@ DEMO: dict[str, Any] = {
 }
 """The paper's effect on scikit-learn's handwritten digits, in minutes on two cores."""
 
-PRESETS = {"demo": DEMO}
+PRESETS = {"demo": DEMO, mechanism.PRESET: mechanism.SETTINGS}
 
 OF_ALGORITHMS = ("alpha", "start", "warmup", "coefficient")
 """Settings that a comparison shares among those of its algorithms that take them."""
@@ -77,11 +86,13 @@ class AlgorithmSummary:
     constant_answers: int = 0
     folders: tuple[str, ...]
     curves: CurveSummary | None = None
+    arm: str | None = None
+    strength: AttackStrength | None = None
 
     @property
     def label(self) -> str:
-        """The algorithm as tables and figures name it."""
-        return short_name(self.algorithm)
+        """The algorithm, or the arm where its settings are its own, as tables and figures name it."""
+        return self.arm or short_name(self.algorithm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +112,7 @@ class Comparison:
     notes: tuple[str, ...] = ()
     settings: Mapping[str, Any]
     budget: Budget = field(default_factory=Budget)
+    mechanism: Mechanism | None = None
 
 
 def comparison_tasks(
@@ -173,16 +185,12 @@ def summarize(
     algorithms: Sequence[str],
     settings: Mapping[str, Any] | None = None,
     budget: Budget | None = None,
+    found: Mechanism | None = None,
 ) -> Comparison:
-    """Mean and standard deviation over the seeds, per algorithm in the order given."""
-    rows = []
-    for algorithm in dict.fromkeys(str(parse_algorithm(name)) for name in algorithms):
-        runs = sorted(
-            (o.task for o in done if o.failure is None and o.task.spec.algorithm == algorithm),
-            key=lambda run: run.spec.seed,
-        )
-        if runs:
-            rows.append(_row(algorithm, runs))
+    """Mean and standard deviation over the seeds, per algorithm in the order given, or per arm."""
+    names = found.arms if found else [short_name(str(parse_algorithm(name))) for name in algorithms]
+    by_label = {label: runs_of(done, label) for label in names}
+    rows = [_row(label, runs) for label, runs in by_label.items() if runs]
     curves = summarize_curves([dict(zip(row.seeds, curves_of(row), strict=True)) for row in rows])
     rows = [replace(row, curves=own) for row, own in zip(rows, curves, strict=True)]
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
@@ -193,10 +201,17 @@ def summarize(
         notes=tuple(dict.fromkeys([*own, *(note for result in results for note in result.notes)])),
         settings=settings or {},
         budget=budget or Budget(),
+        mechanism=found and replace(found, differences=arm_differences(by_label)),
     )
 
 
-def _row(algorithm: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
+def runs_of(done: Sequence[EndedTask[TrainTask]], label: str) -> list[TrainTask]:
+    """The finished runs of an algorithm or arm, by seed."""
+    runs = (o.task for o in done if o.failure is None and label_of(o.task) == label)
+    return sorted(runs, key=lambda run: run.spec.seed)
+
+
+def _row(label: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
     results = [result for run in runs if (result := run.result()) is not None]
 
     def over_seeds(part: str, key: str) -> MeanStd:
@@ -204,7 +219,9 @@ def _row(algorithm: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
         return MeanStd(mean=mean, std=std)
 
     return AlgorithmSummary(
-        algorithm=algorithm,
+        algorithm=runs[0].spec.algorithm,
+        arm=None if label == runs[0].spec.label else label,
+        strength=strength_of(runs),
         seeds=tuple(run.spec.seed for run in runs),
         robust_train=over_seeds("train", "robust_accuracy"),
         robust_test=over_seeds("test", "robust_accuracy"),
@@ -240,6 +257,25 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
         )
 
 
+def weak_arms(
+    folder: Path, settings: Mapping[str, Any], done: Sequence[EndedTask[TrainTask]], algorithms: Sequence[str]
+) -> tuple[Mechanism | None, list[TrainTask]]:
+    """The weak arms of the finished runs of Vanilla and Free; none where either has no finished run.
+
+    Their radius is resolved once and stored before their first run begins: a comparison that is resumed has the same.
+    """
+    vanilla, free = algorithms
+    strong, weaker = runs_of(done, vanilla), runs_of(done, free)
+    if not strong or not weaker:
+        return None, []
+    begun = _begun(folder, settings)
+    found = begun.mechanism or resolve_mechanism(strong, weaker)
+    tasks = weak_tasks(strong, found.weak, m=parse_algorithm(free).m or 1)
+    check_tasks(tasks)
+    write_comparison(folder, replace(begun, mechanism=found))
+    return found, tasks
+
+
 def stored_budget(folder: Path) -> Budget | None:
     """The budget that a comparison began with."""
     return read_comparison(folder).budget if (folder / FILE).is_file() else None
@@ -249,10 +285,14 @@ def keep_budget(folder: Path, settings: Mapping[str, Any], budget: Budget) -> No
     """Store a resolved budget before the first run begins: a comparison that is resumed has the same."""
     if budget.kind == "updates":
         return
-    begun = (
+    write_comparison(folder, replace(_begun(folder, settings), budget=budget))
+
+
+def _begun(folder: Path, settings: Mapping[str, Any]) -> Comparison:
+    """What the folder holds of the comparison so far."""
+    return (
         read_comparison(folder) if (folder / FILE).is_file() else Comparison(algorithms=(), settings=settings)
     )
-    write_comparison(folder, replace(begun, budget=budget))
 
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:

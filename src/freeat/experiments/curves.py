@@ -59,12 +59,13 @@ def _summary(own: SeedHistories, reference: SeedHistories | None) -> CurveSummar
         evaluations=len(histories[0]),
         train_images=record.train.n,
         test_images=record.test.n,
-        matched_gap=None if reference is None else _matched(own, reference),
+        matched_gap=None if reference is None else matched_curves(own, reference),
         robust_overfitting=_overfitting(histories),
     )
 
 
-def _matched(own: SeedHistories, reference: SeedHistories) -> MatchedGap | None:
+def matched_curves(own: SeedHistories, reference: SeedHistories) -> MatchedGap | None:
+    """The gaps at equal robust training accuracy, paired by seed; None where the curves pass none in common."""
     seeds = sorted(own.keys() & reference.keys())
     first, second = (seed_curves([histories[seed] for seed in seeds]) for histories in (own, reference))
     if first is None or second is None or not pass_common_level(first, second):

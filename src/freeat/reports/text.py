@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from freeat.experiments.budget import Budget
     from freeat.experiments.comparison import Comparison
     from freeat.experiments.curves import CurveSummary
+    from freeat.experiments.mechanism import Mechanism
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
@@ -173,6 +174,56 @@ def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable
     )
 
 
+def strength_table(comparison: "Comparison", *, name: str = "") -> ReportTable | None:
+    """How strong the training attacks are, and what the arms of the mechanism test; None where it was not measured."""
+    rows = [
+        [row.label, f"{found.size:.2f}", f"{found.loss_increase:.2f}", f"{found.margin_share:.2f}"]
+        for row in comparison.algorithms
+        if (found := row.strength) is not None
+    ]
+    if not rows:
+        return None
+    strength = (
+        "Strength: how far δ lowers the margin, relative to the most that it can at ε to first order; mean over the "
+        "evaluations."
+    )
+    return ReportTable(
+        caption=f"{name}: the perturbations at which the weights descend".removeprefix(": "),
+        columns=("algorithm", "‖δ‖/ε", "loss increase", "strength"),
+        rows=rows,
+        notes=[strength, *mechanism_lines(comparison.mechanism)],
+    )
+
+
+def mechanism_lines(found: "Mechanism | None") -> list[str]:
+    """The radius of the weak arms, and what the difference of each arm and the one before it tests."""
+    if found is None:
+        return []
+    weak = found.weak
+    lines = [
+        f"The weak arms train at ε = {radius_text(weak.radius)}: the radius of Free times {weak.strength:.2f}, the "
+        f"strength of its perturbations. All arms are evaluated at ε = {radius_text(weak.eps)}."
+    ]
+    for one in found.differences:
+        equal = "no robust training accuracy in common"
+        if one.matched_gap is not None:
+            equal = (
+                f"{_points(one.matched_gap.difference)} at equal robust training accuracy "
+                f"({percent(one.matched_gap.level)} %)"
+            )
+        lines.append(
+            f"{one.arm} − {one.reference} tests {one.tests}: robust gap {_points(one.robust_gap)} points at equal "
+            f"updates, {equal}; robust test accuracy {_points(one.robust_test)} ({len(one.seeds)} paired seeds)."
+        )
+    return lines
+
+
+def _points(found: "Interval") -> str:
+    if found.low is None or found.high is None:
+        return f"{100 * found.value:+.1f}"
+    return f"{100 * found.value:+.1f} {percent_interval(found.low, found.high)}"
+
+
 def budget_text(budget: "Budget") -> str:
     """What every algorithm of a comparison spent alike, in a sentence."""
     if budget.amount is None:
@@ -254,9 +305,10 @@ def _percent_with_interval(found: "Interval") -> str:
 
 
 def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[ReportTable]:
-    """Both tables of a comparison; without learning curves the first only."""
+    """The tables of a comparison; those of learning curves and of strength where there are any."""
     curves = curves_table([(row.label, row.curves) for row in comparison.algorithms], name=name)
-    return [comparison_table(comparison, name=name), *([] if curves is None else [curves])]
+    tables = (comparison_table(comparison, name=name), curves, strength_table(comparison, name=name))
+    return [table for table in tables if table is not None]
 
 
 def print_comparison(comparison: "Comparison") -> None:

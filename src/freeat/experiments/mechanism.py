@@ -1,0 +1,209 @@
+"""Which part of Free matters: four arms, each of which differs from the one before it in one thing.
+
+Vanilla; Vanilla at the strength that Free's perturbations reach; the same with each batch used m times, as Free's are;
+and Free-m. Only the last minus the third tests the simultaneous update of weights and perturbations, which the paper's
+theory is about.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from freeat.algorithms.registry import parse_algorithm
+from freeat.errors import InputError
+from freeat.evaluation.matched import Interval, MatchedGap, paired_difference
+from freeat.evaluation.statistics import mean_std
+from freeat.experiments.curves import matched_curves
+from freeat.experiments.tasks import TrainTask
+
+PRESET = "mechanism"
+
+SETTINGS: dict[str, Any] = {
+    "algorithms": "vanilla-10,free-4",
+    "seeds": "5",
+    "data": "digits",
+    "train_size": 600,
+    "model": "cnn-w16",
+    "norm": "l2",
+    "eps": 0.6,
+    "epochs": 40,
+    "threads": 1,
+    "eval_every": 10,
+    "eval_size": 600,
+    "strength": True,
+}
+"""The four arms on scikit-learn's handwritten digits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackStrength:
+    """The strength of a training attack over evaluations and seeds: means of the fields of ``Strength``."""
+
+    size: float
+    loss_increase: float
+    margin_share: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeakRadius:
+    """The radius at which Vanilla trains in the weak arms: that of Free, times the strength of Free's perturbations.
+
+    To first order the maximizer in a ball of that radius lowers the margin as far as Free's perturbations do. The
+    length of δ would not do: Free's are nearly as long as Vanilla's from their random start on.
+
+    Args:
+        radius: the radius of the training; four digits of it.
+        eps: the radius at which all arms are evaluated.
+        strength: ``margin_share`` of Free, the mean over the evaluations of its runs.
+        seeds: these runs.
+    """
+
+    radius: float
+    eps: float
+    strength: float
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmDifference:
+    """One arm minus the arm before it, paired by seed, with 95 % intervals; accuracies as shares.
+
+    Args:
+        tests: what the two arms differ in.
+        robust_gap, robust_test: the difference after equally many weight updates, by Student's t.
+        matched_gap: the robust gaps at equal robust training accuracy; None where the curves pass none in common.
+    """
+
+    arm: str
+    reference: str
+    tests: str
+    seeds: tuple[int, ...]
+    robust_gap: Interval
+    robust_test: Interval
+    matched_gap: MatchedGap | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """The arms as tables name them, in order, the radius of the weak ones, and the differences of each and the next."""
+
+    arms: tuple[str, ...]
+    weak: WeakRadius
+    differences: tuple[ArmDifference, ...] = ()
+
+
+def pair_of(names: Sequence[str]) -> tuple[str, str]:
+    """Vanilla and Free among the named algorithms; Vanilla-10 with Free's objective where only Free is named."""
+    parsed = [parse_algorithm(name) for name in names]
+    free = [name for name in parsed if name.family == "free"]
+    vanilla = [name for name in parsed if name.family == "vanilla"]
+    if len(free) == len(parsed) == 1:
+        vanilla = [replace(free[0], family="vanilla", m=10)]
+    alike = len(free) == len(vanilla) == 1 and free[0].objective == vanilla[0].objective
+    if not alike or len(parsed) > 2:
+        raise InputError(
+            f"--preset {PRESET} --algorithms {','.join(names)}: name one Vanilla and one Free with the same objective, "
+            "e.g. vanilla-10,free-8"
+        )
+    return str(vanilla[0]), str(free[0])
+
+
+def arms_of(vanilla: str, free: str) -> tuple[str, str, str, str]:
+    """The four arms as tables name them, in order."""
+    return vanilla, f"{vanilla} weak", f"{vanilla} weak + replay", free
+
+
+TESTS = ("the weaker attack", "the replayed batches", "the simultaneous update")
+"""What each arm minus the arm before it tests."""
+
+
+def strength_of(runs: Sequence[TrainTask]) -> AttackStrength | None:
+    """The mean strength over the evaluations of runs; None where it was not measured."""
+    found = [
+        record.strength for run in runs for record in run.folder.history() if record.strength is not None
+    ]
+    if not found:
+        return None
+    return AttackStrength(
+        **{
+            name: mean_std([getattr(one, name) for one in found])[0]
+            for name in ("size", "loss_increase", "margin_share")
+        }
+    )
+
+
+def resolve_mechanism(vanilla: Sequence[TrainTask], free: Sequence[TrainTask]) -> Mechanism:
+    """The arms, and the radius of the weak ones from finished runs of Free."""
+    found = strength_of(free)
+    if found is None or not found.margin_share > 0:
+        raise InputError(
+            f"--preset {PRESET}: the perturbations of {free[0].spec.label} do not lower the margin, so that no radius "
+            "follows from them; train it longer"
+        )
+    spec, evaluation = free[0].spec, free[0].evaluation
+    weak = WeakRadius(
+        radius=float(f"{spec.eps * found.margin_share:.4g}"),
+        eps=evaluation.radius(spec),
+        strength=found.margin_share,
+        seeds=tuple(run.spec.seed for run in free),
+    )
+    return Mechanism(arms=arms_of(vanilla[0].spec.label, free[0].spec.label), weak=weak)
+
+
+def weak_tasks(vanilla: Sequence[TrainTask], weak: WeakRadius, m: int) -> list[TrainTask]:
+    """Both weak arms of every run of Vanilla: the same data, initial weights and length, evaluated at the same ε."""
+    made = []
+    for task in vanilla:
+        spec, evaluation = task.spec, replace(task.evaluation, eval_eps=weak.eps)
+        alpha = None if spec.alpha is None else spec.alpha * weak.radius / spec.eps
+        _, *arms, _ = arms_of(spec.label, "")
+        for arm, replay in zip(arms, (1, m), strict=True):
+            name = f"{arm}/seed-{spec.seed}"
+            folder = task.options.folder.parents[1] / arm.replace(" + ", "-").replace(" ", "-")
+            made.append(
+                replace(
+                    task,
+                    name=name,
+                    key=name,
+                    spec=replace(spec, eps=weak.radius, alpha=alpha, replay=spec.replay * replay),
+                    evaluation=evaluation,
+                    options=replace(task.options, folder=Path(folder) / f"seed-{spec.seed}"),
+                )
+            )
+    return made
+
+
+def arm_differences(arms: Mapping[str, Sequence[TrainTask]]) -> tuple[ArmDifference, ...]:
+    """Every arm minus the one before it, over the seeds that both have finished."""
+    labels = list(arms)
+    runs = {label: {run.spec.seed: run for run in own} for label, own in arms.items()}
+    found = []
+    for reference, arm, tests in zip(labels, labels[1:], TESTS, strict=False):
+        seeds = sorted(runs[arm].keys() & runs[reference].keys())
+        if not seeds:
+            continue
+        pair = [[runs[label][seed] for seed in seeds] for label in (arm, reference)]
+        found.append(
+            ArmDifference(
+                arm=arm,
+                reference=reference,
+                tests=tests,
+                seeds=tuple(seeds),
+                robust_gap=paired_difference(*(_numbers(own, "gap") for own in pair)),
+                robust_test=paired_difference(*(_numbers(own, "test") for own in pair)),
+                matched_gap=matched_curves(
+                    *({run.spec.seed: list(run.folder.history()) for run in own} for own in pair)
+                ),
+            )
+        )
+    return tuple(found)
+
+
+def _numbers(runs: Sequence[TrainTask], part: str) -> np.ndarray[Any, np.dtype[np.float64]]:
+    results = [result for run in runs if (result := run.result()) is not None]
+    return np.array(
+        [result.gap.value if part == "gap" else result.test.robust_accuracy for result in results]
+    )

@@ -1,0 +1,140 @@
+"""The preset mechanism: four arms that share data, initial weights and batches, and what their differences test."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from freeat.cli.main import run
+from freeat.errors import InputError
+from freeat.experiments.comparison import read_comparison
+from freeat.experiments.mechanism import SETTINGS, arms_of, pair_of
+from freeat.runs.folder import RunFolder
+from freeat.runs.spec import split_settings
+from small_runs import arguments
+
+ARMS = ["vanilla-10", "vanilla-10 weak", "vanilla-10 weak + replay", "free-3"]
+
+
+def mechanism_arguments(folder: Path, **changes: Any) -> list[str]:
+    settings = {"updates": 24, "eval_every": 6, "algorithms": "vanilla-10,free-3", **changes}
+    options = ["--preset", "mechanism", "--out", str(folder), "--device", "cpu", "--jobs", "1"]
+    return ["compare", *arguments(epochs=None, **settings), *options]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The four arms with two seeds."""
+    path = tmp_path_factory.mktemp("mechanism") / "arms"
+    assert run([*mechanism_arguments(path, alpha=0.2), "--seeds", "2"]) == 0
+    return path
+
+
+def runs_of(folder: Path, arm: str) -> list[RunFolder]:
+    row = next(row for row in read_comparison(folder).algorithms if row.label == arm)
+    return [RunFolder(Path(path)) for path in row.folders]
+
+
+def test_the_four_arms_are_named_in_order(folder: Path) -> None:
+    comparison = read_comparison(folder)
+    assert [row.label for row in comparison.algorithms] == ARMS
+    assert [row.seeds for row in comparison.algorithms] == [(0, 1)] * 4
+    assert {row.updates for row in comparison.algorithms} == {24}
+
+
+def test_arms_share_data_initial_weights_and_evaluation(folder: Path) -> None:
+    for seed in (0, 1):
+        about = [runs_of(folder, arm)[seed].description for arm in ARMS]
+        assert len({one.data.digest for one in about}) == 1
+        assert len({one.initial_weights for one in about}) == 1
+        assert {one.evaluation.radius(one.spec) for one in about} == {0.5}
+        assert {(one.spec.batch_size, one.spec.sampling, one.spec.seed) for one in about} == {
+            (16, "epochs", seed)
+        }
+
+
+def test_weak_arms_train_at_the_strength_of_free(folder: Path) -> None:
+    found = read_comparison(folder).mechanism
+    assert found is not None
+    records = [record.strength for one in runs_of(folder, "free-3") for record in one.history()]
+    shares = [strength.margin_share for strength in records if strength is not None]
+    assert len(shares) == len(records) > 6
+    assert found.weak.strength == pytest.approx(sum(shares) / len(shares))
+    assert found.weak.seeds == (0, 1)
+    assert found.weak.radius == pytest.approx(0.5 * found.weak.strength, rel=1e-3)
+    for arm, replay in zip(ARMS[1:3], (1, 3), strict=True):
+        for one in runs_of(folder, arm):
+            spec = one.description.spec
+            assert (spec.eps, spec.replay, spec.algorithm) == (found.weak.radius, replay, "vanilla-10")
+            assert spec.alpha == pytest.approx(0.2 * found.weak.radius / 0.5)
+    assert {one.description.spec.replay for one in runs_of(folder, "vanilla-10")} == {1}
+
+
+def test_weak_vanilla_is_about_as_strong_as_free(folder: Path) -> None:
+    vanilla, weak, replay, free = (row.strength for row in read_comparison(folder).algorithms)
+    assert vanilla is not None
+    assert weak is not None
+    assert replay is not None
+    assert free is not None
+    assert weak.margin_share < vanilla.margin_share
+    assert weak.margin_share == pytest.approx(free.margin_share, rel=0.35)
+
+
+def test_each_difference_says_what_it_tests(folder: Path) -> None:
+    comparison = read_comparison(folder)
+    assert comparison.mechanism is not None
+    differences = comparison.mechanism.differences
+    assert [(one.arm, one.reference) for one in differences] == list(zip(ARMS[1:], ARMS, strict=False))
+    last = differences[-1]
+    assert last.tests == "the simultaneous update"
+    results = [[one.result for one in runs_of(folder, arm)] for arm in (ARMS[3], ARMS[2])]
+    gaps = [[result.gap.value for result in own if result] for own in results]
+    expected = sum(a - b for a, b in zip(*gaps, strict=True)) / 2
+    assert last.robust_gap.value == pytest.approx(expected)
+    assert last.robust_gap.low is not None
+    table = (folder / "table.md").read_text(encoding="utf-8")
+    assert "free-3 − vanilla-10 weak + replay tests the simultaneous update: robust gap" in table
+    assert "| vanilla-10 weak + replay |" in table
+    assert "The weak arms train at ε" in table
+
+
+def test_the_radius_stays_when_seeds_join(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = read_comparison(folder).mechanism
+    assert run([*mechanism_arguments(folder, alpha=0.2), "--seeds", "3", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert before is not None
+    assert document["mechanism"]["weak"] == json.loads(json.dumps(vars(before.weak)))
+    assert [row["seeds"] for row in document["algorithms"]] == [[0, 1, 2]] * 4
+    assert document["algorithms"][3]["strength"]["margin_share"] > 0
+
+
+def test_another_comparison_in_its_folder_is_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = [one for one in mechanism_arguments(folder, alpha=0.2) if one not in ("--preset", "mechanism")]
+    assert run([*args, "--seeds", "2", "--strength"]) == 2
+    assert "other settings (preset)" in capsys.readouterr().err
+
+
+def test_free_alone_is_compared_with_vanilla_10() -> None:
+    assert pair_of(["free-8"]) == ("vanilla-10", "free-8")
+    assert pair_of(["free-trades"]) == ("trades-10", "free-trades-4")
+    assert pair_of(["free", "vanilla-7"]) == ("vanilla-7", "free-4")
+    assert arms_of("vanilla-10", "free-4")[2] == "vanilla-10 weak + replay"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["fast"], ["vanilla-10"], ["fast", "free-4"], ["trades-10", "free-4"], ["vanilla", "free-2", "free-4"]],
+    ids=str,
+)
+def test_other_algorithms_are_refused(names: list[str]) -> None:
+    with pytest.raises(InputError, match="name one Vanilla and one Free with the same objective"):
+        pair_of(names)
+
+
+def test_the_preset_measures_strength() -> None:
+    settings = {name: value for name, value in SETTINGS.items() if name not in ("algorithms", "seeds")}
+    _, evaluation = split_settings(settings)
+    assert evaluation.strength
