@@ -1,6 +1,7 @@
 """The population study: a stack equals single runs, pairing, controls, bounds, and the command."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -186,4 +187,6 @@ def test_the_report_shows_a_population_study(tmp_path, capsys) -> None:
     assert "population" in json.loads(capsys.readouterr().out.splitlines()[-1])["sections"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "The exact gap on a Gaussian mixture" in page
+    assert "No run is finished" not in page
+    assert re.search(r"the exact gap of free.4 is smaller than that of vanilla-exact on \d", page)
     assert "vanilla-weak-replay" in page

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from freeat.evaluation.matched import Interval
 from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.html.blocks import CheckLine, CheckList, Section
@@ -36,8 +37,33 @@ def answers(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
         *(_of_benchmark(benchmark) for benchmark in benchmarks if benchmark.finished),
     ]
     if not sentences:
-        sentences = [*_of_studies(found), *_of_evaluations(found), *_of_comparisons(found)]
+        sentences = [*_of_studies(found), *_of_populations(found), *_of_evaluations(found)]
+        sentences += _of_comparisons(found)
     return sentences or ["No run is finished yet: the same command resumes where it stopped."]
+
+
+def _of_populations(found: Findings) -> list[str]:
+    """Free against Vanilla where the gap is exact: on how many instances it is smaller, and larger."""
+    sentences = []
+    for name, study in found.populations:
+        pairs = dict.fromkeys((row.arm, row.reference) for row in study.summary.differences)
+        for arm, reference in pairs:
+            if not arm.startswith("free"):
+                continue
+            rows = [row for row in study.summary.differences if (row.arm, row.reference) == (arm, reference)]
+            updates = [row.surrogate for row in rows]
+            fit = [row.matched.difference for row in rows]
+            sentences.append(
+                f"{name}: the exact gap of {arm} is smaller than that of {reference} on {_signed(updates, -1)} and "
+                f"larger on {_signed(updates, 1)} of {len(rows)} instances at equal updates; at equal robust training "
+                f"risk on {_signed(fit, -1)} and {_signed(fit, 1)}."
+            )
+    return sentences
+
+
+def _signed(differences: Sequence[Interval], sign: int) -> int:
+    """How many differences have this sign by their 95 % interval."""
+    return sum(one.excludes_zero and one.value * sign > 0 for one in differences)
 
 
 def _of_benchmark(benchmark: Benchmark) -> str:
