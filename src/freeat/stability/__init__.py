@@ -1,8 +1,8 @@
 """Measured algorithmic stability: twin runs on S and S′, and the constants of the theorems."""
 
+from freeat.evaluation.matched import Interval
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.estimates import (
-    BootstrapEstimate,
     UniformStability,
     mean_estimate,
     mean_largest,
@@ -23,9 +23,9 @@ from freeat.stability.twins import (
 )
 
 __all__ = [
-    "BootstrapEstimate",
     "Constants",
     "EngineChoice",
+    "Interval",
     "ProbeAttack",
     "SeparateRuns",
     "Stack",

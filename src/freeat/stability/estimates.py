@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.evaluation.matched import mean_interval
+from freeat.evaluation.matched import Interval, mean_interval
 from freeat.evaluation.statistics import betting_lower_bound
 from freeat.rng import stream_key
 
@@ -19,15 +19,6 @@ AT_ONCE = 50
 SEEDS_FOR_STUDENT = 20
 """Seeds in each half from which on Student's t is reported: with fewer it is far from its level."""
 SEEDS_FOR_UPPER_LIMIT = 12
-
-
-@dataclass(frozen=True, kw_only=True)
-class BootstrapEstimate:
-    """A value with its 95 % interval; ``low`` and ``high`` are None where one seed shows no spread."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,19 +67,19 @@ def uniform_stability(differences: Array) -> UniformStability:
     )
 
 
-def mean_largest(differences: Array) -> BootstrapEstimate:
+def mean_largest(differences: Array) -> Interval:
     """The average over seeds of the largest absolute difference: at least the uniform stability, and no expectation."""
     return mean_estimate(np.abs(_flattened(differences)).max(1))
 
 
-def mean_estimate(values: Array) -> BootstrapEstimate:
+def mean_estimate(values: Array) -> Interval:
     """The mean of one number per seed, with its percentile interval by bootstrap over the seeds."""
     values = np.asarray(values, dtype=np.float64)
     value = float(np.full(len(values), 1 / len(values)) @ values)
     if len(values) < 2:
-        return BootstrapEstimate(value=value)
+        return Interval(value=value)
     low, high = np.percentile(_over_resamples(len(values), lambda weights: weights @ values), (2.5, 97.5))
-    return BootstrapEstimate(value=value, low=float(low), high=float(high))
+    return Interval(value=value, low=float(low), high=float(high))
 
 
 def _flattened(differences: Array) -> Array:
@@ -126,7 +117,7 @@ def _resamples(seeds: int) -> Array:
     return np.asarray(rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds)
 
 
-def fitted_exponent(sizes: Array, values: Array) -> BootstrapEstimate | None:
+def fitted_exponent(sizes: Array, values: Array) -> Interval | None:
     """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
 
     None where a mean is not positive and has no logarithm. Where some resampled mean is not, there is no interval:
@@ -145,6 +136,6 @@ def fitted_exponent(sizes: Array, values: Array) -> BootstrapEstimate | None:
     if not np.isfinite(value):
         return None
     if len(values) < 2 or not np.isfinite(spread).all():
-        return BootstrapEstimate(value=value)
+        return Interval(value=value)
     low, high = np.percentile(spread, (2.5, 97.5))
-    return BootstrapEstimate(value=value, low=float(low), high=float(high))
+    return Interval(value=value, low=float(low), high=float(high))

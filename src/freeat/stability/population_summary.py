@@ -210,8 +210,7 @@ def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExpone
         values = np.stack([gaps(by_n[n], "surrogate")[:, -1] for n in sizes], 1)
         fit = fitted_exponent(np.array(sizes, dtype=np.float64), values)
         if fit is not None:
-            exponent = Interval(value=fit.value, low=fit.low, high=fit.high)
-            yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=exponent)
+            yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=fit)
 
 
 def _bounds(arm: ArmSummary) -> Iterator[PopulationBound]:

@@ -8,10 +8,10 @@ import numpy as np
 from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import Provenance
 from freeat.data import Images
+from freeat.evaluation.matched import Interval
 from freeat.evaluation.statistics import chance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
-    BootstrapEstimate,
     UniformStability,
     fitted_exponent,
     mean_estimate,
@@ -46,7 +46,7 @@ class EqualAccuracy:
     """The distance when the robust training accuracy first reached what every trained run reached."""
 
     robust_train: float
-    distance: BootstrapEstimate
+    distance: Interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ class SummaryRow:
     trained: bool = False
     chance: float | None = None
     seconds: float = 0.0
-    distance: BootstrapEstimate | None = None
+    distance: Interval | None = None
     uniform_stability: UniformStability | None = None
-    mean_largest: BootstrapEstimate | None = None
-    robust_train: BootstrapEstimate | None = None
-    robust_test: BootstrapEstimate | None = None
-    gap: BootstrapEstimate | None = None
-    risk_gap: BootstrapEstimate | None = None
+    mean_largest: Interval | None = None
+    robust_train: Interval | None = None
+    robust_test: Interval | None = None
+    gap: Interval | None = None
+    risk_gap: Interval | None = None
     replaced_seen: float | None = None
     constants: Constants | None = None
     bound: MeasuredBound | None = None
@@ -79,7 +79,7 @@ class SummaryRow:
 class ExponentFit:
     """a in value ∝ n^(−a), None where there is none, and the means it was fitted to."""
 
-    fit: BootstrapEstimate | None
+    fit: Interval | None
     means: tuple[float, ...]
 
 
