@@ -22,11 +22,11 @@ copyright = "2026, the freeat authors"
 version = release = __version__
 
 root_doc = "docs/index"
-include_patterns = ["docs/**.md", "results/**.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+include_patterns = ["docs/**.md", "results/**.md", "examples/*.ipynb", "CHANGELOG.md", "CONTRIBUTING.md"]
 exclude_patterns = ["docs/_build", "**/.*", "src", "tests", "demo", "runs"]
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
@@ -35,6 +35,8 @@ extensions = [
     "mathml",
     "public_names",
 ]
+
+nb_execution_mode = "off"  # notebooks show their stored outputs; the tests execute them
 
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
@@ -55,6 +57,16 @@ html_additional_pages = {"index": "redirect.html"}
 html_math_renderer = "mathml"
 html_copy_source = False
 html_theme_options = {"navigation_with_keys": True}
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "sidebar/search.html",
+        "versions.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
