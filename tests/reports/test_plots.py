@@ -1,4 +1,4 @@
-"""Plots: a look for every series; learning curves with the right numbers in the right panels."""
+"""Plots: a style for every series; learning curves with the right numbers in the right panels."""
 
 from pathlib import Path
 
@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.experiments.curves import comparable
-from freeat.reports.plots import LINES, OKABE_ITO, look
+from freeat.reports.plots import LINES, OKABE_ITO, series_style
 from freeat.reports.training import AXES, draw_curves, errors
 from freeat.training.records import Record
 from made_records import make_record, make_summary
 
 
 def test_every_series_has_its_own_style() -> None:
-    looks = [tuple(look(place).values()) for place in range(len(OKABE_ITO) * len(LINES))]
-    assert len(set(looks)) == len(looks)
+    styles = [tuple(series_style(index).values()) for index in range(len(OKABE_ITO) * len(LINES))]
+    assert len(set(styles)) == len(styles)
 
 
 def history(shift: float, points: int = 4, sizes: tuple[int, ...] = (200,) * 4) -> list[Record]:

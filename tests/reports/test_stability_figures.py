@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from freeat.reports.stability import ROOM, draw_study, results_by_algorithm, study_table
+from freeat.reports.stability import BOUND_HEADROOM, draw_study, results_by_algorithm, study_table
 from freeat.stability import UniformStability
 from freeat.stability.results import Distances, GradientRecord, ProbeRecord, TwinResult
 from freeat.stability.summary import SummaryRow
@@ -45,7 +45,7 @@ def test_infinite_bounds_do_not_stretch_the_distance_axis(tmp_path: Path, drawn:
     panel = drawn[0].axes[0]
     low, high = panel.get_ylim()
     assert low < 0.1
-    assert 0.2 < high <= ROOM * 0.2
+    assert 0.2 < high <= BOUND_HEADROOM * 0.2
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
     assert labels == ["fast", "bound, fast", "free-4", "bound, free-4 (above)"]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 
-from freeat.reports.plots import look, save_figure, styled
+from freeat.reports.plots import save_figure, series_style, styled
 from freeat.reports.tables import aligned
 from freeat.theory import (
     BoundDocument,
@@ -122,7 +122,7 @@ def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Pat
         for index, name in enumerate(USED):
             own = [row for row in rows if row.algorithm == name]
             heights = [10 ** min(row.log10_bound, 12) for row in own]
-            panel.plot([row.value for row in own], heights, label=name, markevery=6, **look(index))
+            panel.plot([row.value for row in own], heights, label=name, markevery=6, **series_style(index))
         panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
         panel.axvline(here[parameter], color="0.7", linewidth=0.9)
         panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
@@ -142,8 +142,10 @@ def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     free = [(10**row.log10_free_over_vanilla, row.order_free_over_vanilla) for row in rows]
     for index, (name, values) in enumerate((("fast", fast), ("free", free)), start=1):
         ratios, orders = zip(*values, strict=True)
-        panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **look(index))
-        panel.plot(sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=look(index)["color"])
+        panel.plot(sizes, ratios, label=f"{name}: ratio of bounds", markevery=6, **series_style(index))
+        panel.plot(
+            sizes, orders, label=f"{name}: ratio of orders", linestyle=":", color=series_style(index)["color"]
+        )
     panel.set(xscale="log", yscale="log", xlabel="n, with T = O(n)", ylabel="bound over Vanilla's")
     panel.legend()
     return save_figure(figure, path)
@@ -155,7 +157,7 @@ def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     ms = range(1, max(12, 2 * m) + 1)
     rows = free_steps(p, ms=ms, T=T, alpha=alpha)
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
-    panel.plot(ms, [10**row.log10_over_m1 for row in rows], **look(2))
+    panel.plot(ms, [10**row.log10_over_m1 for row in rows], **series_style(2))
     scales = (("m = α_δεψ/c, as printed", printed_m_scale), ("m = c/(α_δεψ)", m_scale))
     for (label, scale), style in zip(scales, ("--", ":"), strict=True):
         if 1 <= scale(p, alpha=alpha) <= ms[-1]:

@@ -37,7 +37,7 @@ class ChartPanel:
 class Curve:
     """A line in one panel: ``x`` by the axes' keys, ``y``, and the band from ``low`` to ``high``.
 
-    ``limit`` marks a bound on a measured line, ``apart`` points that belong to no line.
+    ``limit`` marks a bound on a measured line, ``separate`` points that belong to no line.
     """
 
     panel: int
@@ -46,7 +46,7 @@ class Curve:
     low: Sequence[float | None] | None = None
     high: Sequence[float | None] | None = None
     limit: bool = False
-    apart: bool = False
+    separate: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,16 +111,16 @@ def seed_curve(
     values: np.ndarray,
     *,
     log: bool = False,
-    apart: bool = False,
+    separate: bool = False,
 ) -> Curve:
-    """Mean, lowest and highest over seeds of values (seeds, points); points ``apart`` have no band."""
+    """Mean, lowest and highest over seeds of values (seeds, points); points ``separate`` have no band."""
     show = positive if log else list[float]
-    band = len(values) > 1 and not apart
+    band = len(values) > 1 and not separate
     return Curve(
         panel=panel,
         x=x,
         y=show(values.mean(0).tolist()),
         low=show(values.min(0).tolist()) if band else None,
         high=show(values.max(0).tolist()) if band else None,
-        apart=apart,
+        separate=separate,
     )

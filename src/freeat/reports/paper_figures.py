@@ -30,7 +30,7 @@ from freeat.reports.stability import SIZES
 from freeat.reports.tables import ReportTable, number_text
 from freeat.reports.training import AXES, PANELS
 
-LOOKS = {
+STYLES = {
     "vanilla-10": 0,
     "fast": 1,
     "fast-7/255": 1,
@@ -55,10 +55,10 @@ def draw_figure(figure: Figure, folder: Path) -> list[Path]:
     chart = figure_chart(figure)
     if isinstance(chart, HeatMap):
         return [draw_heat_map(path, chart) for path in paths]
-    looks = {label_name(label): look for label, look in LOOKS.items()}
+    styles = {label_name(label): style for label, style in STYLES.items()}
     series = [replace(one, name=label_name(one.name)) for one in chart.series]
     named = replace(chart, series=series)
-    return [draw_line_chart(path, named, columns=_columns(figure), looks=looks) for path in paths]
+    return [draw_line_chart(path, named, columns=_columns(figure), styles=styles) for path in paths]
 
 
 def _columns(figure: Figure) -> int:
@@ -123,7 +123,7 @@ def _in_percent(points: Sequence[SeedMean]) -> tuple[list[float], list[float], l
 
 
 def _curves(figure: CurveFigure) -> LineChart:
-    """Figures 1, 5, 11: training error, test error and gap of each panel; a last evaluation on more images apart."""
+    """Figures 1, 5, 11: training error, test error and gap of each panel; a last evaluation on more images separate."""
     panels: list[ChartPanel] = []
     curves: dict[str, list[Curve]] = {}
     for index, panel in enumerate(figure.panels):
@@ -133,19 +133,19 @@ def _curves(figure: CurveFigure) -> LineChart:
             own = curves.setdefault(one.label, [])
             own += _learning(one, slice(whole), 3 * index)
             if whole < len(one.epochs):
-                own += _learning(one, slice(whole, None), 3 * index, apart=True)
+                own += _learning(one, slice(whole, None), 3 * index, separate=True)
     axes = [ChartAxis(key=key, label=AXES[key][1]) for key in ("epochs", "updates")]
     return _lines(figure, axes, panels, curves)
 
 
-def _learning(one: CurveSeries, part: slice, first: int, *, apart: bool = False) -> list[Curve]:
+def _learning(one: CurveSeries, part: slice, first: int, *, separate: bool = False) -> list[Curve]:
     """Training and test error and the gap along a part of the training, in the panels from ``first`` on."""
     x: dict[str, Sequence[float]] = {"epochs": one.epochs[part], "updates": one.updates[part]}
     train, test = ([100 * error for error in errors[part]] for errors in (one.train, one.test))
     gap, low, high = _in_percent(one.points[part])
-    errors = [Curve(panel=first + k, x=x, y=y, apart=apart) for k, y in enumerate((train, test))]
-    if apart:
-        return [*errors, Curve(panel=first + 2, x=x, y=gap, apart=True)]
+    errors = [Curve(panel=first + k, x=x, y=y, separate=separate) for k, y in enumerate((train, test))]
+    if separate:
+        return [*errors, Curve(panel=first + 2, x=x, y=gap, separate=True)]
     return [*errors, Curve(panel=first + 2, x=x, y=gap, low=low, high=high)]
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from freeat.evaluation.statistics import not_above_chance
 from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
-from freeat.reports.tables import NOTHING, norm_text, percent_spread
+from freeat.reports.tables import NO_VALUE, norm_text, percent_spread
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -164,7 +164,7 @@ SOURCES = {"published": "paper", "measured": "measured", "plain": "measured, pla
 def _cell(row: TableRow | None, source: str, column: str) -> str:
     number = (getattr(row, source) or {}).get(column) if row is not None else None
     if number is None:
-        return NOTHING
+        return NO_VALUE
     if isinstance(number, Printed):
         return printed(number) + (MISPRINT if number.recomputed is not None else "")
     return percent_spread(number.mean, number.std)
@@ -176,7 +176,7 @@ def printed(number: Printed) -> str:
 
 
 def notes(table: PaperTable) -> list[str]:
-    """What a reader of the table must know."""
+    """Notes under the table."""
     lines = [
         "Measured: mean ± standard deviation over the seeds; without ± there was one seed. Training accuracy is on "
         "augmented images, as in the paper, and on the images as they are in the lines marked plain."

@@ -18,7 +18,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.")
 
 HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "none", "markersize": 7}
-"""Over a series' look: a marker of its own, apart from the line."""
+"""What the style of separate points changes: a marker, no line."""
 
 SETTINGS: dict[str, Any] = {
     "figure.dpi": 110,
@@ -38,7 +38,7 @@ LEGEND_MARK, LEGEND_LETTER = 0.65, 0.082
 """Inches in a legend: a marker with the space around it, and each letter of a name."""
 
 
-def look(index: int) -> dict[str, Any]:
+def series_style(index: int) -> dict[str, Any]:
     """Colour, marker and line style of a series; where the colours repeat, the line style changes."""
     rounds, at = divmod(index, len(OKABE_ITO))
     return {"color": OKABE_ITO[at], "marker": MARKERS[at], "linestyle": LINES[rounds % len(LINES)]}
@@ -68,11 +68,11 @@ def draw_line_chart(
     *,
     axis: str | None = None,
     columns: int | None = None,
-    looks: Mapping[str, int] | None = None,
+    styles: Mapping[str, int] | None = None,
 ) -> Path:
     """The panels of a chart, over its first x-axis or the one named; one legend for all of them.
 
-    They are side by side, or ``columns`` to a row. Series in ``looks`` have that look, others that of their position.
+    They are side by side, or ``columns`` to a row. ``styles`` holds the index of a series' style by its name.
     """
     import matplotlib.pyplot as plt
 
@@ -90,11 +90,11 @@ def draw_line_chart(
         for unused in axes[len(chart.panels) :]:
             unused.set_visible(False)
         for index, series in enumerate(chart.series):
-            style = look((looks or {}).get(series.name, index))
+            style = series_style((styles or {}).get(series.name, index))
             for curve in series.curves:
                 _draw_curve(axes[curve.panel], curve, along.key, series.name, style)
         curves = [curve for series in chart.series for curve in series.curves]
-        if any(curve.apart for curve in curves):
+        if any(curve.separate for curve in curves):
             label = "hollow: the last evaluation, on more images"
             axes[0].plot([], [], label=label, marker="o", color="0.4", **HOLLOW)
         for k, (drawn, panel) in enumerate(zip(axes, chart.panels, strict=False)):
@@ -117,7 +117,7 @@ def draw_line_chart(
 
 def _draw_curve(axes: Any, curve: Curve, key: str, name: str, style: dict[str, Any]) -> None:
     x, y = curve.x[key], np.array(curve.y, float)
-    if curve.apart:
+    if curve.separate:
         axes.plot(x, y, **(style | HOLLOW))
     elif curve.limit:
         label = f"bound, {name}" + (" (above)" if np.isnan(y).all() else "")

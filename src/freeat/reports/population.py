@@ -9,8 +9,8 @@ import numpy as np
 
 from freeat.evaluation.matched import Interval
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
-from freeat.reports.plots import look, save_figure, styled
-from freeat.reports.tables import NOTHING, ReportTable, TableCell
+from freeat.reports.plots import save_figure, series_style, styled
+from freeat.reports.tables import NO_VALUE, ReportTable, TableCell
 from freeat.stability.population import PopulationSettings
 from freeat.stability.population_summary import ArmDifference, ArmSummary, PopulationSummary
 
@@ -79,7 +79,7 @@ def _arm_row(row: ArmSummary) -> tuple[str | TableCell, ...]:
     return (
         row.instance.title(),
         row.arm,
-        NOTHING if row.strength is None else f"{row.strength:.2f}",
+        NO_VALUE if row.strength is None else f"{row.strength:.2f}",
         f"{row.train_surrogate:.4f}",
         f"{row.population_surrogate:.4f}",
         interval_cell(row.gap_surrogate),
@@ -172,7 +172,7 @@ def draw_population(path: Path, summary: PopulationSummary) -> Path:
     with styled():
         figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.8), layout="constrained")
         for index, row in enumerate(row for row in summary.arms if row.instance == shown):
-            axes[0].plot(row.curve_risk, row.curve_gap, label=row.arm, **look(index))
+            axes[0].plot(row.curve_risk, row.curve_gap, label=row.arm, **series_style(index))
         axes[0].invert_xaxis()
         axes[0].set(
             xlabel="robust training risk (falls during training)", ylabel="exact robust generalization gap"
@@ -201,7 +201,7 @@ def _draw_differences(panel: Any, differences: Sequence[ArmDifference], *, match
             fmt="o",
             markersize=3,
             linewidth=1,
-            color=look(height)["color"],
+            color=series_style(height)["color"],
         )
     panel.axvline(0, color="0.5", linewidth=0.8)
     panel.set_yticks(range(len(pairs)), [f"{arm} −\n{reference}" for arm, reference in pairs], fontsize=7.5)

@@ -86,7 +86,7 @@ def _missing(document: ReproductionDocument) -> str:
 
 
 def missing_lines(document: ReproductionDocument) -> list[str]:
-    """What was left out and what failed, for people; the failures last, where they are seen."""
+    """What was left out and what failed, as text; failures come last."""
     left_out = [f"left out: {one.what} ({one.reason})" for one in document.left_out]
     return left_out + [f"FAILED: {one.task}: {one.reason}" for one in document.failures]
 

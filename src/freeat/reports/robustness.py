@@ -13,7 +13,7 @@ from freeat.experiments.evaluations import SweepReport
 from freeat.experiments.examples import AdversarialExamples
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
 from freeat.reports.plots import draw_line_chart, save_figure, styled
-from freeat.reports.tables import NOTHING, ReportTable, norm_text, percent, percent_interval, seconds_text
+from freeat.reports.tables import NO_VALUE, ReportTable, norm_text, percent, percent_interval, seconds_text
 from freeat.reports.text import accuracy_lines, run_remarks
 from freeat.runs.results import StoredEvaluation
 from freeat.units import in_255ths, radius_text
@@ -61,7 +61,7 @@ def robustness_lines(
 
 
 def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[list[str], list[str]]:
-    """A run that was evaluated as its training did: the table of its training, and what its reader must know."""
+    """A run evaluated as in its training: the table of its training, with notes."""
     splits = {result.split: result for result in report.results}
     (gap,) = report.gaps
     notes = list(dict.fromkeys(note for result in report.results for note in result.notes))
@@ -79,22 +79,22 @@ def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[lis
 
 
 def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:
-    """The attack's name, with what about it is not as usual."""
+    """The attack's name, with settings that differ from the defaults."""
     alpha, precision = settings.get("alpha"), settings.get("precision", "fp32")
     usual = "zero" if attack.startswith("fgsm") else "uniform"
     start = settings.get("start", usual)
-    unusual = [
+    changed = [
         "last" if iterate == "last" else "",
         "" if precision == "fp32" else precision,
         "" if alpha is None else f"α = {radius_text(alpha)}",
         "" if start == usual else f"{start} start",
     ]
-    settings_text = ", ".join(filter(None, unusual))
+    settings_text = ", ".join(filter(None, changed))
     return f"{attack} ({settings_text})" if settings_text else attack
 
 
 def with_attack_settings(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvaluation]:
-    """The evaluations, each attack named with those of its settings that are not the usual ones."""
+    """The evaluations, each attack named with its settings that differ from the defaults."""
     return [replace(one, attack=attack_text(one.attack, one.iterate, one.settings)) for one in evaluations]
 
 
@@ -130,7 +130,7 @@ def _row(one: StoredEvaluation) -> tuple[str, ...]:
         percent(one.robust_accuracy),
         percent_interval(*one.robust_interval),
         f"{one.turned_wrong} of {one.n - one.wrong_when_clean}",
-        f"{one.queries.mean:.0f}" if one.queries else NOTHING,
+        f"{one.queries.mean:.0f}" if one.queries else NO_VALUE,
         seconds_text(one.seconds),
     )
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart, positive, seed_curve
 from freeat.reports.plots import draw_heat_map, draw_line_chart
-from freeat.reports.tables import NOTHING, ReportTable, TableCell, number_text, percent, with_interval
+from freeat.reports.tables import NO_VALUE, ReportTable, TableCell, number_text, percent, with_interval
 from freeat.reports.training import gradient_heat_map
 from freeat.stability.estimates import UniformStability
 from freeat.stability.results import StudySettings, TwinResult
@@ -22,8 +22,8 @@ from freeat.stability.summary import (
 
 ByAlgorithm = Mapping[str, Sequence[TwinResult]]
 DistanceBounds = Mapping[str, tuple[list[int], list[float]]]
-ROOM = 1e4
-"""How far above the measured distances a figure still shows their bounds."""
+BOUND_HEADROOM = 1e4
+"""Bounds are drawn up to this factor above the largest measured distance."""
 UPDATES = ChartAxis(key="updates", label="weight updates")
 SIZES = ChartAxis(key="n", label="training images n (equal numbers of updates)", log=True)
 ESTIMATES = ("distance", "uniform stability", "mean largest", "risk gap")
@@ -74,9 +74,11 @@ def draw_study(
 
 
 def distance_chart(title: str, by_name: ByAlgorithm, bounds: DistanceBounds) -> LineChart:
-    """‖w − w′‖ and ‖δ − δ′‖ of twin runs against updates, with the bounds where they are not far above."""
+    """‖w − w′‖ and ‖δ − δ′‖ of twin runs against updates, with bounds below ``BOUND_HEADROOM``."""
     log = bool(bounds)
-    top = ROOM * max(np.max(row.d_w) for own in by_name.values() for r in own for row in r.distances)
+    top = BOUND_HEADROOM * max(
+        np.max(row.d_w) for own in by_name.values() for r in own for row in r.distances
+    )
     series = []
     for name, results in by_name.items():
         x = {"updates": [row.update for row in results[0].distances]}
@@ -198,7 +200,7 @@ def _measured(row: ExponentRow) -> tuple[ExponentFit, ExponentFit, ExponentFit]:
 
 
 def study_table(rows: Sequence[SummaryRow]) -> ReportTable:
-    """Stability, bound and accuracy of every algorithm and n, with what its reader must know."""
+    """Stability, bound and accuracy of every algorithm and n, with notes."""
     first = next((row for row in rows if row.seeds), rows[0])
     return ReportTable(
         caption=f"means over {first.seeds} seeds and {first.neighbours} neighbours, [95 % interval over "
@@ -219,14 +221,14 @@ def _study_row(row: SummaryRow) -> list[str | TableCell]:
         with_interval(row.mean_largest),
         with_interval(row.risk_gap),
         _bound_cell(row.bound),
-        *(NOTHING if accuracy is None else percent(accuracy.value) for accuracy in accuracies),
+        *(NO_VALUE if accuracy is None else percent(accuracy.value) for accuracy in accuracies),
     ]
 
 
 def _uniform_stability_cell(found: UniformStability | None) -> TableCell:
     """The estimate, and beneath it the limits that the number of seeds allows."""
     if found is None:
-        return TableCell(text=NOTHING)
+        return TableCell(text=NO_VALUE)
     limits = [f"≥ {found.guaranteed_lower_bound:.3g}"]
     if found.approximate_lower_bound is not None:
         limits.append(f"≳ {found.approximate_lower_bound:.3g}")
@@ -237,14 +239,14 @@ def _uniform_stability_cell(found: UniformStability | None) -> TableCell:
 
 def _bound_cell(bound: MeasuredBound | None) -> TableCell:
     if bound is None:
-        return TableCell(text=NOTHING)
+        return TableCell(text=NO_VALUE)
     power = bound.log10_bound
     text = f"{10**power:.3g}" if abs(power) < 4 else f"10^{power:.3g}"
     return TableCell(text=text, detail="(vacuous)" if bound.vacuous else "")
 
 
 def _limit_notes(found: Sequence[UniformStability]) -> list[str]:
-    """What the limits of the uniform stability mean, of those that the table has."""
+    """Notes that explain the limits of uniform stability in the table."""
     if not found:
         return []
     notes = [
@@ -258,7 +260,7 @@ def _limit_notes(found: Sequence[UniformStability]) -> list[str]:
 
 
 def _notes(rows: Sequence[SummaryRow]) -> list[str]:
-    """What a reader must know before believing the table."""
+    """Notes under the table: what limits its numbers."""
     notes = _limit_notes([row.uniform_stability for row in rows if row.uniform_stability])
     for row in rows:
         name = f"{row.algorithm} (n = {row.n})"

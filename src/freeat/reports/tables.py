@@ -8,8 +8,8 @@ from freeat.units import radius_text
 
 NARROWEST = 100
 """Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
-NOTHING = "–"
-"""What a table shows where there is no value."""
+NO_VALUE = "–"
+"""A table cell without a value."""
 NORMS = {"l2": "L2", "linf": "L∞"}
 
 
@@ -82,7 +82,7 @@ class HasInterval(Protocol):
 def with_interval(estimate: HasInterval | None, digits: int = 3) -> TableCell:
     """A value with its interval beneath it."""
     if estimate is None or estimate.value is None:
-        return TableCell(text=NOTHING)
+        return TableCell(text=NO_VALUE)
     low, high = estimate.low, estimate.high
     detail = "" if low is None or high is None else f"[{low:.{digits}g}, {high:.{digits}g}]"
     return TableCell(text=f"{estimate.value:.{digits}g}", detail=detail)
@@ -117,4 +117,4 @@ def size_text(count: int) -> str:
 
 def number_text(value: float | None) -> str:
     """A number to four digits, or a dash."""
-    return NOTHING if value is None else f"{value:.4g}"
+    return NO_VALUE if value is None else f"{value:.4g}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.tables import (
     NARROWEST,
-    NOTHING,
+    NO_VALUE,
     ReportTable,
     aligned,
     percent,
@@ -67,18 +67,18 @@ def _run_row(row: "RunRow") -> tuple[str, ...]:
     accuracies = (row.robust_train, row.robust_test, row.robust_gap)
     return (
         row.run,
-        *(value or NOTHING for value in (row.data, row.model, row.norm)),
-        NOTHING if row.eps is None else radius_text(row.eps),
-        row.algorithm or NOTHING,
-        NOTHING if row.seed is None else str(row.seed),
+        *(value or NO_VALUE for value in (row.data, row.model, row.norm)),
+        NO_VALUE if row.eps is None else radius_text(row.eps),
+        row.algorithm or NO_VALUE,
+        NO_VALUE if row.seed is None else str(row.seed),
         status,
-        *(NOTHING if value is None else percent(value) for value in accuracies),
+        *(NO_VALUE if value is None else percent(value) for value in accuracies),
         size_text(row.bytes),
     )
 
 
 def run_lines(run: "StoredRun") -> list[str]:
-    """What a run is, how far it is and what came out."""
+    """Settings, progress and result of a run."""
     row = run.row()
     lines = [f"{row.run}: {row.status}, update {row.update} of {row.updates}"]
     if run.error is not None:
@@ -95,7 +95,7 @@ def run_lines(run: "StoredRun") -> list[str]:
 
 
 def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
-    """What a model achieved after an update: train, test and gap, robust and clean."""
+    """Robust and clean accuracy of a model after an update: train, test and gap."""
     train, test = scores.train, scores.test
     rows = [
         ("robust", train.robust_accuracy, test.robust_accuracy, scores.gap),
@@ -114,7 +114,7 @@ def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
 
 
 def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:
-    """What a reader of one model's accuracies must know."""
+    """Notes on the accuracies of one model."""
     constant = scores.constant_answer is not None
     guessing = [] if scores.above_chance else [chance_remark(algorithm, constant)]
     return [*guessing, *notes]
@@ -143,7 +143,7 @@ def difference_lines(found: "RunDifference") -> list[str]:
 
 
 def remarks(comparison: "Comparison") -> list[str]:
-    """What a reader of the table must know."""
+    """Notes under the table."""
     lines = [
         chance_remark(row.label, row.constant_answers, runs=len(row.seeds))
         for row in comparison.algorithms
@@ -225,7 +225,7 @@ def _points(found: "Interval") -> str:
 
 
 def budget_text(budget: "Budget") -> str:
-    """What every algorithm of a comparison spent alike, in a sentence."""
+    """The budget of a comparison, in a sentence."""
     if budget.amount is None:
         return "Budget: the same number of weight updates for every algorithm."
     amount = {
@@ -246,12 +246,12 @@ def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]], *, name: str
     cells = []
     for label, curves in rows:
         matched = curves.matched_gap if curves else None
-        at_equal_fit = [NOTHING] * 4
+        at_equal_fit = [NO_VALUE] * 4
         if matched is not None:
             shares = (matched.level, matched.first, matched.second)
             at_equal_fit = [*map(percent, shares), _percent_with_interval(matched.difference)]
         overfitting = curves.robust_overfitting if curves else None
-        best = NOTHING if overfitting is None else _percent_with_interval(overfitting.difference)
+        best = NO_VALUE if overfitting is None else _percent_with_interval(overfitting.difference)
         cells.append([label, *at_equal_fit, best])
     return ReportTable(
         caption=f"{name}: at equal robust training accuracy, in % [95 % interval over the seeds]".removeprefix(

@@ -50,13 +50,13 @@ def draw_curves(
 def learning_curves(title: str, histories: Sequence[tuple[str, list[History]]]) -> LineChart:
     """Training error, test error and gap by name: means over the seeds, bands from the lowest to the highest.
 
-    Where the last evaluation was made on more images than those before it, it is a point apart.
+    Where the last evaluation was made on more images than those before it, it is a point separate.
     """
     series = []
     for name, own in histories:
-        curves = _error_curves([comparable(history) for history in own], apart=False)
+        curves = _error_curves([comparable(history) for history in own], separate=False)
         if last := larger_last(own):
-            curves += _error_curves(last, apart=True)
+            curves += _error_curves(last, separate=True)
         series.append(ChartSeries(name=name, curves=curves))
     return LineChart(
         title=title,
@@ -68,11 +68,11 @@ def learning_curves(title: str, histories: Sequence[tuple[str, list[History]]]) 
     )
 
 
-def _error_curves(histories: list[History], *, apart: bool) -> list[Curve]:
+def _error_curves(histories: list[History], *, separate: bool) -> list[Curve]:
     keep = thinned(min(map(len, histories)))
     x = {axis: errors(histories, key)[0][keep].tolist() for axis, (key, _) in AXES.items()}
     _, panels = errors(histories, "update")
-    return [seed_curve(panel, x, rows[:, keep], apart=apart) for panel, rows in enumerate(panels)]
+    return [seed_curve(panel, x, rows[:, keep], separate=separate) for panel, rows in enumerate(panels)]
 
 
 def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
@@ -157,11 +157,11 @@ def cost_chart(title: str, models: Sequence[tuple[str, float, float]]) -> LineCh
     """
     front = pareto_front([(cost, accuracy) for _, cost, accuracy in models])
 
-    def curve(chosen: Sequence[tuple[str, float, float]], *, apart: bool = False) -> Curve:
+    def curve(chosen: Sequence[tuple[str, float, float]], *, separate: bool = False) -> Curve:
         x = {"gradients": [cost for _, cost, _ in chosen]}
-        return Curve(panel=0, x=x, y=[100 * accuracy for _, _, accuracy in chosen], apart=apart)
+        return Curve(panel=0, x=x, y=[100 * accuracy for _, _, accuracy in chosen], separate=separate)
 
-    series = [ChartSeries(name=model[0], curves=[curve([model], apart=True)]) for model in models]
+    series = [ChartSeries(name=model[0], curves=[curve([model], separate=True)]) for model in models]
     series.append(ChartSeries(name=FRONT, curves=[curve([models[k] for k in front])]))
     return LineChart(
         title=title,
@@ -194,7 +194,7 @@ def gradient_heat_map(
 ) -> HeatMap:
     """Figure 12: how many images had which ‖∇_δ h‖ when, and the running minimum, which is 1/ψ.
 
-    More records than ``columns`` are added up.
+    More records than ``columns`` are summed.
     """
     shown = {name: merged(rows, columns or len(rows)) for name, rows in records.items()}
     heads = ("algorithm", "update", "images", "5 % below", "median", "95 % below", "smallest so far")

@@ -347,7 +347,7 @@ def test_explorer_plot_stays_visible_at_the_last_slider_on_a_phone(browser: "Bro
 def test_every_series_has_its_own_style_in_the_page(page: "Page") -> None:
     seen = page.evaluate(
         """() => [...Array(32).keys()].map((k) =>
-            JSON.stringify([freeat.looks.colour(k), freeat.looks.dash(k), freeat.looks.mark(k)]))"""
+            JSON.stringify([freeat.style.colour(k), freeat.style.dash(k), freeat.style.mark(k)]))"""
     )
     assert len(set(seen)) == 32
 

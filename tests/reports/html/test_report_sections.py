@@ -83,14 +83,14 @@ def test_curves_hold_the_stored_errors(document: ReportPage, store: Path) -> Non
     assert isinstance(chart, LineChart)
     assert [axis.key for axis in chart.axes] == ["epochs", "updates", "gradients", "seconds"]
     named = {one.name: one for one in chart.series}["free-4, train size 60"]
-    line = next(curve for curve in named.curves if curve.panel == 1 and not curve.apart)
+    line = next(curve for curve in named.curves if curve.panel == 1 and not curve.separate)
     histories = [run.history for run in gather([store / "runs" / "free-4-60"]).runs]
     errors = [[100 * (1 - r.test.robust_accuracy) for r in history[:-1]] for history in histories]
     np.testing.assert_allclose(line.y, np.mean(errors, 0))
     assert line.low is not None
     np.testing.assert_allclose(line.low, np.min(errors, 0))
     assert line.x["updates"] == [record.update for record in histories[0][:-1]]
-    assert any(curve.apart for curve in named.curves)
+    assert any(curve.separate for curve in named.curves)
 
 
 def test_curves_need_two_evaluations_and_a_remark_says_so(store: Path) -> None:
@@ -412,10 +412,10 @@ def test_last_point_on_more_images_is_separate() -> None:
         return one
 
     one = drawn([128, 128, 1024])
-    assert [(curve.panel, curve.apart, len(curve.y)) for curve in one.curves] == [
+    assert [(curve.panel, curve.separate, len(curve.y)) for curve in one.curves] == [
         (0, False, 2), (1, False, 2), (2, False, 2), (0, True, 1), (1, True, 1), (2, True, 1),
     ]  # fmt: skip
-    assert not any(curve.apart for curve in drawn([128, 128, 128]).curves)
+    assert not any(curve.separate for curve in drawn([128, 128, 128]).curves)
 
 
 def test_row_names_the_finished_seed(store: Path) -> None:

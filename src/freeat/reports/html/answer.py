@@ -31,7 +31,7 @@ COLUMNS = (
 
 
 def answers(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
-    """A sentence for every reproduction and benchmark; where there is none, for what else was found."""
+    """A sentence for every reproduction and benchmark; without any, one for each other kind of result."""
     sentences = [
         *_of_reproductions(found),
         *(_of_benchmark(benchmark) for benchmark in benchmarks if benchmark.finished),
@@ -136,7 +136,7 @@ def _of_studies(found: Findings) -> Iterator[str]:
 
 
 def _of_comparisons(found: Findings) -> Iterator[str]:
-    """Of comparisons whose runs are not here."""
+    """The headline of comparisons without their runs."""
     for name, comparison in found.comparisons:
         trained = [row for row in comparison.algorithms if row.above_chance]
         best = max(trained or comparison.algorithms, key=lambda row: row.robust_test.mean)
@@ -160,7 +160,7 @@ def _of_evaluations(found: Findings) -> Iterator[str]:
 
 
 def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[ReportTable]:
-    """Accuracies, gap and cost: a table for every benchmark, or for comparisons whose runs are not here."""
+    """Accuracies, gap and cost: a table for every benchmark, or for comparisons without their runs."""
     if not found.runs:
         return [
             table
@@ -203,7 +203,7 @@ def _row(group: SeedGroup) -> list[str | TableCell]:
 
 
 def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
-    """What a reader of the table must know before believing it."""
+    """Notes under the table: what limits its numbers."""
     lines = []
     for benchmark in benchmarks:
         for group in benchmark.groups:

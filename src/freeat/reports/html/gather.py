@@ -25,11 +25,11 @@ from freeat.training.records import Record
 
 T = TypeVar("T")
 DEPTH = 8
-"""How many folders below those given are looked into."""
+"""How many levels below the given folders are searched."""
 FROM = " from "
-"""Between an attack and the model its perturbations were made on."""
+"""Separates an attack from the source model of its perturbations."""
 DIGEST = re.compile(r"[0-9a-f]{20}")
-"""How the store of a reproduction calls its runs, which is no name for readers."""
+"""File names of runs in the store of a reproduction (hashes), which the page does not show."""
 INSIDE_RUNS = ("checkpoints", "examples")
 """Folders whose content belongs to the one that holds them."""
 
@@ -94,7 +94,7 @@ class ModelChecks:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleFile:
-    """A file of adversarial examples, with the evaluation that made them where it is here."""
+    """A file of adversarial examples, with its evaluation if that was found."""
 
     path: Path
     evaluation: StoredEvaluation | None = None
@@ -122,7 +122,7 @@ class Findings:
 
 
 def gather(folders: Sequence[Path]) -> Findings:
-    """All that lies in the folders; what is damaged is named in ``left_out``, a folder with nothing refused."""
+    """Everything found in the folders. Damaged files are named in ``left_out``; a folder without results is refused."""
     found = Findings()
     seen: set[Path] = set()
     for folder in folders:
@@ -158,7 +158,7 @@ class _Walk:
     _called: dict[Path, str] = field(default_factory=dict)
 
     def visit(self, folder: Path, depth: int) -> None:
-        """Take what this folder holds, then look into those below."""
+        """Read this folder, then its subfolders."""
         if folder in self.seen or depth < 0:
             return
         self.seen.add(folder)
@@ -211,7 +211,7 @@ class _Walk:
         folder = RunFolder(path)
         history = list(folder.history())
         if DIGEST.fullmatch(path.name):
-            self._called[path] = self._unused(_spelled(folder.spec), path.name)
+            self._called[path] = self._unused(_run_label(folder.spec), path.name)
         return FoundRun(
             name=self.name(path),
             description=folder.description,
@@ -248,15 +248,15 @@ class _Walk:
                 called = own or f"weights {result.identity['weights'][:8]}"
                 self.found.checks.append(ModelChecks(model=called, stored=result))
             else:
-                called = result.model if own is None else f"{own}{_which(result.model)}"
+                called = result.model if own is None else f"{own}{_weights_suffix(result.model)}"
                 evaluation = replace(result, model=called)
                 self.found.evaluations.append(evaluation)
                 if result.source is None:
                     self._made[examples_path(folder, result)] = evaluation
 
 
-def _spelled(spec: TrainSpec) -> str:
-    """A run by what distinguishes it from the others of a reproduction."""
+def _run_label(spec: TrainSpec) -> str:
+    """A name for a run of a reproduction, from its settings."""
     size = "" if spec.train_size is None else f" n={spec.train_size}"
     return f"{spec.data} {spec.norm} {spec.label} {spec.model}{size} seed {spec.seed}"
 
@@ -266,7 +266,7 @@ def is_study(folder: Path) -> bool:
     return (folder / STUDY).is_file() or (folder / SUMMARY).is_file()
 
 
-def _which(called: str) -> str:
+def _weights_suffix(called: str) -> str:
     """The weights of a run that a name ends in, if it names any: ``@ema`` of ``free-4@ema``."""
     _, at, weights = called.rpartition("@")
     return f"@{weights}" if at else ""

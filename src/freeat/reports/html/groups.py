@@ -118,7 +118,7 @@ def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
 
 
 def settings_of(run: FoundRun) -> dict[str, object]:
-    """What may distinguish two groups: settings of the training, and the attack that evaluates them."""
+    """Settings that may distinguish two groups: those of the training, and the evaluation attack."""
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}

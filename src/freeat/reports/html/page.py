@@ -38,7 +38,7 @@ from freeat.reports.plots import OKABE_ITO
 
 LIMIT = 5_000_000
 """Bytes a page may have."""
-SCRIPTS = ("vendor/echarts.min.js", "bounds.js", "looks.js", "charts.js", "explorer.js", "page.js")
+SCRIPTS = ("vendor/echarts.min.js", "bounds.js", "style.js", "charts.js", "explorer.js", "page.js")
 NUMBERED = re.compile(r"(?<=[a-zA-Z])-(?=\d)")
 SUBSCRIPT = re.compile(r"(?<!\w)([α-ω∇])_(\w+)")
 ASSETS = resources.files("freeat.reports.html") / "assets"
@@ -54,7 +54,7 @@ class WrittenReport:
 
 
 def write_report(path: Path, folders: Sequence[Path], *, title: str | None = None) -> WrittenReport:
-    """One self-contained HTML page of all that lies in the folders."""
+    """One self-contained HTML page of everything found in the folders."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {path}: the report is a page; give it a name that ends in .html")
     document = make_document(gather(folders), folders, title)
@@ -68,7 +68,7 @@ def write_report(path: Path, folders: Sequence[Path], *, title: str | None = Non
 
 
 def make_document(found: Findings, folders: Sequence[Path], title: str | None = None) -> ReportPage:
-    """The report of all that was found."""
+    """The report as sections and blocks."""
     order = [row.algorithm for _, comparison in found.comparisons for row in comparison.algorithms]
     benchmarks = benchmarks_of(found.runs, order)
     sections, left_out = _sections(found, benchmarks)
@@ -108,7 +108,7 @@ def _sections(found: Findings, benchmarks: Sequence[Benchmark]) -> tuple[list[Se
 
 
 def _setting(found: Findings, benchmarks: Sequence[Benchmark]) -> str:
-    """What the page is about, in a line."""
+    """The subtitle: how many runs, comparisons and studies."""
     counted = (
         (len(found.runs), "run", "runs"),
         (len(found.evaluations), "evaluation under attack", "evaluations under attack"),
@@ -134,7 +134,7 @@ def render(document: ReportPage) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"unbroken": unbroken, "subscripts": subscripts}
+    environment.filters |= {"without_breaks": without_breaks, "subscripts": subscripts}
     scripts = [asset(name).strip() for name in SCRIPTS]
     page = environment.get_template("template.html").render(
         document=document,
@@ -152,7 +152,7 @@ def render(document: ReportPage) -> str:
     return page
 
 
-def unbroken(text: str) -> str:
+def without_breaks(text: str) -> str:
     """No line break between a number and its unit, around an equals sign, or inside a name such as PGD-10."""
     return NUMBERED.sub("\u2011", text).replace(" %", "\u00a0%").replace(" = ", "\u00a0=\u00a0")
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from freeat.files.documents import plain
 from freeat.reports.html.blocks import Block, FactList, Section
 from freeat.reports.html.gather import Findings, FoundRun
-from freeat.reports.tables import NOTHING, ReportTable, count_text
+from freeat.reports.tables import NO_VALUE, ReportTable, count_text
 from freeat.runs.results import StoredEvaluation
 
 
 def provenance_section(found: Findings) -> Section:
-    """A line for every run, and all that is known of each under it."""
+    """One row per run, with its full provenance folded below."""
     blocks: list[Block] = []
     if found.runs:
         blocks.append(_table(found.runs))
@@ -54,7 +54,7 @@ def _row(run: FoundRun) -> list[str]:
     return [
         run.name,
         run.spec.algorithm,
-        about.provenance.commit or NOTHING,
+        about.provenance.commit or NO_VALUE,
         about.identity,
         str(run.spec.seed),
         count_text(about.parameters),
@@ -70,7 +70,7 @@ def _of_run(run: FoundRun) -> list[tuple[str, str]]:
 
 
 def _origin(document: Mapping[str, object]) -> dict[str, object]:
-    """What made a document, and what made the results it gathers, where that is something else."""
+    """Provenance of a document, and of the results that it summarizes if that differs."""
     keys = ("command", "versions", "commit", "machine", "commits", "machines")
     return {key: document[key] for key in keys if key in document}
 

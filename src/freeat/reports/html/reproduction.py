@@ -16,7 +16,7 @@ from freeat.reports.paper_figures import figure_chart
 from freeat.reports.paper_tables import heading, panel_name, printed
 from freeat.reports.reproduction import decisions_of, statistic_text, verdict_counts
 from freeat.reports.tables import (
-    NOTHING,
+    NO_VALUE,
     ReportTable,
     TableCell,
     norm_text,
@@ -93,7 +93,7 @@ def _found(claim: ClaimReport, one: Decision) -> str:
 
 
 def published_section(documents: Documents) -> Section:
-    """The paper's tables, each number beside ours."""
+    """The paper's tables, published beside measured."""
     blocks: list[Block] = [_table(table) for _, document in documents for table in document.tables]
     notes = [f"left out: {one.what} ({one.reason})" for _, document in documents for one in document.left_out]
     notes += [f"{one.task} failed: {one.reason}" for _, document in documents for one in document.failures]
@@ -107,7 +107,7 @@ def published_section(documents: Documents) -> Section:
 
 
 def _scales(documents: Documents) -> list[str]:
-    """How large the trained models and their data are, without which no two numbers can be compared."""
+    """Network, n and epochs of the trained models: the scale at which numbers can be compared."""
     lines = []
     for _, document in documents:
         specs = [run.spec for run in document.runs.values()]
@@ -138,7 +138,7 @@ def _table(table: PaperTable) -> ReportTable:
 def _cell(row: TableRow, column: str) -> TableCell:
     """The measured number, and beneath it the published one."""
     measured, published = (row.measured or {}).get(column), (row.published or {}).get(column)
-    text = NOTHING if measured is None else percent_spread(measured.mean, measured.std)
+    text = NO_VALUE if measured is None else percent_spread(measured.mean, measured.std)
     if published is None:
         return TableCell(text=text, detail="not published")
     misprint = "" if published.recomputed is None else f" (its columns give {published.recomputed:.1f})"

@@ -23,7 +23,7 @@ MATRICES = 6
 
 
 def robustness_section(evaluations: Sequence[StoredEvaluation]) -> Section:
-    """Every attack made on the models themselves, against the radius."""
+    """Robust accuracy against the radius for attacks on the model itself (not transferred)."""
     own = [one for one in evaluations if one.source is None]
     return Section(
         key="robustness",
@@ -35,7 +35,7 @@ def robustness_section(evaluations: Sequence[StoredEvaluation]) -> Section:
 
 
 def _against_radius(title: str, evaluations: Sequence[StoredEvaluation]) -> list[Block]:
-    """A chart where there are several radii, the table alone where there is one, nothing where there is none."""
+    """A chart if there are several radii, only the table if there is one."""
     radii = {one.eps for one in evaluations}
     if len(radii) > 1:
         return [radius_chart(title, evaluations)]
@@ -43,7 +43,7 @@ def _against_radius(title: str, evaluations: Sequence[StoredEvaluation]) -> list
 
 
 def transfer_section(evaluations: Sequence[StoredEvaluation]) -> Section:
-    """Perturbations made on one model and applied to another, a matrix for each radius."""
+    """Transferred attacks: a source × target matrix for each radius."""
     transferred = [one for one in evaluations if one.source is not None]
     keys = list(dict.fromkeys(_matrix_key(one) for one in transferred))
     shown = [keys[k] for k in thinned(len(keys), MATRICES)]
@@ -79,7 +79,7 @@ def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str,
 
 
 def gaps_section(evaluations: Sequence[StoredEvaluation]) -> Section:
-    """What ``freeat evaluate`` found on both splits: the gap of the same weights under other attacks and radii."""
+    """The gap of the same weights under other attacks and radii, from evaluations on both splits."""
     own = [one for one in evaluations if one.source is None]
     found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
     rows: list[list[str | TableCell]] = []
@@ -110,7 +110,7 @@ def gaps_section(evaluations: Sequence[StoredEvaluation]) -> Section:
 
 
 def largest_samples(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvaluation]:
-    """The evaluations in order; of the same one made on several numbers of images, that on the most."""
+    """The evaluations in order; of those that differ only in n, the one with the largest n."""
     best: dict[tuple[str | float, ...], StoredEvaluation] = {}
     for one in sorted(evaluations, key=lambda one: one.n):
         best[one.model, one.attack, one.split, one.eps, one.weights, one.norm, one.seed] = one
@@ -119,7 +119,7 @@ def largest_samples(evaluations: Sequence[StoredEvaluation]) -> list[StoredEvalu
 
 ROWS = 8
 MAX_IMAGE_SIZE = 1_500_000
-"""Characters that images may take of the page."""
+"""The most characters that images may add to the page."""
 
 
 def examples_section(files: Sequence[ExampleFile]) -> tuple[Section, list[str]]:

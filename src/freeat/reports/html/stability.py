@@ -1,4 +1,4 @@
-"""Stability: how far runs part when one training example is replaced, beside the bounds; and the bound explorer."""
+"""Stability: how far runs diverge when one training example is replaced, beside the bounds; the bound explorer."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -78,12 +78,12 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "n": (1000, 10, 1e7),
     "T": (1000, 1, 1e7),
 }
-"""Where each slider begins, and its two ends."""
+"""The initial value and the range of each slider."""
 COUNTS = ("m", "b", "n", "T")
 
 
 def explorer_section(studies: Sequence[FoundStudy]) -> Section:
-    """Always there: it needs no results, but can begin with the constants that a study has measured."""
+    """The bound explorer. It needs no results; measured constants of a study are offered as presets."""
     sliders = [
         Slider(
             name=name,

@@ -2,7 +2,7 @@
 freeat.charts = (() => {
   "use strict";
 
-  const { looks } = freeat;
+  const { style } = freeat;
   const escaped = (text) => echarts.format.encodeHTML(String(text));
   const plots = new Map();
 
@@ -45,7 +45,7 @@ freeat.charts = (() => {
 
   function redrawAll() {
     document.querySelectorAll("[data-swatch]").forEach((holder) => {
-      holder.replaceChildren(looks.swatch(Number(holder.dataset.swatch)));
+      holder.replaceChildren(style.swatch(Number(holder.dataset.swatch)));
     });
     plots.forEach((one) => one.redraw());
   }
@@ -92,7 +92,7 @@ freeat.charts = (() => {
       type: axis.log ? "log" : "value",
       axisLabel: {
         ...common.axisLabel,
-        formatter: axis.log || few ? looks.number : undefined,
+        formatter: axis.log || few ? style.number : undefined,
         customValues: few ? [...(axis.log ? [] : [0]), ...distinct] : undefined,
       },
       name: axis.label.split(" (")[0], nameLocation: "middle", nameGap: 30,
@@ -112,7 +112,7 @@ freeat.charts = (() => {
     const within = marks.filter((mark) => mark >= low && mark <= high);
     return {
       ...common, type: "log", min: low, max: high,
-      axisLabel: { ...common.axisLabel, formatter: looks.tick, customValues: within },
+      axisLabel: { ...common.axisLabel, formatter: style.tick, customValues: within },
       axisTick: { ...common.axisTick, customValues: within },
     };
   }
@@ -135,18 +135,18 @@ freeat.charts = (() => {
         if (params.dataIndex > 0) return null;
         const up = points.map(([x, , high]) => api.coord([x, high]));
         const down = points.map(([x, low]) => api.coord([x, low])).reverse();
-        return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: looks.colour(index), opacity: 0.14 } };
+        return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: style.colour(index), opacity: 0.14 } };
       },
     };
   }
 
   function line(name, curve, axis, index) {
-    const colour = looks.colour(index);
+    const colour = style.colour(index);
     const every = Math.max(1, Math.floor(curve.y.length / 8));
     const plain = { type: "line", name, z: 2, data: curve.x[axis.key].map((x, k) => [x, curve.y[k]]), color: colour };
-    if (curve.apart) {
+    if (curve.separate) {
       return {
-        ...plain, type: "scatter", symbol: looks.mark(index), symbolSize: 11,
+        ...plain, type: "scatter", symbol: style.mark(index), symbolSize: 11,
         itemStyle: { color: "transparent", borderColor: colour, borderWidth: 1.8 },
       };
     }
@@ -154,9 +154,9 @@ freeat.charts = (() => {
       return { ...plain, name: `bound, ${name}`, symbol: "none", lineStyle: { color: colour, width: 1, opacity: 0.9 } };
     }
     return {
-      ...plain, symbol: looks.mark(index), showAllSymbol: true,
+      ...plain, symbol: style.mark(index), showAllSymbol: true,
       symbolSize: (value, { dataIndex }) => (dataIndex % every === 0 ? 7 : 0),
-      lineStyle: { color: colour, width: 2, type: looks.dash(index).length ? looks.dash(index) : "solid" },
+      lineStyle: { color: colour, width: 2, type: style.dash(index).length ? style.dash(index) : "solid" },
       emphasis: { focus: "series" },
     };
   }
@@ -194,16 +194,16 @@ freeat.charts = (() => {
       const rows = drawn.flatMap(({ name, data, color }) => {
         const point = nearest(data, x);
         if (point === null) return [];
-        const apart = looks.number(point[0]) === looks.number(x) ? "" : ` at ${looks.number(point[0])}`;
+        const separate = style.number(point[0]) === style.number(x) ? "" : ` at ${style.number(point[0])}`;
         const mark = echarts.format.getTooltipMarker(color);
-        return `<div>${mark}${escaped(name)} <b>${looks.number(point[1])}</b> ${escaped(panel.unit)}${apart}</div>`;
+        return `<div>${mark}${escaped(name)} <b>${style.number(point[1])}</b> ${escaped(panel.unit)}${separate}</div>`;
       });
-      return rows.length ? `<div>${escaped(axis.label)}: <b>${looks.number(x)}</b></div>${rows.join("")}` : "";
+      return rows.length ? `<div>${escaped(axis.label)}: <b>${style.number(x)}</b></div>${rows.join("")}` : "";
     };
   }
 
   function lineChartOption(spec, index, state) {
-    const theme = looks.theme();
+    const theme = style.theme();
     const panel = spec.panels[index];
     const axis = spec.axes[state.axis];
     const { axis: common, base, tooltip } = frame(theme);
@@ -266,7 +266,7 @@ freeat.charts = (() => {
       button.setAttribute("aria-pressed", "true");
       const holder = document.createElement("span");
       holder.dataset.swatch = k;
-      holder.append(looks.swatch(k));
+      holder.append(style.swatch(k));
       const text = document.createElement("span");
       text.textContent = one.name;
       button.append(holder, text);
@@ -295,7 +295,7 @@ freeat.charts = (() => {
   const tenth = (bin) => 10 ** (bin / 10);
 
   function heatMapOption(spec, panel) {
-    const theme = looks.theme();
+    const theme = style.theme();
     const { axis: common, base, tooltip } = frame(theme);
     const most = Math.log1p(Math.max(...panel.counts.map(([, , images]) => images)));
     const boxes = panel.counts.map(([column, bin, images]) => [
@@ -308,8 +308,8 @@ freeat.charts = (() => {
         ...tooltip,
         formatter: ({ value }) =>
           value.length === 5
-            ? `updates ${value[0]}–${value[1]}<br>norm ${looks.number(value[2])}–${looks.number(value[3])}<br><b>${value[4]}</b> images`
-            : `update ${value[0]}<br>smallest so far <b>${looks.number(value[1])}</b>`,
+            ? `updates ${value[0]}–${value[1]}<br>norm ${style.number(value[2])}–${style.number(value[3])}<br><b>${value[4]}</b> images`
+            : `update ${value[0]}<br>smallest so far <b>${style.number(value[1])}</b>`,
       },
       xAxis: { ...xAxis({ label: spec.x_label }, common), min: 0 },
       yAxis: {

@@ -2,7 +2,7 @@
 freeat.explorer = (() => {
   "use strict";
 
-  const { bounds, charts, looks } = freeat;
+  const { bounds, charts, style } = freeat;
   const STEPS = 1000;
   const FEW = 64;
   const POINTS = 120;
@@ -30,15 +30,15 @@ freeat.explorer = (() => {
   }
 
   function option(spec, parameters, name) {
-    const theme = looks.theme();
+    const theme = style.theme();
     const { axis: common, base, tooltip } = charts.frame(theme);
     const slider = spec.sliders.find((one) => one.name === name);
     const values = along(slider).filter((value) => !bounds.problem({ ...parameters, [name]: value }));
     const here = parameters[name];
     const series = spec.algorithms.map(([algorithm], index) => ({
-      type: "line", name: algorithm, symbol: "none", color: looks.colour(index),
+      type: "line", name: algorithm, symbol: "none", color: style.colour(index),
       data: values.map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }).logBound / Math.LN10]),
-      lineStyle: { width: 2.2, color: looks.colour(index), type: looks.dash(index).length ? looks.dash(index) : "solid" },
+      lineStyle: { width: 2.2, color: style.colour(index), type: style.dash(index).length ? style.dash(index) : "solid" },
       endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
       labelLayout: { moveOverlap: "shiftY" },
     }));
@@ -60,12 +60,12 @@ freeat.explorer = (() => {
       tooltip: {
         ...tooltip, trigger: "axis",
         formatter: (points) =>
-          [`${slider.symbol} = <b>${looks.number(points[0].value[0])}</b>`]
-            .concat(points.map(({ marker, seriesName, value }) => `${marker}${seriesName} <b>${looks.fromLog(value[1] * Math.LN10)}</b>`))
+          [`${slider.symbol} = <b>${style.number(points[0].value[0])}</b>`]
+            .concat(points.map(({ marker, seriesName, value }) => `${marker}${seriesName} <b>${style.fromLog(value[1] * Math.LN10)}</b>`))
             .join("<br>"),
       },
-      xAxis: { ...charts.xAxis({ label: slider.symbol, log: true }, common), axisLabel: { ...common.axisLabel, formatter: (v) => looks.power(Math.log10(v)) } },
-      yAxis: { ...common, type: "value", scale: true, minInterval: 1, axisLabel: { ...common.axisLabel, formatter: looks.power } },
+      xAxis: { ...charts.xAxis({ label: slider.symbol, log: true }, common), axisLabel: { ...common.axisLabel, formatter: (v) => style.power(Math.log10(v)) } },
+      yAxis: { ...common, type: "value", scale: true, minInterval: 1, axisLabel: { ...common.axisLabel, formatter: style.power } },
       series,
     };
   }
@@ -74,12 +74,12 @@ freeat.explorer = (() => {
     root.querySelectorAll("[data-algorithm]").forEach((row) => {
       const found = bounds.bound(row.dataset.algorithm, parameters);
       const cell = row.querySelector(".bound");
-      cell.textContent = looks.fromLog(found.logBound);
+      cell.textContent = style.fromLog(found.logBound);
       cell.dataset.log = found.logBound;
       if (found.vacuous) cell.append(Object.assign(document.createElement("small"), { textContent: "vacuous" }));
-      row.querySelector(".lambda").textContent = looks.fromLog(found.logLambda);
+      row.querySelector(".lambda").textContent = style.fromLog(found.logLambda);
       row.querySelector(".lambda").dataset.log = found.logLambda;
-      row.querySelector(".t0").textContent = looks.fromLog(found.logT0);
+      row.querySelector(".t0").textContent = style.fromLog(found.logT0);
       row.querySelector(".t0").dataset.log = found.logT0;
     });
   }
@@ -105,12 +105,12 @@ freeat.explorer = (() => {
       range.max = stepsOf(slider);
       const show = () => {
         range.value = positionOf(slider, parameters[slider.name]);
-        range.setAttribute("aria-valuetext", looks.number(parameters[slider.name]));
+        range.setAttribute("aria-valuetext", style.number(parameters[slider.name]));
         number.value = parameters[slider.name];
       };
       range.addEventListener("input", () => {
         parameters[slider.name] = valueAt(slider, Number(range.value));
-        range.setAttribute("aria-valuetext", looks.number(parameters[slider.name]));
+        range.setAttribute("aria-valuetext", style.number(parameters[slider.name]));
         number.value = parameters[slider.name];
         changed();
       });

@@ -5,7 +5,7 @@
   const root = document.documentElement;
   const data = JSON.parse(document.getElementById("data").textContent);
   root.classList.add("scripted");
-  freeat.looks.usePalette(data.palette);
+  freeat.style.usePalette(data.palette);
 
   for (const element of document.querySelectorAll("[data-chart]")) {
     const spec = data.charts[element.dataset.chart];
@@ -15,7 +15,7 @@
   }
 
   const button = document.getElementById("theme");
-  const { isDark, prefersDark } = freeat.looks;
+  const { isDark, prefersDark } = freeat.style;
   const update = () => {
     button.setAttribute("aria-pressed", String(isDark()));
     freeat.charts.redrawAll();

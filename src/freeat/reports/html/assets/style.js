@@ -1,5 +1,5 @@
 /* Colours, dashes and marks of the series, the theme's colours, and numbers as texts. */
-freeat.looks = (() => {
+freeat.style = (() => {
   "use strict";
 
   const DARK = ["#5aa9e6", "#f08a4b", "#2cc295", "#e39bc4", "#f2c14e", "#9ad4f5", "#e8e8e8", "#a8a8a8"];
