@@ -9,7 +9,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from freeat import Fast, Free, Friendly, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
-from freeat.learner.learner import WeightAverage
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades, cross_entropy
 from freeat.rng import StepRng
 from problems import BALLS, CLASSES, SHAPE, batch_norm_net, images, random, same_bits, smooth_net, weights
@@ -184,26 +183,6 @@ def test_a_callers_stale_gradient_does_not_enter_the_step() -> None:
         learner.weight_gradient(loss_of(learner), torch.zeros_like(x), x, y)
         found.append(grads(net))
     assert same_bits(*found)
-
-
-def test_the_average_follows_the_weights_and_copies_the_statistics() -> None:
-    net = batch_norm_net(dtype=torch.float64)
-    average = WeightAverage(net, 0.8)
-    learner = learner_of(net, average=average)
-    expected = [p.detach().clone() for p in net.parameters()]
-    x, y = images(0, 6)
-    for _ in range(3):
-        learner.begin(x)
-        learner.weight_gradient(loss_of(learner), torch.zeros_like(x), x, y)
-        learner.descend()
-        expected = [0.8 * e + 0.2 * p.detach() for e, p in zip(expected, net.parameters(), strict=True)]
-    torch.testing.assert_close(
-        [p.detach() for p in average.model.parameters()], expected, rtol=1e-12, atol=1e-14
-    )
-    assert same_bits(list(average.model.buffers()), list(net.buffers()))
-    assert not average.model.training
-    with pytest.raises(InputError, match=r"0\.999 is usual"):
-        WeightAverage(net, 1.0)
 
 
 class Stack(nn.Module):

@@ -22,7 +22,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
-from freeat.learner.learner import WeightAverage
+from freeat.learner.modifiers import WeightAverage
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective

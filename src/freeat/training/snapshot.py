@@ -20,6 +20,7 @@ class LearnerState:
 
     updates: int
     batches: int
+    averaged: int
     cost: Cost
     optimizer_groups: list[Slots]
     optimizer_scalars: dict[str, Slots]
@@ -45,6 +46,7 @@ def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
     return tensors, LearnerState(
         updates=learner.updates,
         batches=learner.batches,
+        averaged=0 if learner.average is None else learner.average.count,
         cost=replace(learner.cost),
         optimizer_groups=optimizer["param_groups"],
         optimizer_scalars=scalars,
@@ -58,6 +60,7 @@ def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) ->
     learner.model.load_state_dict(_under(tensors, "model."))
     if learner.average is not None:
         learner.average.model.load_state_dict(_under(tensors, "average."))
+        learner.average.count = state.averaged
     learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
     learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, state))
     learner.updates, learner.batches = state.updates, state.batches
