@@ -59,6 +59,6 @@ def test_after_one_update_the_average_is_the_weights() -> None:
     assert same_bits(weights(average.model), weights(net))
 
 
-def test_a_decay_of_one_is_refused() -> None:
+def test_a_decay_above_one_is_refused() -> None:
     with pytest.raises(InputError, match=r"0\.999 is usual"):
-        WeightAverage(smooth_net(), 1.0)
+        WeightAverage(smooth_net(), 1.1)

@@ -86,6 +86,11 @@ class Precision:
             enlarged: Tensor = _ScaleGradient.apply(logits, scale)  # type: ignore[no-untyped-call]
             return enlarged
 
+    def unscale(self, optimizer: torch.optim.Optimizer) -> None:
+        """Remove fp16's factor from the gradients of the weights, for what adds to them or bounds them."""
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
+
     def apply(self, optimizer: torch.optim.Optimizer) -> None:
         """One optimizer step from the current gradients; fp16 skips a step whose gradients overflowed."""
         if self.scaler is None:

@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +13,11 @@ from freeat.compute.frozen import Mode, frozen, frozen_eval
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
-from freeat.learner.modifiers import WeightAverage
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng
+
+if TYPE_CHECKING:  # most trainings have none of them
+    from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
 Perturb = Callable[[Tensor, Tensor, StepRng], Tensor]  # an attack on (x, y) with its rng: δ
@@ -24,7 +27,7 @@ class Learner:
     """A model that an algorithm trains: forward, gradients, descent.
 
     A custom loop needs ``Learner(model, optimizer)`` only. Losses are averaged over the batch (the global one,
-    across processes) and summed over a stack of models.
+    across processes) and summed over a stack of models, which is a module with ``is_stack = True``.
 
     Args:
         model: a module from images (b, C, H, W) to logits (b, classes).
@@ -37,13 +40,16 @@ class Learner:
         micro_batch: the most images in one pass, for small memories.
         processes: the group of processes that train this model.
         average: a weight average that follows every update.
+        proximal: slow weights, to which the weights are drawn.
+        awp: adversarial weight perturbation.
+        clip_grad: the largest length of a gradient of the weights; longer ones are shortened to it.
         forward: the forward pass of a framework that wraps the model (Accelerate, Lightning).
         backward: the backward pass of such a framework. One that scales the loss for fp16 scales δ's gradient too,
             of which the algorithms use the direction only.
 
     Raises:
-        InputError: ``model`` is no module or has no parameters, ``optimizer`` is no optimizer, or ``micro_batch``
-            is below 1.
+        InputError: ``model`` is no module or has no parameters, ``optimizer`` is no optimizer, ``micro_batch`` is
+            below 1, or ``clip_grad`` is not positive.
 
     Example:
         >>> import freeat, torch
@@ -68,7 +74,10 @@ class Learner:
         precision: Precision | None = None,
         micro_batch: int | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
-        average: WeightAverage | None = None,
+        average: "WeightAverage | None" = None,
+        proximal: "Proximal | None" = None,
+        awp: "WeightPerturbation | None" = None,
+        clip_grad: float | None = None,
         forward: Callable[[Tensor], Tensor] | None = None,
         backward: Callable[[Tensor], object] | None = None,
     ) -> None:
@@ -76,6 +85,8 @@ class Learner:
         check_optimizer(optimizer)
         if micro_batch is not None and micro_batch < 1:
             raise InputError(f"micro-batch {micro_batch} must be at least 1 image")
+        if clip_grad is not None and not clip_grad > 0:
+            raise InputError(f"largest gradient {clip_grad:g} must be positive; 1 is usual")
         self.model = model
         self.optimizer = optimizer
         self.seed = seed
@@ -86,6 +97,9 @@ class Learner:
         self.micro_batch = micro_batch
         self.processes = processes
         self.average = average
+        self.proximal = proximal
+        self.awp = awp
+        self.clip_grad = clip_grad
         self.updates = 0
         self.batches = 0
         self.cost = Cost()
@@ -101,6 +115,17 @@ class Learner:
         return sys.maxsize if self.total_updates is None else self.total_updates - self.updates
 
     @property
+    def averages(self) -> "dict[str, WeightAverage]":
+        """The averages of the weights, by the names under which they are published."""
+        own = {"ema": self.average, "slow": None if self.proximal is None else self.proximal.slow}
+        return {name: average for name, average in own.items() if average is not None}
+
+    @property
+    def result(self) -> nn.Module:
+        """The model that comes out of the training: the slow weights, else the average, else the weights."""
+        return [self.model, *(average.model for average in self.averages.values())][-1]
+
+    @property
     def progress(self) -> float:
         """The part of the budget T that is spent, in [0, 1]."""
         return 0.0 if self.total_updates is None else self.updates / self.total_updates
@@ -108,7 +133,8 @@ class Learner:
     def copy(self, *, updates: int) -> "Learner":
         """A learner in the same state whose steps leave this one as it is, with a budget for ``updates`` more at least.
 
-        It keeps the current learning rate, and has neither a weight average nor the passes of a framework.
+        It keeps the current learning rate, and has neither averages of the weights, nor a perturbation of them, nor the
+        passes of a framework.
         """
         twin = copy.copy(self)
         twin.model, twin.optimizer = copy.deepcopy((self.model, self.optimizer))  # of the copied parameters
@@ -116,7 +142,7 @@ class Learner:
         twin.precision.load_state_dict(self.precision.state_dict())
         if self.total_updates is not None:
             twin.total_updates = max(self.total_updates, self.updates + updates)
-        twin.schedule = twin.average = None
+        twin.schedule = twin.average = twin.proximal = twin.awp = None
         twin.cost = Cost()
         twin._forward, twin._backpropagate = twin.model, Tensor.backward
         return twin
@@ -169,12 +195,18 @@ class Learner:
         return _joined(parts, -4, torch.zeros_like(x))
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses."""
-        return self._backward(h, delta, x, y, wants_delta=False)[0]
+        """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses.
+
+        With adversarial weight perturbation g_w is taken at w + v, and the losses at w.
+        """
+        return self._gradients(h, delta, x, y, wants_delta=False)[0]
 
     def both_gradients(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """g_w as above and g_δ = [∇_δ h(w, δ_j; x_j, y_j)]_j from one backward pass; returns losses and g_δ."""
-        return self._backward(h, delta, x, y, wants_delta=True)
+        """g_w as above and g_δ = [∇_δ h(w, δ_j; x_j, y_j)]_j from one backward pass; returns losses and g_δ.
+
+        With adversarial weight perturbation g_w is taken at w + v by a second pass, losses and g_δ at w.
+        """
+        return self._gradients(h, delta, x, y, wants_delta=True)
 
     def descend(self) -> None:
         """w ← w − α_w g_w, by the optimizer; the gradients are then gone."""
@@ -183,11 +215,38 @@ class Learner:
             clock = Clock(update=self.updates, batch=self.batches, total=self.total_updates or 0)
             for group in self.optimizer.param_groups:
                 group["lr"] = self.schedule(clock)
+        if self.proximal is not None or self.clip_grad is not None:
+            self.precision.unscale(self.optimizer)
+        if self.proximal is not None:
+            self.proximal.pull(self.model, self.updates)
+        if self.clip_grad is not None:
+            from freeat.learner.modifiers import clip_gradients
+
+            held = (p for group in self.optimizer.param_groups for p in group["params"])
+            clip_gradients(held, self.clip_grad, stacked=self._stacked)
         self.precision.apply(self.optimizer)
         self._forget_gradients()
         self.updates += 1
-        if self.average is not None:
-            self.average.update(self.model)
+        for average in self.averages.values():
+            average.follow(self.model, self.updates)
+
+    @property
+    def _stacked(self) -> bool:
+        return getattr(self.model, "is_stack", False)
+
+    def _gradients(
+        self, h: Loss, delta: Tensor, x: Tensor, y: Tensor, *, wants_delta: bool
+    ) -> tuple[Tensor, Tensor]:
+        """The gradients of a pass at w, or with AWP that of the weights at w + v, whose statistics alone are kept."""
+        if self.awp is None or not self.awp.active(self.updates):
+            return self._backward(h, delta, x, y, wants_delta=wants_delta)
+        with self.awp.statistics_kept(self.model):
+            found = self._backward(h, delta, x, y, wants_delta=wants_delta)
+        self.processes.sum_gradients(self.model.parameters())
+        with self.awp.applied(self.model, stacked=self._stacked):
+            self._forget_gradients()
+            self._backward(h, delta, x, y, wants_delta=False)
+        return found
 
     def _backward(
         self, h: Loss, delta: Tensor, x: Tensor, y: Tensor, *, wants_delta: bool

@@ -22,7 +22,6 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
-from freeat.learner.modifiers import WeightAverage
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective
@@ -175,6 +174,11 @@ def build_learner(
     if optimizer is None:
         optimizer = _optimizer(spec, model)
         schedule = schedule or make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch)
+    average = None
+    if spec.ema is not None:
+        from freeat.learner.modifiers import WeightAverage
+
+        average = WeightAverage(model, spec.ema)
     return Learner(
         model,
         optimizer,
@@ -184,7 +188,7 @@ def build_learner(
         precision=Precision(spec.precision, device),
         micro_batch=spec.micro_batch,
         processes=processes,
-        average=WeightAverage(model, spec.ema) if spec.ema is not None else None,
+        average=average,
         forward=torch.compile(model) if spec.compile else None,
     )
 

@@ -183,6 +183,7 @@ class TrainSpec(_Settings):
             ("lr", self.lr > 0, "must be positive"),
             ("momentum", 0 <= self.momentum < 1, "must lie in [0, 1)"),
             ("weight_decay", self.weight_decay >= 0, "must not be negative"),
+            ("ema", self.ema is None or 0 <= self.ema < 1, "must lie in [0, 1); 0.999 is usual"),
             ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]

@@ -121,6 +121,8 @@ class Stack(nn.Module):
     members apart, so every algorithm trains a stack as it trains one model. Buffers are common to all members.
     """
 
+    is_stack = True
+
     def __init__(self, model: nn.Module, members: int) -> None:
         if members < 1:
             raise InputError(f"a stack of {members} models: must have at least 1 member")

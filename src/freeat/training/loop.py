@@ -34,8 +34,8 @@ def train(
             record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
         learner.processes.average_buffers(learner.model)
-        if learner.average is not None:
-            learner.processes.average_buffers(learner.average.model)
+        for average in learner.averages.values():
+            learner.processes.average_buffers(average.model)
         yield record
 
 

@@ -24,7 +24,7 @@ class Record(Scores):
         training_loss: the mean since the last record.
         one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training.
         strength: that of the training attack on the batch that comes next, where it was asked for.
-        ema: the same evaluation of the averaged weights.
+        ema, slow: the same evaluation of the averaged weights, and of the slow ones once they have begun.
         best: whether these weights were the best on the validation split so far.
         evaluation_share: the cost of all evaluations on the way as a part of the training's.
         seconds: the time spent on the run so far.
@@ -45,6 +45,7 @@ class Record(Scores):
     collapse: str | None = None
     strength: Strength | None = None
     ema: Scores | None = None
+    slow: Scores | None = None
     best: bool = False
     evaluation_share: float
     seconds: float

@@ -20,7 +20,7 @@ class LearnerState:
 
     updates: int
     batches: int
-    averaged: int
+    averaged: dict[str, int]
     cost: Cost
     optimizer_groups: list[Slots]
     optimizer_scalars: dict[str, Slots]
@@ -30,9 +30,8 @@ class LearnerState:
 def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
     """Everything that the next update depends on."""
     tensors = {f"model.{name}": value for name, value in learner.model.state_dict().items()}
-    if learner.average is not None:
-        averaged = learner.average.model.state_dict()
-        tensors |= {f"average.{name}": value for name, value in averaged.items()}
+    for kind, average in learner.averages.items():
+        tensors |= {f"{kind}.{name}": value for name, value in average.model.state_dict().items()}
     if learner.carried is not None:
         tensors["carried"] = learner.carried
     optimizer = learner.optimizer.state_dict()
@@ -46,7 +45,7 @@ def take_snapshot(learner: Learner) -> tuple[Tensors, LearnerState]:
     return tensors, LearnerState(
         updates=learner.updates,
         batches=learner.batches,
-        averaged=0 if learner.average is None else learner.average.count,
+        averaged={name: average.count for name, average in learner.averages.items()},
         cost=replace(learner.cost),
         optimizer_groups=optimizer["param_groups"],
         optimizer_scalars=scalars,
@@ -58,9 +57,9 @@ def restore_snapshot(learner: Learner, tensors: Tensors, state: LearnerState) ->
     """Restore the learner to a snapshot; the next update then has the same bits."""
     device = next(learner.model.parameters()).device
     learner.model.load_state_dict(_under(tensors, "model."))
-    if learner.average is not None:
-        learner.average.model.load_state_dict(_under(tensors, "average."))
-        learner.average.count = state.averaged
+    for kind, average in learner.averages.items():
+        average.model.load_state_dict(_under(tensors, f"{kind}."))
+        average.count = state.averaged[kind]
     learner.carried = tensors["carried"].to(device) if "carried" in tensors else None
     learner.optimizer.load_state_dict(_optimizer_state(learner, tensors, state))
     learner.updates, learner.batches = state.updates, state.batches

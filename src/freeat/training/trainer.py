@@ -131,7 +131,7 @@ class Trainer:
         per_image = self._cost().total / learner.updates / len(self.batches(1))
         return schedule_evaluations(
             training_cost=per_image * self.batches.mean_size * total,
-            cost_per_image=self.evaluator.cost_per_image(models=1 if learner.average is None else 2),
+            cost_per_image=self.evaluator.cost_per_image(models=1 + len(learner.averages)),
             updates=total,
             every=self.eval_every,
             size=self.eval_size,
@@ -157,9 +157,13 @@ class Trainer:
         scores = self.evaluator.scores(learner.model, size)
         check_losses(scores)
         one_step, collapse = self._check_collapse(scores, size)
-        ema = None if learner.average is None else self.evaluator.scores(learner.average.model, size)
+        averages = {
+            name: self.evaluator.scores(average.model, size)
+            for name, average in learner.averages.items()
+            if average.begun(learner.updates)
+        }
         strength = self._strength()
-        self.evaluation_cost += 0 if final else spent(scores, one_step) + spent(ema, strength)
+        self.evaluation_cost += 0 if final else spent(scores, one_step, strength, *averages.values())
         record = Record(
             **vars(scores),
             kind="final" if final else "evaluation",
@@ -176,7 +180,8 @@ class Trainer:
             collapsed=collapse is not None,
             collapse=collapse,
             strength=strength,
-            ema=ema,
+            ema=averages.get("ema"),
+            slow=averages.get("slow"),
             best=self._is_best(scores),
             evaluation_share=self.evaluation_cost / cost.total,
             seconds=self.seconds,
@@ -295,6 +300,6 @@ class Trainer:
         self.meter.fetch()
         final = self._evaluate(final=True)
         self._publish("model", self.learner.model)
-        if self.learner.average is not None:
-            self._publish("ema", self.learner.average.model)
+        for name, average in self.learner.averages.items():
+            self._publish(name, average.model)
         return final
