@@ -95,6 +95,37 @@ def test_a_missing_constant_is_named_with_its_meaning() -> None:
     assert json.loads(invoke("--algorithm", "vanilla", "--json", given=given))["bound"] > 0
 
 
+def test_derived_bounds_are_marked_and_need_only_their_own_parameters() -> None:
+    own = {"--beta": "2", "--eps": "0.01", "--lipschitz-w": "1", "--weight-step": "0.1", "--batch-size": "10"}
+    own |= {"--n": "1000", "--updates": "1000"}
+    found = json.loads(invoke("--algorithm", "convex", "--json", given=own))
+    assert found["source"] == "derived here"
+    assert found["bound"] == pytest.approx(0.04 * 0.1 * math.sqrt(2000) + 2 * 0.1, rel=1e-12)
+    averaged = json.loads(invoke("--algorithm", "convex", "--average", "--json", given=own))
+    assert averaged["bound"] == pytest.approx(0.04 * 0.1 * math.sqrt(1001) + 0.1001, rel=1e-12)
+    with pytest.raises(InputError, match=r"missing: --c .*, --proximal \(weight ρ"):
+        invoke("--algorithm", "proximal", given=own)
+    with pytest.raises(InputError, match="exceeds 1/"):
+        invoke("--algorithm", "convex", given=own | {"--weight-step": "1"})
+
+
+def test_several_bounds_are_compared_with_their_sources(tmp_path: Path) -> None:
+    given = GIVEN | {"--weight-step": "0.1", "--proximal": "10"}
+    text = invoke(
+        "--algorithm", "vanilla,convex, proximal", "--average", "--plots", str(tmp_path), given=given
+    )
+    rows = {
+        line.split()[0]: line
+        for line in text.splitlines()
+        if line.startswith(("vanilla", "convex", "proximal"))
+    }
+    assert list(rows) == ["vanilla", "convex", "proximal"]
+    assert "Theorem 2, averaged here" in rows["vanilla"]
+    assert "derived here" in rows["convex"]
+    assert "(vanilla and proximal only)" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["bounds.png"]
+
+
 def test_an_unknown_algorithm_is_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'free'"):
         invoke("--algorithm", "fre")
@@ -182,4 +213,4 @@ def test_the_document_of_a_run_names_the_algorithm_that_was_asked_for(
     ]
     assert run(["bound", "--from", str(tmp_path / "run"), *options]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["algorithm"], found["theorem"]) == ("fast", "Theorem 5")
+    assert (found["algorithm"], found["source"]) == ("fast", "Theorem 5")

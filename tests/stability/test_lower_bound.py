@@ -14,6 +14,7 @@ from freeat.stability.instances import (
     growth_exponent,
     lower_bound_maximum,
 )
+from freeat.theory import Convex
 
 SEEDS = range(6)
 
@@ -57,6 +58,23 @@ def test_vanilla_follows_the_closed_form_for_every_seed(n: int, T: int) -> None:
     times = torch.arange(first, last + 1)
     assert growth_exponent(times, mean[times - 1]) == pytest.approx(exponent, abs=0.1)
     assert bool((mean[times - 1] >= 0.3 * instance.eta * (times.sqrt() + times / n) / 2).all())
+
+
+def test_lower_bound_instance_attains_the_order_of_the_convex_bound() -> None:
+    """docs/theory.md: the instance is convex in w with η = √2 and L_w = 1, so its √T + T/n has the right order."""
+    n, T = 60, 720
+    instance = LowerBoundInstance(n=n, T=T, d=4 * T)
+    convex = Convex(beta=1.0, eta=math.sqrt(2), step=instance.eta, L_w=1.0, b=1, n=n)
+    visits = torch.stack([instance.visits(seed) for seed in range(16)])
+    distances = instance.closed_form(visits)
+    for t in range(n, T + 1):
+        at = convex.bound(T=t)
+        assert at.value == pytest.approx(2 * instance.eta * (math.sqrt(t) + t / n))
+        on_paths = at.drift + 2 * instance.eta * visits[:, :t].sum(1)
+        assert bool((distances[:, t - 1] <= on_paths).all())
+        ratio = float(distances[:, t - 1].mean()) / at.value
+        assert ratio <= 1
+        assert ratio >= 0.25 or t < 5 * n
 
 
 @pytest.mark.parametrize("name", ["fast", "free"])

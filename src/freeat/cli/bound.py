@@ -1,9 +1,9 @@
-"""``freeat bound``: Theorems 2, 4 and 5 evaluated, for given constants or for a run."""
+"""``freeat bound``: Theorems 2, 4 and 5 and bounds beside them, for given constants or for a run."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,8 @@ from freeat.theory import (
     comparison,
     free_steps,
 )
-from freeat.theory.problem import MEANINGS, USED
+from freeat.theory.derived import completed
+from freeat.theory.problem import MEANINGS, THEOREMS, USED
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
@@ -48,18 +49,15 @@ OPTIONS = {
     "b": "batch-size",
     "n": "n",
     "T": "updates",
+    "eta": "eta",
+    "step": "weight-step",
+    "decay": "weight-decay",
+    "rho": "proximal",
+    "ell": "weak-convexity",
 }
 """The parameters of the bounds and what they are called on the command line."""
 
 COUNTS = ("m", "b", "n", "T")
-
-
-class RunParameters(TypedDict):
-    """The parameters of a bound that are not part of its problem."""
-
-    T: int
-    alpha: float
-    m: int
 
 
 def _parameter_option(name: str, option: str) -> Decorator:
@@ -67,8 +65,17 @@ def _parameter_option(name: str, option: str) -> Decorator:
 
 
 @click.command()
-@click.option("--algorithm", help="vanilla, fast or free  [default: all three, or the run's]")
+@click.option(
+    "--algorithm",
+    help="vanilla, fast or free, or a bound derived here: approximate, convex or proximal; several with commas  "
+    "[default: the paper's three, or the run's]",
+)
 @all_of(*(_parameter_option(name, option) for name, option in OPTIONS.items()))
+@click.option(
+    "--average",
+    is_flag=True,
+    help="bound the gap of the mean of the weights after every update instead of the last weights (derived here)",
+)
 @path_option("--from", "run", help="run folder that parameters which are not given are taken from")
 @click.option(
     "--points",
@@ -79,12 +86,13 @@ def _parameter_option(name: str, option: str) -> Decorator:
 @click.option(
     "--tables", is_flag=True, help="also compare with Vanilla for T = O(n), and print Remark 3 on m"
 )
-@path_option("--plots", help="folder for figures of the bounds along T, n, m, α_δ, ε and β")
+@path_option("--plots", help="folder for figures of the bounds along T, n, ε, β and their other parameters")
 @data_dir_option
 @trust_code_option
 @json_option
 def bound(
     algorithm: str | None,
+    average: bool,
     run: Path | None,
     points: int,
     tables: bool,
@@ -94,14 +102,16 @@ def bound(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Evaluate the paper's bound on the generalization gap, with the hypotheses it needs.
+    """Evaluate bounds on the generalization gap, with the hypotheses they need.
 
     --alpha-delta is the paper's relative step (a step moves δ by α_δ·ε); --updates counts weight updates, so Free
-    uses T/m. Parameters that an algorithm does not use are reported as unused.
+    uses T/m. Parameters that a bound does not use are reported as unused.
 
     \b
     freeat bound --algorithm free --beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 \\
         --alpha-delta 0.2 --m 4 --batch-size 10 --n 1000 --updates 1000
+    freeat bound --algorithm convex --beta 2 --eps 0.01 --lipschitz-w 1 --weight-step 0.1 \\
+        --batch-size 10 --n 1000 --updates 1000
     """
     from freeat.files.documents import plain, to_json
     from freeat.reports.bounds import comparison_sizes, draw_bounds
@@ -110,15 +120,19 @@ def bound(
     found = None if run is None else _of_run(run, own, points, data_dir, trust_code)
     given_here = {name: value for name, value in own.items() if value is not None}
     parameters = own if found is None else {**found.parameters, **given_here}
-    names = (algorithm,) if algorithm else (found.algorithm,) if found else tuple(USED)
+    if algorithm:
+        names = tuple(name.strip() for name in algorithm.split(","))
+    else:
+        names = (found.algorithm,) if found else tuple(THEOREMS)
     facts = {} if found is None else found.facts
     output = Output(
         constants=None if found is None else found.constants,
-        bounds=tuple(_bound(name, parameters, facts) for name in names),
+        bounds=tuple(_bound(name, parameters, facts, average=average) for name in names),
     )
     if tables:
-        p, of_run = _problem(parameters, tuple(OPTIONS))
-        T, alpha, m = of_run["T"], of_run["alpha"], of_run["m"]
+        values = _known(parameters, USED["free"])
+        T, alpha, m = (values.pop(name) for name in ("T", "alpha", "m"))
+        p = Problem(**values)
         sizes, each = comparison_sizes(p.n), max(1, round(T / p.n))
         output = replace(
             output,
@@ -126,8 +140,8 @@ def bound(
             free_steps=free_steps(p, ms=range(1, max(12, 2 * m) + 1), T=T, alpha=alpha),
         )
     if plots is not None:
-        p, of_run = _problem(parameters, tuple(OPTIONS))
-        output = replace(output, plots=tuple(str(path) for path in draw_bounds(plots, p, **of_run)))
+        drawn = draw_bounds(plots, parameters, names, average=average)
+        output = replace(output, plots=tuple(str(path) for path in drawn))
     if as_json:
         flat = plain(output.bounds[0]) if len(names) == 1 else {}
         click.echo(to_json({**plain(output), **flat}))
@@ -164,21 +178,20 @@ def _number(name: str, text: str | None) -> float | None:
     return int(value) if name in COUNTS and float(value).is_integer() else value
 
 
-def _problem(parameters: Parameters, needed: tuple[str, ...]) -> tuple[Problem, RunParameters]:
-    """The problem and what is left: T, α_δ and m. Whatever is needed must be known."""
-    missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in needed if parameters[name] is None]
+def _known(parameters: Parameters, needed: tuple[str, ...]) -> dict[str, Any]:
+    """The values of the needed parameters; each must be given or have a default."""
+    values = completed(parameters)
+    missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in needed if values.get(name) is None]
     if missing:
         raise InputError(f"missing: {', '.join(missing)}; give them, or a run with --from")
-    values = dict(parameters)
-    run = {name: values.pop(name) for name in ("T", "alpha", "m")}
-    return Problem(**values), run  # type: ignore[arg-type, return-value]
+    return {name: values[name] for name in needed}
 
 
-def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool]) -> BoundDocument:
+def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool], *, average: bool) -> BoundDocument:
     if algorithm not in USED:
         raise unknown_name("algorithm", algorithm, USED)
-    p, run = _problem(parameters, USED[algorithm])
-    return bound_document(algorithm, p, **run, facts=facts)
+    _known(parameters, USED[algorithm])
+    return bound_document(algorithm, parameters, facts=facts, average=average)
 
 
 def _lines(output: Output) -> list[str]:

@@ -1,9 +1,10 @@
-"""The bounds of Theorems 2, 4 and 5 as text and as figures, with the paper's comparison and Remark 3."""
+"""The bounds as text and as figures, with the paper's comparison and Remark 3."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
+from typing import Any
 
 from freeat.reports.plots import save_figure, series_style, styled
 from freeat.reports.tables import aligned
@@ -18,20 +19,22 @@ from freeat.theory import (
     printed_m_scale,
     sweep,
 )
-from freeat.theory.problem import MEANINGS, USED
+from freeat.theory.derived import completed, source
+from freeat.theory.problem import MEANINGS, THEOREMS, USED
 from freeat.theory.report import MARKS, number_or_power
 
 PARAMETERS = {"T": "weight updates T", "n": "training examples n", "m": "free steps m"}
 PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε", "beta": "smoothness β"}
+PARAMETERS |= {"step": "weight step α_w", "rho": "proximal weight ρ", "decay": "weight decay γ"}
 POINTS = 33
 
 
 def bound_comparison_lines(documents: Sequence[BoundDocument]) -> list[str]:
-    """The bounds of several algorithms for the same parameters: parameters and hypotheses once, a table between."""
+    """Several bounds for the same parameters: parameters and hypotheses once, a table between."""
     return [
         *_parameters(documents),
         "",
-        *aligned([("algorithm", "theorem", "λ", "bound", "t₀", ""), *map(_row, documents)]),
+        *aligned([("algorithm", "source", "λ", "bound", "t₀", ""), *map(_row, documents)]),
         *(f"note ({one.algorithm}): {note}" for one in documents for note in one.notes),
         "",
         *_hypotheses(documents),
@@ -53,12 +56,18 @@ def _row(one: BoundDocument) -> tuple[str, ...]:
     remarks += [f"t₀ outside 1 to {one.steps:g} batches"] if one.t0_outside else []
     return (
         one.algorithm,
-        one.theorem,
+        one.source,
         number_or_power(one.lam, one.log10_lam, 4),
         number_or_power(one.bound, one.log10_bound, 4),
-        "beyond every float" if one.t0 is None else f"{one.t0:.4g}",
+        _t0(one),
         ", ".join(remarks),
     )
+
+
+def _t0(one: BoundDocument) -> str:
+    if one.t0 is None:
+        return "–" if one.log10_lam is None else "beyond every float"
+    return f"{one.t0:.4g}"
 
 
 def _hypotheses(documents: Sequence[BoundDocument]) -> list[str]:
@@ -73,7 +82,10 @@ def _hypotheses(documents: Sequence[BoundDocument]) -> list[str]:
 
 
 def _only(algorithms: Sequence[str], documents: Sequence[BoundDocument]) -> str:
-    return "" if len(algorithms) == len(documents) else f" ({' and '.join(algorithms)} only)"
+    if len(algorithms) == len(documents):
+        return ""
+    *first, last = algorithms
+    return f" ({', '.join(first)} and {last} only)" if first else f" ({last} only)"
 
 
 def table_lines(rows: Sequence[ComparisonRow] | Sequence[FreeStepsRow]) -> list[str]:
@@ -93,14 +105,21 @@ def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[f
     return values
 
 
-def draw_bounds(folder: Path, p: Problem, *, T: int, alpha: float, m: int) -> list[Path]:
-    """A figure of the three bounds along each parameter, one of the comparison, one of Remark 3."""
+def draw_bounds(
+    folder: Path, parameters: Mapping[str, float | None], names: Sequence[str], *, average: bool = False
+) -> list[Path]:
+    """A figure of the bounds along each parameter; where the paper's three are drawn, its comparison and Remark 3."""
     with styled():
-        return [
-            _draw_sweeps(folder / "bounds.png", p, T=T, alpha=alpha, m=m),
-            _draw_comparison(folder / "comparison.png", p, T=T, alpha=alpha, m=m),
-            _draw_free_steps(folder / "remark-3.png", p, T=T, alpha=alpha, m=m),
-        ]
+        figures = [_draw_sweeps(folder / "bounds.png", parameters, names, average=average)]
+        if set(THEOREMS) <= set(names):
+            values: dict[str, Any] = {name: parameters[name] for name in USED["free"]}
+            T, alpha, m = (values.pop(name) for name in ("T", "alpha", "m"))
+            p = Problem(**values)
+            figures += [
+                _draw_comparison(folder / "comparison.png", p, T=T, alpha=alpha, m=m),
+                _draw_free_steps(folder / "remark-3.png", p, T=T, alpha=alpha, m=m),
+            ]
+        return figures
 
 
 def comparison_sizes(n: int) -> list[int]:
@@ -108,28 +127,53 @@ def comparison_sizes(n: int) -> list[int]:
     return [max(1, round(n * factor)) for factor in (1, 3.16, 10, 31.6, 100, 1000)]
 
 
-def _draw_sweeps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+def _draw_sweeps(
+    path: Path, parameters: Mapping[str, float | None], names: Sequence[str], *, average: bool
+) -> Path:
+    """One panel for each parameter that a bound here uses, with a curve for every bound that can be computed there.
+
+    A parameter that is 0 (standard training, no weight decay) has no panel: its axis is logarithmic.
+    """
     import matplotlib.pyplot as plt
 
-    here = {"T": float(T), "n": float(p.n), "m": float(m), "alpha": alpha, "eps": p.eps, "beta": p.beta}
-    figure, axes = plt.subplots(2, 3, figsize=(11, 6.2), layout="constrained")
-    for panel, (parameter, label) in zip(axes.flat, PARAMETERS.items(), strict=True):
-        if not here[parameter]:  # ε = 0: plain training has no radius to vary
-            panel.axis("off")
-            continue
-        values = sweep_values(parameter, here[parameter], at_least=p.b if parameter == "n" else 1)
-        rows = sweep(p, parameter, values, T=T, alpha=alpha, m=m)
-        for index, name in enumerate(USED):
-            own = [row for row in rows if row.algorithm == name]
+    used = {parameter for name in names for parameter in USED[name]}
+    if {"approximate", "convex"} & set(names) and parameters.get("eta") is None:
+        used.add("eps")  # through η = 2βε
+    here: dict[str, Any] = completed(parameters)
+    shown = {name: here[name] for name in PARAMETERS if name in used and here[name]}
+    columns = min(3, len(shown))
+    rows_of_panels = -(-len(shown) // columns)
+    figure, axes = plt.subplots(
+        rows_of_panels,
+        columns,
+        figsize=(3.67 * columns, 3.1 * rows_of_panels),
+        layout="constrained",
+        squeeze=False,
+    )
+    for panel in axes.flat[len(shown) :]:
+        panel.axis("off")
+    for panel, (parameter, value) in zip(axes.flat, shown.items(), strict=False):
+        values = sweep_values(parameter, value, at_least=here["b"] if parameter == "n" else 1)
+        for index, name in enumerate(names):
+            allowed = [at for at in values if _exists(name, completed({**parameters, parameter: at}))]
+            own = sweep(parameters, parameter, allowed, names=[name], average=average)
             heights = [10 ** min(row.log10_bound, 12) for row in own]
-            panel.plot([row.value for row in own], heights, label=name, markevery=6, **series_style(index))
+            label = f"{name} ({source(name, average=average)})"
+            panel.plot([row.value for row in own], heights, label=label, markevery=6, **series_style(index))
         panel.axhline(1, color="0.4", linewidth=0.9, linestyle="--")
-        panel.axvline(here[parameter], color="0.7", linewidth=0.9)
-        panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=label)
-    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(USED))
-    title = "Bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free)"
-    figure.suptitle(f"{title}; above the dashed 1 vacuous; vertical: the given values", fontsize="medium")
+        panel.axvline(value, color="0.7", linewidth=0.9)
+        panel.set(xscale="linear" if parameter == "m" else "log", yscale="log", xlabel=PARAMETERS[parameter])
+    figure.legend(*axes.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(names))
+    title = "Bounds; above the dashed 1 vacuous for a loss in [0, 1]; vertical: the given values"
+    figure.suptitle(title, fontsize="medium")
     return save_figure(figure, path)
+
+
+def _exists(name: str, at: Mapping[str, Any]) -> bool:
+    """Whether the parameters are such that the bound exists: α_w(β + γ) ≤ 1 for convex, ℓ < ρ for proximal."""
+    if name == "convex":
+        return bool(at["step"] * (at["beta"] + at["decay"]) <= 1)
+    return name != "proximal" or bool(at["ell"] < at["rho"])
 
 
 def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:

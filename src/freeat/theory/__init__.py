@@ -1,4 +1,4 @@
-"""The paper's stability bounds and the lemmas behind them, in pure Python."""
+"""The paper's stability bounds, the lemmas behind them, and bounds derived here beside them, in pure Python."""
 
 from freeat.theory.asymptotics import (
     ComparisonRow,
@@ -31,6 +31,13 @@ from freeat.theory.bounds import (
     two_term_bound,
     vanilla_bound,
     vanilla_recursion,
+)
+from freeat.theory.derived import (
+    ApproximatelySmooth,
+    Convex,
+    ConvexBound,
+    Proximal,
+    bound_by_name,
 )
 from freeat.theory.growth import (
     Eigendecomposition,
@@ -66,22 +73,27 @@ from freeat.theory.report import BoundDocument, bound_document, bound_lines
 
 __all__ = [
     "HYPOTHESES",
+    "ApproximatelySmooth",
     "Bound",
     "BoundDocument",
     "BoundRow",
     "CheckedHypothesis",
     "ComparisonRow",
+    "Convex",
+    "ConvexBound",
     "Eigendecomposition",
     "FreeStepsRow",
     "Growth",
     "Hypothesis",
     "Problem",
+    "Proximal",
     "Rate",
     "Recursion",
     "SharpestBound",
     "SweepRow",
     "absolute_step",
     "bound",
+    "bound_by_name",
     "bound_document",
     "bound_lines",
     "checked_hypotheses",

@@ -1,20 +1,20 @@
 """The bounds as T and n grow: exponents, the comparison with Vanilla, Remark 3 on m, and sweeps."""
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from freeat.errors import InputError, unknown_name
 from freeat.theory.bounds import (
     Bound,
     BoundRow,
-    bound,
     exp_or_inf,
     fast_bound,
     free_bound,
     vanilla_bound,
 )
-from freeat.theory.problem import MEANINGS, USED, Problem, require_distance, require_positive
+from freeat.theory.derived import bound_by_name
+from freeat.theory.problem import MEANINGS, THEOREMS, Problem, require_distance, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +35,8 @@ def rate(algorithm: str, lam: float) -> Rate:
 
     For Vanilla it is the limit of large n at a fixed ε > 0; `vanilla_exponent` gives it at a finite n.
     """
-    if algorithm not in USED:
-        raise unknown_name("algorithm", algorithm, USED)
+    if algorithm not in THEOREMS:
+        raise unknown_name("algorithm", algorithm, THEOREMS)
     require_lambda(lam)
     power = 1 / (1 + 1 / lam)
     return Rate(T=power, n=-power if algorithm == "vanilla" else -1.0)
@@ -165,26 +165,25 @@ def free_steps(p: Problem, *, ms: Iterable[int], T: int, alpha: float) -> list[F
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRow(BoundRow):
-    """One algorithm's bound at one value of the parameter that a sweep varies."""
+    """One bound at one value of the parameter that a sweep varies."""
 
     parameter: str
     value: float
 
 
 def sweep(
-    p: Problem, parameter: str, values: Iterable[float], *, T: int, alpha: float, m: int
+    parameters: Mapping[str, float | None],
+    parameter: str,
+    values: Iterable[float],
+    *,
+    names: Sequence[str] = tuple(THEOREMS),
+    average: bool = False,
 ) -> list[SweepRow]:
-    """One row per value and algorithm; ``parameter`` is one of beta, c, L, L_w, psi, eps, alpha, m, b, n, T."""
+    """One row per value of ``parameter``, a key of `MEANINGS`, and bound; the other parameters stay as given."""
     if parameter not in MEANINGS:
         raise unknown_name("parameter", parameter, MEANINGS)
-    run = {"T": T, "alpha": alpha, "m": m}
-    return [row for value in values for row in _at(p, parameter, value, run)]
-
-
-def _at(p: Problem, parameter: str, value: float, run: dict[str, float]) -> list[SweepRow]:
-    if parameter in {field.name for field in fields(Problem)}:
-        p = replace(p, **{parameter: value})  # type: ignore[arg-type]
-    else:
-        run = {**run, parameter: value}
-    bounds = (bound(name, p, T=run["T"], alpha=run["alpha"], m=run["m"]) for name in USED)
-    return [SweepRow(parameter=parameter, value=value, **asdict(at.row())) for at in bounds]
+    return [
+        SweepRow(parameter=parameter, value=value, **asdict(at.row()))
+        for value in values
+        for at in (bound_by_name(n, {**parameters, parameter: value}, average=average) for n in names)
+    ]

@@ -2,20 +2,19 @@
 
 import math
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 from freeat.errors import InputError, unknown_name
 from freeat.theory.problem import (
     MEANINGS,
-    USED,
+    THEOREMS,
     Problem,
     require_count,
     require_distance,
     require_positive,
 )
 
-THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "free": "Theorem 4"}
 LOG_LARGEST = math.log(sys.float_info.max)
 
 
@@ -43,6 +42,26 @@ class Recursion:
     def nu(self) -> float:
         """ν itself, inf where it exceeds every float."""
         return exp_or_inf(self.log_nu)
+
+    def averaged(self, steps: float) -> "Recursion":
+        """The recursion whose Lemma 3 bounds the mean of the weights after each of ``steps`` batches (derived here).
+
+        ξ is multiplied by κ = min(1, (1 + 1/steps)^(ν+1)/(ν + 1)), which bounds the mean over t of (t/steps)^ν.
+        """
+        log_kappa = (self.nu + 1) * math.log1p(1 / steps) - softplus(self.log_nu)
+        # ν = inf leaves nan or inf: averaging then gains nothing
+        return replace(self, xi=self.xi * math.exp(log_kappa)) if log_kappa < 0 else self
+
+
+class Sample(Protocol):
+    """What Lemma 3 takes besides a recursion: L_w, the batch size b and the number of examples n."""
+
+    @property
+    def L_w(self) -> float: ...
+    @property
+    def b(self) -> int: ...
+    @property
+    def n(self) -> int: ...
 
 
 def vanilla_recursion(p: Problem) -> Recursion:
@@ -73,8 +92,8 @@ def recursion_of(
     algorithm: str, p: Problem, *, alpha: float | None = None, m: float | None = None
 ) -> Recursion:
     """The algorithm's constants ν and ξ by name."""
-    if algorithm not in USED:
-        raise unknown_name("algorithm", algorithm, USED)
+    if algorithm not in THEOREMS:
+        raise unknown_name("algorithm", algorithm, THEOREMS)
     if algorithm == "vanilla":
         return vanilla_recursion(p)
     alpha = needed("alpha", alpha, algorithm)
@@ -103,11 +122,14 @@ def needed(name: str, value: float | None, algorithm: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundRow:
-    """A bound as numbers that JSON can hold: None where one exceeds every float."""
+    """A bound as numbers that JSON can hold: None where one exceeds every float.
+
+    ``log10_lam`` is None where the bound has neither λ nor t₀.
+    """
 
     algorithm: str
     lam: float | None
-    log10_lam: float
+    log10_lam: float | None
     bound: float | None
     log10_bound: float
     t0: float | None
@@ -119,7 +141,7 @@ class BoundRow:
 
 @dataclass(frozen=True, kw_only=True)
 class Bound:
-    """A bound on the generalization adversarial risk, kept in logarithms.
+    """Lemma 3's bound on the generalization adversarial risk, kept in logarithms.
 
     ``T`` counts weight updates; ``steps`` counts batches (T/m for Free), the T of Lemma 3. ``t0_above`` says
     whether t₀ > steps, which a large λ blurs in ``log_t0`` itself.
@@ -182,7 +204,7 @@ def recursion_bound(p: Problem, *, nu: float, xi: float, T: float) -> Bound:
     """Lemma 3: b/n (1 + 1/ν) (L_w ξ ν / b)^(1/(ν+1)) T^(ν/(ν+1)) for any recursion with constants ν, ξ."""
     require_positive("nu", nu)
     require_positive("xi", xi)
-    return _lemma_3("recursion", p, Recursion(log_nu=math.log(nu), xi=xi), T=T, steps=T)
+    return lemma_3("recursion", p, Recursion(log_nu=math.log(nu), xi=xi), T=T, steps=T)
 
 
 def vanilla_bound(p: Problem, *, T: float) -> Bound:
@@ -204,26 +226,41 @@ def free_bound(p: Problem, *, T: float, alpha: float, m: int) -> Bound:
 
 
 def bound(
-    algorithm: str, p: Problem, *, T: float, alpha: float | None = None, m: float | None = None
+    algorithm: str,
+    p: Problem,
+    *,
+    T: float,
+    alpha: float | None = None,
+    m: float | None = None,
+    average: bool = False,
 ) -> Bound:
-    """The algorithm's bound by name; ``alpha`` and ``m`` may be given where they are not used."""
-    return _bound(
-        algorithm, p, recursion_of(algorithm, p, alpha=alpha, m=m), T=T, m=batch_updates(algorithm, m)
-    )
+    """The algorithm's bound by name; ``alpha`` and ``m`` may be given where they are not used.
+
+    With ``average`` it bounds the gap of the mean of the weights after every update, which is derived here
+    (`Recursion.averaged`, docs/theory.md), in place of that of the last weights.
+    """
+    recursion = recursion_of(algorithm, p, alpha=alpha, m=m)
+    return _bound(algorithm, p, recursion, T=T, m=batch_updates(algorithm, m), average=average)
 
 
-def _bound(algorithm: str, p: Problem, recursion: Recursion, *, T: float, m: int = 1) -> Bound:
+def _bound(
+    algorithm: str, p: Problem, recursion: Recursion, *, T: float, m: int = 1, average: bool = False
+) -> Bound:
     require_count("T", T)
-    return _lemma_3(algorithm, p, recursion, T=T, steps=T / m)
+    return lemma_3(algorithm, p, recursion, T=T, steps=T / m, average=average)
 
 
-def _lemma_3(algorithm: str, p: Problem, recursion: Recursion, *, T: float, steps: float) -> Bound:
+def lemma_3(
+    algorithm: str, p: Sample, recursion: Recursion, *, T: float, steps: float, average: bool = False
+) -> Bound:
     """Lemma 3's bound, which equals b/n (1 + 1/ν) t₀ with t₀ = (L_w ξ ν steps^ν / b)^(1/(ν+1)).
 
     At this t₀ Lemma 2's bound is least; Lemma 3's text says "maximized". t₀ is a weighted geometric mean of
     L_w ξ ν / b and ``steps``.
     """
     require_positive("steps", steps)
+    if average:
+        recursion = recursion.averaged(steps)
     log_pull = math.log(p.L_w * recursion.xi / p.b) + recursion.log_nu
     # 1/(ν+1) and ν/(ν+1) from log ν, so that a ν beyond every float gives 0 and 1 instead of nan
     share, rest = math.exp(-softplus(recursion.log_nu)), math.exp(-softplus(-recursion.log_nu))

@@ -1,4 +1,4 @@
-"""The constants of Theorems 2, 4 and 5, checked once, and the hypotheses of the theorems."""
+"""The constants of the bounds, checked once, and the hypotheses that each bound needs."""
 
 import math
 from collections.abc import Mapping
@@ -22,16 +22,27 @@ MEANINGS = {
     "b": "batch size",
     "n": "number of training samples",
     "T": "number of weight updates",
+    "eta": "gradients that training follows differ by at most β‖w − w′‖ + η; 2βε unless given",
+    "step": "constant weight step α_w ≤ 1/(β + γ)",
+    "decay": "weight decay γ; 0 unless given",
+    "rho": "weight ρ > ℓ of the proximal term (ρ/2)‖w − u‖²",
+    "ell": "max_δ h + (ℓ/2)‖w‖² is convex; β unless given",
 }
 """What each parameter of a bound means, by its name in this package."""
 
-_ALWAYS = ("beta", "c", "L", "L_w", "eps", "b", "n", "T")
+_PAPER = ("beta", "c", "L", "L_w", "eps", "b", "n", "T")
 USED: Mapping[str, tuple[str, ...]] = {
-    "vanilla": _ALWAYS,
-    "fast": (*_ALWAYS, "psi", "alpha"),
-    "free": (*_ALWAYS, "psi", "alpha", "m"),
+    "vanilla": _PAPER,
+    "fast": (*_PAPER, "psi", "alpha"),
+    "free": (*_PAPER, "psi", "alpha", "m"),
+    "approximate": ("beta", "c", "L_w", "b", "n", "T", "eta"),
+    "convex": ("beta", "L_w", "b", "n", "T", "eta", "step", "decay"),
+    "proximal": ("c", "L_w", "b", "n", "T", "rho", "ell"),
 }
-"""The parameters that enter each algorithm's bound, in the order they are printed."""
+"""The parameters that enter each bound, in the order they are printed."""
+
+THEOREMS: Mapping[str, str] = {"vanilla": "Theorem 2", "fast": "Theorem 5", "free": "Theorem 4"}
+"""The bounds of the paper; those of `USED` that are not here are derived in docs/theory.md."""
 
 
 def _described(name: str, value: object) -> str:
@@ -130,17 +141,21 @@ def weight_step(c: float, t: int, m: int = 1) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """One hypothesis: its key, a plain sentence, and the algorithms whose bound needs it."""
+    """One hypothesis: its key, a plain sentence, and the bounds that need it."""
 
     key: str
     sentence: str
-    algorithms: tuple[str, ...] = tuple(USED)
+    algorithms: tuple[str, ...] = tuple(THEOREMS)
+
+
+_BY_LEMMA_3 = (*THEOREMS, "approximate", "proximal")
 
 
 HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         key="bounded_loss",
         sentence="The loss h lies in [0, 1] (1 − p_y does; cross-entropy does not).",
+        algorithms=_BY_LEMMA_3,
     ),
     Hypothesis(
         key="lipschitz",
@@ -153,6 +168,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         key="per_sample_loss",
         sentence="h is a function of w, δ and one example: no batch norm in training mode, no dropout.",
+        algorithms=tuple(USED),
     ),
     Hypothesis(
         key="l2_ball",
@@ -165,24 +181,28 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     Hypothesis(
         key="no_augmentation",
         sentence="Images are seen as they are stored, without augmentation.",
+        algorithms=tuple(USED),
     ),
     Hypothesis(
         key="plain_sgd",
         sentence="Weights move by plain SGD: no momentum, weight decay, clipping or averaging.",
+        algorithms=(*THEOREMS, "approximate"),
     ),
     Hypothesis(
         key="vanishing_step",
         sentence="The weight step at batch t is at most c/t; for Free at most c/(mt), in all its m updates.",
+        algorithms=(*THEOREMS, "approximate"),
     ),
     Hypothesis(
         key="sampling_without_replacement",
         sentence="Each batch is a uniform subset of b distinct examples, drawn independently at every step "
         "(not the successive slices of a shuffled epoch).",
+        algorithms=_BY_LEMMA_3,
     ),
     Hypothesis(
         key="exact_inner_max",
         sentence="The attack attains the maximum of h over the ball (PGD only approaches it).",
-        algorithms=("vanilla",),
+        algorithms=("vanilla", "convex"),
     ),
     Hypothesis(
         key="psi_positive",
@@ -199,8 +219,52 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
         sentence="δ starts anew at every batch, by a draw that depends on neither w nor the data.",
         algorithms=("fast", "free"),
     ),
+    Hypothesis(
+        key="lipschitz_w",
+        sentence="max_δ h is L_w-Lipschitz in w, and no gradient that training follows is longer than L_w.",
+        algorithms=("approximate", "convex", "proximal"),
+    ),
+    Hypothesis(
+        key="approximately_smooth",
+        sentence="For every example, the gradients that training follows at w and w′ differ by at most "
+        "β‖w − w′‖ + η (η = 2βε for every attack in the L2 ball, where h is β-smooth in (w, δ)).",
+        algorithms=("approximate", "convex"),
+    ),
+    Hypothesis(
+        key="convex",
+        sentence="h is convex in w for every δ, and all holds for every w (linear models with a convex loss).",
+        algorithms=("convex",),
+    ),
+    Hypothesis(
+        key="constant_step",
+        sentence="Weights move by SGD with one constant step α_w ≤ 1/(β + γ) and weight decay γ: no momentum or "
+        "clipping.",
+        algorithms=("convex",),
+    ),
+    Hypothesis(
+        key="even_sampling",
+        sentence="Every batch holds each example with the same chance b/n (shuffled epochs do, too).",
+        algorithms=("convex",),
+    ),
+    Hypothesis(
+        key="weakly_convex",
+        sentence="max_δ h + (ℓ/2)‖w‖² is convex in w (ℓ = β where h is β-smooth in w for every δ).",
+        algorithms=("proximal",),
+    ),
+    Hypothesis(
+        key="exact_proximal_step",
+        sentence="Each step solves its proximal problem exactly: w_t minimizes the batch's mean of max_δ h plus "
+        "(ρ/2)‖w − u_{t−1}‖².",
+        algorithms=("proximal",),
+    ),
+    Hypothesis(
+        key="slow_step",
+        sentence="The slow weights move to u_t = u_{t−1} + α_t ρ (w_t − u_{t−1}) with α_t ≤ c/t and α_t ≤ 1/ρ, and are "
+        "what is evaluated.",
+        algorithms=("proximal",),
+    ),
 )
-"""All that the theorems assume, each with the algorithms whose theorem assumes it."""
+"""All that the bounds assume, each with the bounds that assume it."""
 
 Status = Literal["violated", "holds", "unknown"]
 
@@ -215,14 +279,14 @@ class CheckedHypothesis:
 
 
 def hypotheses(algorithm: str) -> list[Hypothesis]:
-    """The hypotheses of the algorithm's bound (Theorems 2, 5 and 4)."""
+    """The hypotheses of a bound, by its name in `USED`."""
     if algorithm not in USED:
         raise unknown_name("algorithm", algorithm, USED)
     return [hypothesis for hypothesis in HYPOTHESES if algorithm in hypothesis.algorithms]
 
 
 def checked_hypotheses(algorithm: str, facts: Mapping[str, bool]) -> tuple[CheckedHypothesis, ...]:
-    """The hypotheses of the algorithm's bound with their status; ``facts`` maps a key to whether it holds."""
+    """The hypotheses of a bound with their status; ``facts`` maps a key to whether it holds."""
     known = {hypothesis.key for hypothesis in HYPOTHESES}
     for key in facts:
         if key not in known:

@@ -1,5 +1,6 @@
 """The page in a real browser: it opens from disk, its controls work, its bounds are Python's, and all can use it."""
 
+import itertools
 import math
 import os
 import random
@@ -13,7 +14,8 @@ import pytest
 
 from freeat.reports.html.page import write_report
 from freeat.reports.html.stability import RANGES
-from freeat.theory import Problem, bound
+from freeat.theory import Bound, bound_by_name
+from freeat.theory.problem import USED
 from report_store import HOSTILE
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ pytestmark = pytest.mark.browser
 
 AXE = Path(__file__).parents[2] / "support" / "assets" / "axe.min.js"
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-OF_PROBLEM = ("beta", "c", "L", "L_w", "eps", "b", "n", "psi")
 
 
 def chromium() -> str | None:
@@ -150,26 +151,35 @@ def parameters(seed: int) -> dict[str, float]:
     return drawn
 
 
-def logs(algorithm: str, values: dict[str, float]) -> tuple[float, float, float]:
-    problem = Problem(**{name: values[name] for name in OF_PROBLEM})  # type: ignore[arg-type]
-    found = bound(algorithm, problem, T=values["T"], alpha=values["alpha"], m=values["m"])
-    return found.log_bound, found.log_lam, found.log_t0
+def exists(algorithm: str, values: dict[str, float]) -> bool:
+    if algorithm == "convex":
+        return values["step"] * (values["beta"] + values["decay"]) <= 1
+    return algorithm != "proximal" or values["beta"] < values["rho"]
+
+
+def logs(algorithm: str, values: dict[str, float], *, average: bool = False) -> tuple[float, ...]:
+    found = bound_by_name(algorithm, values, average=average)
+    return (found.log_bound, *((found.log_lam, found.log_t0) if isinstance(found, Bound) else ()))
 
 
 def test_bounds_in_javascript_equal_those_in_python(page: "Page") -> None:
     cases = [parameters(seed) for seed in range(400)]
-    cases += [case | {"eps": 0.0, "alpha": 0.0} for case in cases[:20]]
-    for algorithm in ("vanilla", "fast", "free"):
+    cases += [case | {"eps": 0.0, "alpha": 0.0, "decay": 0.0} for case in cases[:20]]
+    for algorithm, average in itertools.product(USED, (False, True)):
         found = page.evaluate(
-            """([algorithm, cases]) => cases.map((p) => {
-                const { logBound, logLambda, logT0 } = freeat.bounds.bound(algorithm, p);
-                return [logBound, logLambda, logT0];
+            """([algorithm, average, cases]) => cases.map((p) => {
+                const { logBound, logLambda, logT0 } = freeat.bounds.bound(algorithm, p, average);
+                return [logBound, logLambda, logT0, freeat.bounds.missing(algorithm, p)];
             })""",
-            [algorithm, cases],
+            [algorithm, average, cases],
         )
-        for case, values in zip(cases, found, strict=True):
-            for mine, theirs in zip(values, logs(algorithm, case), strict=True):
-                assert math.isclose(mine, theirs, rel_tol=1e-12, abs_tol=1e-9), (algorithm, case)
+        there = [exists(algorithm, case) for case in cases]
+        assert sum(there) > 50
+        for case, (*values, missing), exists_here in zip(cases, found, there, strict=True):
+            assert (missing == "") == exists_here
+            expected = logs(algorithm, case, average=average) if exists_here else ()
+            for mine, theirs in zip(values, expected, strict=False):
+                assert math.isclose(mine, theirs, rel_tol=1e-12, abs_tol=1e-9), (algorithm, average, case)
 
 
 def explorer_state(page: "Page") -> tuple[dict[str, float], dict[str, float]]:
@@ -185,10 +195,15 @@ def explorer_state(page: "Page") -> tuple[dict[str, float], dict[str, float]]:
     return values, shown
 
 
-def check_explorer(page: "Page") -> dict[str, float]:
+def check_explorer(page: "Page", *, average: bool = False) -> dict[str, float]:
     values, shown = explorer_state(page)
+    assert list(shown) == list(USED)
     for algorithm, log_bound in shown.items():
-        assert math.isclose(log_bound, logs(algorithm, values)[0], rel_tol=1e-12, abs_tol=1e-9)
+        if exists(algorithm, values):
+            expected = logs(algorithm, values, average=average)[0]
+            assert math.isclose(log_bound, expected, rel_tol=1e-12, abs_tol=1e-9)
+        else:
+            assert math.isnan(log_bound)
     return values
 
 
@@ -209,6 +224,21 @@ def test_every_slider_moves_the_bounds_and_their_curves(page: "Page") -> None:
             for x, y in curve[::20]:
                 expected = logs(algorithm, values | {along: x})[0] / math.log(10)
                 assert math.isclose(y, expected, rel_tol=1e-9, abs_tol=1e-9)
+
+
+def test_explorer_averages_and_says_what_a_bound_needs(page: "Page") -> None:
+    box = page.locator(".average input")
+    box.check()
+    check_explorer(page, average=True)
+    box.uncheck()
+    check_explorer(page)
+    number = page.locator('.slider[data-name="rho"] [type=number]')
+    before = number.input_value()
+    number.fill("0.001")
+    assert not exists("proximal", check_explorer(page))
+    assert "needs ρ > β" in page.locator("[data-algorithm=proximal]").inner_text()
+    number.fill(before)
+    assert check_explorer(page)["rho"] == float(before)
 
 
 def test_typed_numbers_are_used_and_invalid_ones_reported(page: "Page") -> None:

@@ -103,7 +103,7 @@ class Slider:
 
 @dataclass(frozen=True, kw_only=True)
 class BoundExplorer:
-    """The bounds of Theorems 2, 4 and 5 with a slider for every parameter, and settings to begin with."""
+    """The bounds, each with its source, with a slider for every parameter, and settings to begin with."""
 
     kind: ClassVar[str] = "explorer"
     sliders: Sequence[Slider]

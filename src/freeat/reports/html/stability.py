@@ -10,8 +10,8 @@ from freeat.reports.stability import difference_chart, distance_bounds, distance
 from freeat.reports.tables import ReportTable
 from freeat.stability.population_summary import PopulationStudy
 from freeat.stability.summary import applicable_bound
-from freeat.theory.bounds import THEOREMS
-from freeat.theory.problem import MEANINGS
+from freeat.theory.derived import source
+from freeat.theory.problem import MEANINGS, USED
 
 
 def stability_section(studies: Sequence[FoundStudy]) -> Section:
@@ -64,7 +64,7 @@ def under_name(name: str, table: ReportTable) -> ReportTable:
     return replace(table, caption=f"{name}: {table.caption}")
 
 
-SYMBOLS = {"beta": "β", "psi": "ψ", "eps": "ε", "alpha": "α_δ"}
+SYMBOLS = {"beta": "β", "psi": "ψ", "eps": "ε", "alpha": "α_δ", "step": "α_w", "decay": "γ", "rho": "ρ"}
 RANGES: dict[str, tuple[float, float, float]] = {
     "eps": (0.5, 1e-3, 10),
     "m": (4, 1, 32),
@@ -77,6 +77,9 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "b": (10, 1, 4096),
     "n": (1000, 10, 1e7),
     "T": (1000, 1, 1e7),
+    "step": (0.01, 1e-4, 10),
+    "decay": (0, 1e-6, 1),
+    "rho": (10, 1e-2, 1e4),
 }
 """The initial value and the range of each slider."""
 COUNTS = ("m", "b", "n", "T")
@@ -98,7 +101,7 @@ def explorer_section(studies: Sequence[FoundStudy]) -> Section:
     ]
     explorer = BoundExplorer(
         sliders=sliders,
-        algorithms=[(name, theorem) for name, theorem in THEOREMS.items()],
+        algorithms=[(name, source(name)) for name in USED],
         presets=[preset for study in studies for preset in _presets(study)],
     )
     return Section(
@@ -107,7 +110,9 @@ def explorer_section(studies: Sequence[FoundStudy]) -> Section:
         lead="The generalization bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free), recomputed as you move a"
         " slider. They hold for a loss in [0, 1], L2 balls and weight steps of at most c/t (for Free "
         "c/(mt)); above 1 a bound says nothing. α_δ is the paper's relative step: one attack step moves δ "
-        "by α_δ·ε.",
+        "by α_δ·ε. The others are derived in the documentation, not in the paper. Approximate: Theorem 2 for any "
+        "attack. Convex: constant step α_w and weight decay γ on a loss convex in w, bounded or not. Proximal: exact "
+        "proximal steps of weight ρ. They take η = 2βε and ℓ = β.",
         blocks=[explorer],
     )
 

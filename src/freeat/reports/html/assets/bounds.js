@@ -1,4 +1,5 @@
-/* The bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free) in logarithms, as freeat.theory computes them. */
+/* The bounds of Theorems 2 (Vanilla), 5 (Fast) and 4 (Free), and those derived beside them, in logarithms, as
+   freeat.theory computes them. η = 2βε and ℓ = β, the defaults for a β-smooth loss. */
 window.freeat = window.freeat || {};
 
 freeat.bounds = (() => {
@@ -6,8 +7,8 @@ freeat.bounds = (() => {
 
   const LEAST = 1e-60;
   const MOST = 1e60;
-  const POSITIVE = ["beta", "c", "L", "L_w", "psi"];
-  const NOT_NEGATIVE = ["eps", "alpha"];
+  const POSITIVE = ["beta", "c", "L", "L_w", "psi", "step", "rho"];
+  const NOT_NEGATIVE = ["eps", "alpha", "decay"];
   const WHOLE = ["m", "b", "n", "T"];
 
   /* log(1 + e^x) */
@@ -20,6 +21,12 @@ freeat.bounds = (() => {
     if (algorithm === "vanilla") {
       return { logNu: base, xi: 2 * p.eps * p.n + (2 * p.L) / p.beta };
     }
+    if (algorithm === "approximate") {
+      return { logNu: base, xi: 2 * p.eps * p.n + (2 * p.L_w) / p.beta };
+    }
+    if (algorithm === "proximal") {
+      return { logNu: base - Math.log1p(-p.beta / p.rho), xi: (2 * p.L_w) / p.beta };
+    }
     if (algorithm === "fast") {
       return { logNu: base + Math.log1p(gain), xi: (2 * p.L) / (p.beta * (1 + gain)) };
     }
@@ -27,11 +34,38 @@ freeat.bounds = (() => {
     return { logNu: base + (p.m - 1) * Math.log1p(growth), xi: (2 * p.L) / p.beta };
   }
 
-  /* Lemma 3's bound b/n (1 + 1/ν) t₀ with the minimizing t₀; Free counts T/m batches. */
-  function bound(algorithm, p) {
+  /* What a bound needs beyond the rules for all parameters, as a sentence; empty where it exists. */
+  function missing(algorithm, p) {
+    if (algorithm === "convex" && p.step * (p.beta + p.decay) > 1 + 1e-12) return "needs α_w ≤ 1/(β + γ)";
+    if (algorithm === "proximal" && p.beta >= p.rho) return "needs ρ > β";
+    return "";
+  }
+
+  /* Σ (1 − gap)^t over t < terms; at most (terms + 1)/2 in a mean over the updates. */
+  function geometricSum(gap, terms, average) {
+    const sum = gap === 0 ? terms : gap >= 1 ? 1 / gap : -Math.expm1(terms * Math.log1p(-gap)) / gap;
+    return average ? Math.min(sum, (terms + 1) / 2) : sum;
+  }
+
+  /* SGD with the constant step α_w and weight decay γ on a convex loss: no λ, no t₀, no bounded loss. */
+  function convex(p, average) {
+    const met = Math.min(1, (p.b * p.T) / p.n);
+    const kept = p.step * p.decay;
+    const drift = Math.sqrt(2 * geometricSum(kept * (2 - kept), p.T, average));
+    const own = (2 * p.L_w ** 2 * p.step * geometricSum(kept, p.T, average)) / p.n;
+    const logBound = Math.log(p.L_w * met * 2 * p.beta * p.eps * p.step * drift + own);
+    return { logLambda: NaN, logBound, logT0: NaN, steps: p.T, vacuous: false };
+  }
+
+  /* Lemma 3's bound b/n (1 + 1/ν) t₀ with the minimizing t₀; Free counts T/m batches. With `average` it is for the
+     mean of the weights after every update: ξ is multiplied by κ = min(1, (1 + 1/steps)^(ν+1)/(ν + 1)). */
+  function bound(algorithm, p, average) {
+    if (missing(algorithm, p)) return { logLambda: NaN, logBound: NaN, logT0: NaN, steps: NaN, vacuous: false };
+    if (algorithm === "convex") return convex(p, average);
     const { logNu, xi } = recursion(algorithm, p);
     const steps = algorithm === "free" ? p.T / p.m : p.T;
-    const logPull = Math.log((p.L_w * xi) / p.b) + logNu;
+    const logKappa = average ? Math.min(0, (Math.exp(logNu) + 1) * Math.log1p(1 / steps) - softplus(logNu)) : 0;
+    const logPull = Math.log((p.L_w * xi) / p.b) + logKappa + logNu;
     // 1/(ν+1) and ν/(ν+1) from log ν, so that a ν beyond every number gives 0 and 1
     const share = Math.exp(-softplus(logNu));
     const rest = Math.exp(-softplus(-logNu));
@@ -56,5 +90,5 @@ freeat.bounds = (() => {
     return p.b > p.n ? `b = ${p.b} exceeds n = ${p.n}: a batch is a subset` : "";
   }
 
-  return { bound, problem };
+  return { bound, missing, problem };
 })();

@@ -1,4 +1,4 @@
-/* The bound explorer: a slider and a number for every parameter; three bounds that follow at once. */
+/* The bound explorer: a slider and a number for every parameter; the bounds follow at once. */
 freeat.explorer = (() => {
   "use strict";
 
@@ -29,16 +29,29 @@ freeat.explorer = (() => {
     return [...new Set(values)];
   }
 
+<<<<<<< HEAD
   function option(spec, parameters, name) {
     const theme = style.theme();
+=======
+  function option(spec, parameters, name, average) {
+    const theme = looks.theme();
+>>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
     const { axis: common, base, tooltip } = charts.frame(theme);
     const slider = spec.sliders.find((one) => one.name === name);
     const values = along(slider).filter((value) => !bounds.problem({ ...parameters, [name]: value }));
     const here = parameters[name];
     const series = spec.algorithms.map(([algorithm], index) => ({
+<<<<<<< HEAD
       type: "line", name: algorithm, symbol: "none", color: style.colour(index),
       data: values.map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }).logBound / Math.LN10]),
       lineStyle: { width: 2.2, color: style.colour(index), type: style.dash(index).length ? style.dash(index) : "solid" },
+=======
+      type: "line", name: algorithm, symbol: "none", color: looks.colour(index),
+      data: values
+        .filter((value) => !bounds.missing(algorithm, { ...parameters, [name]: value }))
+        .map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }, average).logBound / Math.LN10]),
+      lineStyle: { width: 2.2, color: looks.colour(index), type: looks.dash(index).length ? looks.dash(index) : "solid" },
+>>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
       endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
       labelLayout: { moveOverlap: "shiftY" },
     }));
@@ -49,7 +62,7 @@ freeat.explorer = (() => {
         silent: true, symbol: "none", animation: false,
         data: [
           { yAxis: 0, lineStyle: { ...quiet, type: "dashed" }, label: { ...charts.label(theme), formatter: "vacuous above", position: "insideEndBottom" } },
-          { xAxis: here, lineStyle: { ...quiet, type: "solid" }, label: { show: false } },
+          ...(here > 0 ? [{ xAxis: here, lineStyle: { ...quiet, type: "solid" }, label: { show: false } }] : []),
         ],
       },
     });
@@ -70,8 +83,9 @@ freeat.explorer = (() => {
     };
   }
 
-  function fill(root, parameters) {
+  function fill(root, parameters, average) {
     root.querySelectorAll("[data-algorithm]").forEach((row) => {
+<<<<<<< HEAD
       const found = bounds.bound(row.dataset.algorithm, parameters);
       const cell = row.querySelector(".bound");
       cell.textContent = style.fromLog(found.logBound);
@@ -81,21 +95,36 @@ freeat.explorer = (() => {
       row.querySelector(".lambda").dataset.log = found.logLambda;
       row.querySelector(".t0").textContent = style.fromLog(found.logT0);
       row.querySelector(".t0").dataset.log = found.logT0;
+=======
+      const found = bounds.bound(row.dataset.algorithm, parameters, average);
+      const show = (selector, log) => {
+        const cell = row.querySelector(selector);
+        cell.textContent = Number.isNaN(log) ? "–" : looks.fromLog(log);
+        cell.dataset.log = log;
+        return cell;
+      };
+      const remark = bounds.missing(row.dataset.algorithm, parameters) || (found.vacuous ? "vacuous" : "");
+      const cell = show(".bound", found.logBound);
+      if (remark) cell.append(Object.assign(document.createElement("small"), { textContent: remark }));
+      show(".lambda", found.logLambda);
+      show(".t0", found.logT0);
+>>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
     });
   }
 
   function start(root, spec) {
     const parameters = Object.fromEntries(spec.sliders.map((slider) => [slider.name, slider.value]));
     const chosen = root.querySelector(".along select");
+    const average = root.querySelector(".average input");
     let good = { ...parameters };
-    const chart = charts.plot(root.querySelector(".plot"), () => option(spec, good, chosen.value));
+    const chart = charts.plot(root.querySelector(".plot"), () => option(spec, good, chosen.value, average.checked));
 
     function changed() {
       const wrong = bounds.problem(parameters);
       root.querySelector(".problem").textContent = wrong;
       if (wrong) return;
       good = { ...parameters };
-      fill(root, good);
+      fill(root, good, average.checked);
       chart.redraw();
     }
 
@@ -134,6 +163,7 @@ freeat.explorer = (() => {
       });
     }
     chosen.addEventListener("change", () => chart.redraw());
+    average.addEventListener("change", changed);
     updaters.forEach((show) => show());
     changed();
   }
