@@ -58,13 +58,13 @@ class StoredTask(ABC, Generic[R]):
 
     @abstractmethod
     def result(self) -> R | None:
-        """What came out, if it is finished; raises ``InputError`` where it cannot be read."""
+        """The result, if the task is finished; raises ``InputError`` if it cannot be read."""
 
     def finished(self) -> bool:
         return self.result() is not None
 
     def found(self) -> R | None:
-        """What came out; None also where its files are damaged (see ``damage``)."""
+        """The result; None also if its files are damaged (see ``damage``)."""
         try:
             return self.result()
         except InputError:
@@ -112,14 +112,14 @@ class TrainTask(StoredTask[RunResult]):
 
     @property
     def data_digest(self) -> str | None:
-        """Of the data it was begun with; None where it was not begun, or its description is damaged."""
+        """Facts of the data the run was begun with; None if it was not begun or is damaged."""
         try:
             return self.folder.data_digest
         except InputError:
             return None
 
     def result(self) -> RunResult | None:
-        """What came out, where all of the run can be read that tables and figures are made of."""
+        """The result, if everything that tables and figures need can be read."""
         with _read_whole(self.folder.path):
             result = self.folder.result
             if result is not None:
