@@ -14,12 +14,12 @@ from typing import Generic, TypeVar
 from freeat.attacks.pgd import Iterate
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
-from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
 from freeat.files.locks import leased
+from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.open import Opened, open_model
 from freeat.runs.results import StoredEvaluation
@@ -229,7 +229,7 @@ class Measurement(StoredTask[MeasurementDocument]):
             if self.finished():
                 return
             device = resolve_device(store.device)
-            data = load_data(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
+            data = build_data(spec, data_dir=store.data_dir)
             opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
             attack = parse_attack(self.attack, iterate=self.iterate)
             balls = tuple(make_ball(self.norm, eps) for eps in self.radii)

@@ -32,17 +32,20 @@ from freeat.training.trainer import Trainer
 
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
-    """The data set a spec names; ``where`` may hold the ``data_dir``."""
-    return load_data(spec.data, seed=spec.seed, image_size=spec.image_size, **where)
+    """The data set a spec names; ``where`` may hold the ``data_dir``.
+
+    The run's seed does not choose images: of data without a test split all runs have the same one.
+    """
+    return load_data(spec.data, image_size=spec.image_size, **where)
 
 
 def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:
-    """The images to train on, and those held out for validation."""
+    """The images to train on, and those held out for validation: the same for every seed."""
     train: Images = data.train
     validation: Images | None = None
     if spec.validation:
         held_out = int(spec.validation) if spec.validation >= 1 else spec.validation
-        train, validation = train.split(held_out, seed=spec.seed)
+        train, validation = train.split(held_out)
     if spec.train_size is not None:
         if spec.train_size > len(train):
             raise InputError(

@@ -77,7 +77,9 @@ class TrainSpec(_Settings):
         "data set by name (see `freeat data list`), or an .npz file, image folder, or 🤗 parquet or arrow files",
     )
     train_size: int | None = _setting(None, "train on a nested random subset of this many images")
-    validation: float = _setting(0.0, "hold out this part of the training images (a fraction or a count)")
+    validation: float = _setting(
+        0.0, "hold out this part of the training images (a fraction or a count), the same for every seed"
+    )
     augment: str = _setting(
         "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
     )
@@ -133,7 +135,7 @@ class TrainSpec(_Settings):
     micro_batch: int | None = _setting(
         None, "compute a batch's gradients this many images at a time, to save memory"
     )
-    seed: int = _setting(0, "seed of every random draw")
+    seed: int = _setting(0, "seed of every random draw; it chooses no images")
     precision: str = _setting("fp32", "fp32, bf16, fp16, or auto (bf16 where the hardware has it)")
     threads: int | None = _setting(None, "CPU threads of the run; another number gives other bits")
     deterministic: bool = _setting(
