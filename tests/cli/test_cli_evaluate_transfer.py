@@ -107,7 +107,7 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
     """Own attack, radius, iterate, seed and random subset, on every split; found again the second time."""
     run = small_run(
         tmp_path / "run", data="digits", ema=0.5, validation=0.2, augment="crop", final_size=20, attack="pgd-2",
-        iterate="last", eval_eps=0.05, seed=3, norm="linf", train_size=100,
+        iterate="last", eval_eps=0.05, eval_start="zero", seed=3, norm="linf", train_size=100,
     )  # fmt: skip
     trained = json.loads(to_json(plain(RunFolder(run).result)))
     document = json.loads(invoke(evaluate, run, "--json").stdout)

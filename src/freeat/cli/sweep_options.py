@@ -53,7 +53,8 @@ def sweep_options(*, iterate: str) -> Decorator:
             "-n",
             "n",
             type=int,
-            help="evaluate on a sample of n images of a split, its classes in proportion, the same for all models  [default: all]",
+            help="evaluate on a sample of n images of a split: classes in proportion, the same for all models  "
+            "[default: all]",
         ),
         click.option("--data", help="data set by name or path  [default: the run's]"),
         click.option("--alpha", help="step size of PGD in input units  [default: ε/4]"),

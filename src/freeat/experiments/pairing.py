@@ -76,7 +76,7 @@ def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSe
     """Every setting of training and evaluation in which two runs differ, with both values."""
     pairs: list[tuple[TrainSpec | EvalSpec, TrainSpec | EvalSpec]] = [
         (first.description.spec, second.description.spec),
-        (first.evaluation, second.evaluation),
+        (first.description.evaluation, second.description.evaluation),
     ]
     return tuple(
         DifferingSetting(setting=name, first=getattr(one, name), second=getattr(other, name))

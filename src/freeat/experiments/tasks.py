@@ -25,7 +25,7 @@ from freeat.runs.open import Opened, open_model
 from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.threat import make_ball
+from freeat.threat import Start, make_ball
 from freeat.training.records import Callback, accuracies
 from freeat.training.trainer import Stopped
 
@@ -168,6 +168,7 @@ class Measurement(StoredTask[MeasurementDocument]):
     n: int
     splits: tuple[str, ...] = ("test",)
     iterate: Iterate = "worst"
+    start: Start = "uniform"
 
     @property
     @abstractmethod
@@ -187,7 +188,7 @@ class Measurement(StoredTask[MeasurementDocument]):
 
     @cached_property
     def key(self) -> str:
-        names = ("attack", "norm", "radii", "n", "splits", "iterate")
+        names = ("attack", "norm", "radii", "n", "splits", "iterate", "start")
         facts = {name: getattr(self, name) for name in names}
         kind = "transfer" if len(self.runs) > 1 else "attack"
         return identity_of({"kind": kind, "runs": [run.key for run in self.runs], **facts})
@@ -231,7 +232,7 @@ class Measurement(StoredTask[MeasurementDocument]):
             device = resolve_device(store.device)
             data = build_data(spec, data_dir=store.data_dir)
             opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
-            attack = parse_attack(self.attack, iterate=self.iterate)
+            attack = parse_attack(self.attack, iterate=self.iterate, start=self.start)
             balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
             sweep = Sweep(
                 data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed

@@ -237,8 +237,13 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
             evaluation.attack,
             iterate=evaluation.iterate,  # type: ignore[arg-type]
             alpha=evaluation.eval_alpha,
+            start=evaluation.eval_start,  # type: ignore[arg-type]
         )
         if isinstance(attack, Pgd):
+            if evaluation.eval_start not in (None, attack.start):
+                raise InputError(
+                    f"--eval-start {evaluation.eval_start}: {attack.name} starts at the image itself; leave it out"
+                )
             return attack
     raise InputError(
         f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "
@@ -316,6 +321,12 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
         coefficient=next(iter(coefficients.values()), None),
         algorithm_args={name: getattr(algorithm, name) for name in options_of(type(algorithm))} or None,
     )
+
+
+def resolve_evaluation(evaluation: EvalSpec, evaluator: Evaluator) -> EvalSpec:
+    """The evaluation with the radius, step and start that its defaults have come to."""
+    attack, ball = evaluator.attack, evaluator.ball
+    return replace(evaluation, eval_eps=ball.eps, eval_alpha=attack.step_size(ball), eval_start=attack.start)
 
 
 def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:

@@ -225,6 +225,9 @@ class EvalSpec(_Settings):
     eval_alpha: float | None = _setting(
         None, "step of that attack; default a quarter of its radius", parse_radius
     )
+    eval_start: str | None = _setting(
+        None, "start of that attack: uniform, radius, gaussian or zero; default uniform"
+    )
     iterate: str = _setting(
         "worst", "evaluate every iterate (worst) or the last one only, as the paper (last)"
     )
@@ -241,6 +244,10 @@ class EvalSpec(_Settings):
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("eval_every", "eval_size", "final_size")}
         self._check((name, n is None or n >= 1, "must be at least 1") for name, n in counts.items())
+        from freeat.threat import STARTS
+
+        if self.eval_start is not None and self.eval_start not in STARTS:
+            raise unknown_name("start", self.eval_start, STARTS)
         moves = self.eval_alpha is None or self.eval_alpha > 0
         self._check([("eval_alpha", moves, "must be positive, e.g. 2/255")])
 
@@ -249,10 +256,14 @@ class EvalSpec(_Settings):
         return training.eps if self.eval_eps is None else self.eval_eps
 
     def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
-        """This spec with other settings, as people write them; a step is dropped when the radius changes."""
+        """This spec with other settings, as people write them.
+
+        The step is dropped when the radius changes, and with the start when the attack does.
+        """
         own = self.settings()
-        if "eval_eps" in settings:
-            own.pop("eval_alpha", None)
+        dropped = {"eval_eps": ("eval_alpha",), "attack": ("eval_alpha", "eval_start")}
+        for name in (name for setting in dropped.keys() & settings.keys() for name in dropped[setting]):
+            own.pop(name, None)
         return EvalSpec.of({**own, **settings})
 
 

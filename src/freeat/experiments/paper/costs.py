@@ -111,7 +111,8 @@ def evaluation_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     assert spec.updates is not None
     assert evaluation.eval_every is not None
     n = spec.train_size or info.n_train
-    views = 2 if info.augmented else 1
+    augmented = info.augmented if spec.augment == "auto" else spec.augment != "none"
+    views = 2 if augmented else 1
     points = (spec.updates - 1) // evaluation.eval_every
     images = 0
     for size, times in ((evaluation.eval_size, points), (evaluation.final_size, 1)):
