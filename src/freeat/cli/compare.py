@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     choice_option,
     gather_settings,
@@ -15,7 +16,6 @@ from freeat.cli.options import (
     run_options,
     setting_options,
     split_run_options,
-    stop_on_signal,
     typed_code,
 )
 from freeat.errors import InputError, unknown_name

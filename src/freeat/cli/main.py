@@ -1,8 +1,15 @@
-"""The command line: finds the command, runs it, and turns bad input into one message and exit code 2."""
+"""The command line: finds the command, runs it, ends it on a signal, and turns bad input into one message."""
 
 import importlib
 import logging
+import os
+import signal
+import socket
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
@@ -127,18 +134,134 @@ def completion(shell: str) -> None:
     click.echo(f"# {INSTALL_COMPLETION[shell]}\n{script}")
 
 
+ENDING = (signal.SIGTERM, signal.SIGINT)
+
+GRACE = 5.0
+"""Seconds that a command has to end after a signal where it has nothing to save."""
+
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal that ends the command, raised wherever it is."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.signal = number
+
+
+class StopRequest:
+    """Whether a signal came, and which; called by a run wherever it can be saved."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.can_save = False
+
+    def __call__(self) -> bool:
+        self.can_save = True
+        return self.signal != 0
+
+
+_request: StopRequest | None = None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+@contextmanager
+def stop_on_signal() -> Iterator[StopRequest]:
+    """Inside, the first SIGTERM or SIGINT requests a stop with everything saved, once a run asks for such requests.
+
+    Before, while data are read and checked, it ends the command. A run that stopped ends the command with its message:
+    exit code 128 + signal, or 1 where no signal came.
+    """
+    from freeat.training.trainer import Stopped
+
+    global _request
+    request = _request = StopRequest()
+
+    def receive(number: int, frame: FrameType | None) -> None:
+        if request.signal or not request.can_save:
+            raise Interrupted(number)
+        request.signal = number
+
+    before = {number: signal.signal(number, receive) for number in ENDING}
+    try:
+        yield request
+    except Stopped as stopped:
+        click.echo(str(stopped), err=True)
+        raise click.exceptions.Exit(128 + request.signal if request.signal else 1) from stopped
+    finally:
+        _request = None
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Inside, SIGTERM ends the command as SIGINT does, and a second signal ends the process whatever it is doing.
+
+    The process also ends where it does not answer the first one for ``GRACE`` seconds and has nothing to save.
+    """
+    received, sent = socket.socketpair()
+    sent.setblocking(False)
+    before = {number: signal.signal(number, _interrupt) for number in ENDING}
+    # The thread learns of a signal also while the main thread waits for a file, where Python runs no handler.
+    wakeup = signal.set_wakeup_fd(sent.fileno(), warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(received,), daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(wakeup)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        sent.close()
+
+
+def _watch(received: socket.socket) -> None:
+    count, latest = 0, 0
+    while True:
+        try:
+            number = received.recv(1)
+        except TimeoutError:
+            if _request is None or not _request.can_save:
+                _end(latest)
+            continue
+        if not number:
+            return
+        if number[0] in ENDING:
+            count, latest = count + 1, number[0]
+            received.settimeout(GRACE)
+        if count > 1:
+            _end(latest)
+
+
+def _end(number: int) -> None:
+    """End this process and its workers without waiting for them: what they have published is whole."""
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), SHOW_CURSOR)
+    # Not imported here: the main thread may wait inside an import.
+    if (processes := sys.modules.get("multiprocessing")) is not None:
+        for worker in processes.active_children():
+            worker.kill()
+    os._exit(128 + number)
+
+
 def main(args: list[str] | None = None) -> None:
     """The program ``freeat``."""
-    sys.exit(run(args))
+    with ended_by_signals():
+        code = run(args)
+    sys.exit(code)
 
 
 def run(args: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
     try:
         outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
-    except click.exceptions.Abort:
+    except click.exceptions.Abort as abort:
         click.echo("stopped", err=True)
-        return 130
+        return 128 + (abort.__cause__.signal if isinstance(abort.__cause__, Interrupted) else signal.SIGINT)
     except click.ClickException as error:
         error.show()
         return 2

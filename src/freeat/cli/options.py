@@ -1,12 +1,9 @@
-"""Options that several commands share, how their values are read, and how a command stops on a signal."""
+"""Options that several commands share, and how their values are read."""
 
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -159,38 +156,3 @@ def make_run_options(folder: Path, options: Mapping[str, Any], *, names_code: bo
 
     trusted = trusts_code(options["trust_code"], names_code)
     return RunOptions(**{**options, "folder": folder, "trust_code": trusted})
-
-
-class StopRequest:
-    """Whether a signal came, and which; called by a run between its updates."""
-
-    signal = 0
-
-    def __call__(self) -> bool:
-        return self.signal != 0
-
-
-@contextmanager
-def stop_on_signal() -> Iterator[StopRequest]:
-    """Inside, the first SIGTERM or SIGINT requests a stop with everything saved; the second interrupts as usual.
-
-    A run that stopped ends the command with its message: exit code 128 + signal, or 1 where no signal came.
-    """
-    from freeat.training.trainer import Stopped
-
-    request = StopRequest()
-
-    def receive(number: int, frame: FrameType | None) -> None:
-        if request.signal:
-            raise KeyboardInterrupt
-        request.signal = number
-
-    before = {number: signal.signal(number, receive) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield request
-    except Stopped as stopped:
-        click.echo(str(stopped), err=True)
-        raise click.exceptions.Exit(128 + request.signal if request.signal else 1) from stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

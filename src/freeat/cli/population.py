@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import jobs_option, json_option, path_option, stop_on_signal
+from freeat.cli.main import stop_on_signal
+from freeat.cli.options import jobs_option, json_option, path_option
 from freeat.errors import InputError
 from freeat.units import parse_finite, parse_radius, parse_whole
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     checkpoint_option,
     choice_option,
@@ -14,7 +15,6 @@ from freeat.cli.options import (
     jobs_option,
     json_option,
     path_option,
-    stop_on_signal,
 )
 from freeat.errors import InputError
 

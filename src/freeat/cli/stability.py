@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     choice_option,
     data_dir_option,
@@ -13,7 +14,6 @@ from freeat.cli.options import (
     json_option,
     parse_arguments,
     path_option,
-    stop_on_signal,
     trusts_code,
 )
 from freeat.errors import InputError

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     gather_settings,
     json_option,
@@ -16,7 +17,6 @@ from freeat.cli.options import (
     run_options,
     setting_options,
     split_run_options,
-    stop_on_signal,
     typed_code,
 )
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings

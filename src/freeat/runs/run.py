@@ -23,7 +23,6 @@ from freeat.runs.build import (
     build_trainer,
     evaluation_attack,
     resolve,
-    resolve_evaluation,
     spec_warnings,
     start_from,
     weights_digest,
@@ -85,10 +84,8 @@ def execute(
         join_process_group(device) as processes,
     ):
         trainer, description = assemble(spec, evaluation, options, device, processes, settled)
-        if begun is not None and not _same_defaults(begun, description):
-            trainer, description = assemble(
-                spec, begun.resolved_evaluation, options, device, processes, begun.resolved
-            )
+        if begun is not None and begun.resolved != description.resolved:  # a default has changed since
+            trainer, description = assemble(spec, evaluation, options, device, processes, begun.resolved)
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
             if not processes.any(False):
@@ -97,6 +94,7 @@ def execute(
         for note in description.notes:
             log.warning("%s", note)
         with _claimed(folder) as lease:
+            should_stop()  # the data are read: from here on the run can be saved
             if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result
             trainer.may_write = lease.check
@@ -117,11 +115,6 @@ def execute(
             )
             folder.checkpoints.clear()
     return folder.result
-
-
-def _same_defaults(begun: RunDescription, now: RunDescription) -> bool:
-    """Whether no default that a run follows has changed since it was begun."""
-    return (begun.resolved, begun.resolved_evaluation) == (now.resolved, now.resolved_evaluation)
 
 
 def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None = None) -> TrainSpec:
@@ -169,7 +162,6 @@ def assemble(
         spec=spec,
         resolved=resolve(settled, trainer),
         evaluation=evaluation,
-        resolved_evaluation=resolve_evaluation(evaluation, evaluator),
         updates=trainer.learner.total_updates or 0,
         data=DataFacts(
             name=data.name,

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import get_context, parent_process
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
 
 import torch
@@ -128,23 +128,29 @@ class _Worker:
         self._pipe = pipe
         self._orphaned = threading.Event()
         self._busy = threading.Lock()
+        self._can_save = False
         for number in (
             signal.SIGINT,
             signal.SIGTERM,
         ):  # the main process receives it too, and stops its workers
             signal.signal(number, signal.SIG_IGN)
-        threading.Thread(target=self._end_with_parent, daemon=True).start()
+        threading.Thread(target=self._end_when_told, daemon=True).start()
 
     def work(self, task: Task) -> TaskOutcome:
         with self._busy:
+            self._can_save = False
             return attempt(task, _TickSender(task.name, self._pipe), self._should_stop)
 
     def _should_stop(self) -> bool:
+        self._can_save = True
         return self._orphaned.is_set() or self._pipe.poll()
 
-    def _end_with_parent(self) -> None:
+    def _end_when_told(self) -> None:
         parent = parent_process()
         assert parent is not None
+        wait([self._pipe, parent.sentinel])
+        if self._busy.locked() and not self._can_save:
+            os._exit(1)  # it is still reading data, which may never end
         parent.join()
         self._orphaned.set()
         with self._busy:  # until the task has saved a checkpoint

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from freeat.errors import InputError
+from freeat.files.documents import NoSpace
 from freeat.files.locks import Busy, LeaseLost
 from freeat.training.records import Callback
 from freeat.training.trainer import Stopped
@@ -94,10 +95,14 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskOutcome:
-    """How a worker's attempt at a task ended: with a result, a failure, or because another process is running it."""
+    """How a worker's attempt at a task ended: with a result, a failure, or because another process is running it.
+
+    On a ``full`` disk all other tasks would fail too.
+    """
 
     failure: str | None = None
     busy: bool = False
+    full: bool = False
 
 
 class Backend(AbstractContextManager["Backend"], Protocol):
@@ -124,7 +129,7 @@ def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> 
     except (Busy, LeaseLost):
         return TaskOutcome(busy=True)
     except InputError as error:
-        return TaskOutcome(failure=str(error))
+        return TaskOutcome(failure=str(error), full=isinstance(error, NoSpace))
     except Exception as error:
         log.debug("%s", traceback.format_exc())
         return TaskOutcome(failure=f"{type(error).__name__}: {error}")
@@ -142,7 +147,7 @@ def run_tasks(
 
     A task whose result is stored, also meanwhile by another process, is not run again. One that another process is
     running is tried again later. A failed task is reported, and so are those that need it; all others are run.
-    Raises ``Stopped`` when ``should_stop`` returns True.
+    Raises ``Stopped`` when ``should_stop`` returns True, and ``NoSpace`` where a disk is full.
     """
     progress = progress or NoProgress()
     queue = _Queue(tasks)
@@ -168,7 +173,10 @@ def run_tasks(
         for tick in backend.ticks():
             progress.tick(tick.name, tick.done, tick.total)
         for future in finished:
-            end(queue.end(running.pop(future), _outcome(future)))
+            outcome = _outcome(future)
+            if outcome.full:
+                raise NoSpace(outcome.failure)
+            end(queue.end(running.pop(future), outcome))
     return ended
 
 
