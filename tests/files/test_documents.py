@@ -1,7 +1,6 @@
 """Documents are written completely or not at all, and read only in a supported format."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
@@ -11,52 +10,11 @@ from hypothesis import strategies as st
 from freeat.errors import InputError
 from freeat.files.documents import (
     NewerFormat,
-    atomic,
     in_file_name,
-    is_unfinished,
     read_json,
     sha256,
     write_json,
-    write_text,
 )
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    write_text(path, "old")
-
-    def fail_halfway() -> None:
-        with atomic(path) as temporary:
-            temporary.write_text("half")
-            assert is_unfinished(temporary)
-            assert path.read_text() == "old"
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail_halfway()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_write_makes_its_folder_and_replaces_the_old_file(tmp_path: Path) -> None:
-    path = tmp_path / "b" / "c" / "a.txt"
-    write_text(path, "one")
-    write_text(path, "zwei ε\n")
-    assert path.read_bytes() == "zwei ε\n".encode()
-    assert list(path.parent.iterdir()) == [path]
-    assert not is_unfinished(path)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="modes are POSIX's")
-def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        with atomic(tmp_path / "a") as temporary:
-            temporary.unlink()
-            os.close(os.open(temporary, os.O_CREAT | os.O_WRONLY, 0o600))  # a writer with ideas of its own
-    finally:
-        os.umask(before)
-    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
 def test_json_round_trip(tmp_path: Path) -> None:

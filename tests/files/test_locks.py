@@ -3,12 +3,11 @@
 import errno
 import json
 import os
+import shutil
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,7 +15,9 @@ import pytest
 
 from freeat.errors import InputError
 from freeat.files import locks as leases
+from freeat.files.documents import NoSpace
 from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, check_free, is_held, leased
+from killing import dead_process
 
 
 def hold(folder: Path, *, host: str | None = None, pid: int | None = None, age: float = 0.0) -> None:
@@ -28,12 +29,6 @@ def hold(folder: Path, *, host: str | None = None, pid: int | None = None, age: 
 
 def grow_old(folder: Path, age: float) -> None:
     os.utime(folder / LEASE, (time.time() - age,) * 2)
-
-
-def dead_process() -> int:
-    with subprocess.Popen([sys.executable, "-c", ""]) as process:
-        process.wait()
-    return process.pid
 
 
 def test_lease_is_exclusive_until_released(tmp_path: Path) -> None:
@@ -64,13 +59,97 @@ def test_lease_of_another_host_is_respected_while_its_heartbeat_continues(tmp_pa
         lease.check()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{"])
-def test_empty_lease_is_taken_over_after_a_delay(tmp_path: Path, content: str) -> None:
-    (tmp_path / LEASE).write_text(content)
-    began = time.monotonic()
+CONTENTS: dict[str, bytes] = {
+    "nothing": b"",
+    "a list": b"[]",
+    "half": b"{",
+    "an empty object": b"{}",
+    "a number for the host": b'{"host": 3, "pid": 1, "token": "t"}',
+    "a text for the process": b'{"host": "h", "pid": "x", "token": "t"}',
+    "no process": b'{"host": "h", "pid": null, "token": "t"}',
+    "a negative process": b'{"host": "h", "pid": -1, "token": "t"}',
+    "no token": b'{"host": "h", "pid": 1}',
+    "no text": bytes(range(256)),
+    "deep nesting": b"[" * 100_000,
+    "zeros": bytes(100_000),
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_lease_of_any_other_content_is_taken_over_after_a_delay(
+    tmp_path: Path, content: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "UNWRITTEN_AFTER", 0.2)
+    (tmp_path / LEASE).write_bytes(content)
+    assert is_held(tmp_path)
+    with leased(tmp_path, wait=True) as lease:
+        lease.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_impossible_process_number_is_that_of_a_dead_process(tmp_path: Path) -> None:
+    hold(tmp_path, pid=2**62)
     with leased(tmp_path) as lease:
         lease.check()
-    assert time.monotonic() - began > leases.UNWRITTEN_AFTER / 2
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_lease(
+    tmp_path: Path, make: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "UNWRITTEN_AFTER", 0.2)
+    make(tmp_path / LEASE)
+    with leased(tmp_path, wait=True) as lease:
+        lease.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_heartbeat_in_the_future_is_stale_after_its_lifetime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "STALE_AFTER", 0.5)
+    hold(tmp_path, host="elsewhere", age=-1e6)
+    began = time.monotonic()
+    assert is_held(tmp_path)
+    with leased(tmp_path, wait=True) as lease:
+        lease.check()
+    assert 0.4 < time.monotonic() - began < 10
+
+
+def test_a_living_process_keeps_its_lease_when_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leases, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(leases, "STALE_AFTER", 0.5)
+    with leased(tmp_path) as lease:
+        grow_old(tmp_path, -1e6)
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until:
+            assert is_held(tmp_path)
+            time.sleep(0.05)
+        lease.check()
+
+
+def test_a_folder_deleted_while_it_is_in_use_is_said_to_be_gone(tmp_path: Path) -> None:
+    with leased(tmp_path / "run") as lease:
+        shutil.rmtree(tmp_path / "run")
+        with pytest.raises(LeaseLost, match=r"run is gone: it was deleted or moved"):
+            lease.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lease_that_cannot_be_written_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, mode: str) -> None:
+        os.close(handle)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fdopen", full)
+        with pytest.raises(NoSpace, match=r"lease\.json cannot be written"):
+            Lease(tmp_path).acquire()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lost_lease_raises_and_does_not_release_the_new_holder(tmp_path: Path) -> None:
@@ -129,10 +208,10 @@ def test_fast_host_clock_does_not_take_over_a_live_lease(
 def test_read_only_folder_uses_the_host_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    def refuse(**settings: object) -> None:
+    def refuse(path: Path) -> None:
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(tempfile, "NamedTemporaryFile", refuse)
+    monkeypatch.setattr(Path, "touch", refuse)
     hold(tmp_path, host="elsewhere", age=leases.STALE_AFTER / 2)
     assert is_held(tmp_path)
     grow_old(tmp_path, leases.STALE_AFTER + 1)

@@ -65,7 +65,11 @@ def _flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-DAMAGE: dict[str, Callable[[Path], None]] = {
+def _change(path: Path, **fields: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
     "a flipped bit": _flip,
     "a torn file": lambda path: path.write_bytes(path.read_bytes()[:-5]),
     "an empty file": lambda path: path.write_bytes(b""),
@@ -73,12 +77,23 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "torn facts": lambda path: path.with_suffix(".json").write_text('{"format": 1, "sha'),
     "facts without a digest": lambda path: path.with_suffix(".json").write_text('{"format": 1}'),
     "facts without a file": lambda path: path.with_suffix(".json").write_text("{}"),
+    "facts of another update": lambda path: _change(path.with_suffix(".json"), facts={"update": 7}),
+    "facts of another type": lambda path: _change(path.with_suffix(".json"), facts=[1]),
+    "facts with a field too many": lambda path: _change(
+        path.with_suffix(".json"), facts={"update": 8, "x": 1}
+    ),
+    "another digest": lambda path: _change(path.with_suffix(".json"), sha256=None),
+    "a folder for the tensors": lambda path: (path.unlink(), path.mkdir()),
+    "a folder for the facts": lambda path: (
+        path.with_suffix(".json").unlink(),
+        path.with_suffix(".json").mkdir(),
+    ),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
 def test_damaged_newest_checkpoint_is_named_and_the_previous_used(
-    tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+    tmp_path: Path, damage: Callable[[Path], object], caplog: pytest.LogCaptureFixture
 ) -> None:
     checkpoints = filled(tmp_path, 4, 8)
     damage(tmp_path / "update-000000008.safetensors")
@@ -88,6 +103,15 @@ def test_damaged_newest_checkpoint_is_named_and_the_previous_used(
     assert "update-000000008" in caplog.text
     damage(tmp_path / "update-000000004.safetensors")
     assert checkpoints.newest(dict) is None
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_are_not_checkpoints_are_not_taken_for_them(tmp_path: Path) -> None:
+    checkpoints = filled(tmp_path, 4)
+    (tmp_path / "update-latest.json").write_text("{}")
+    assert checkpoints.latest_update == 4
+    assert newest_update(checkpoints) == 4
 
 
 def test_a_checkpoint_of_a_newer_version_is_refused_not_skipped(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 import itertools
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from freeat.runs import build
 from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
 from freeat.runs.spec import TrainSpec
-from freeat.training.trainer import Stopped
+from freeat.training.trainer import CheckpointFacts, Stopped
 from small_runs import carry_out, noise_file, outcome, timeless
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -91,6 +91,38 @@ def test_resume_falls_back_from_a_damaged_checkpoint(
     carry_out(tmp_path / "run", **settings)
     assert "update-000000009" in caplog.text
     assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def altered(value: Any) -> Iterator[Any]:
+    """A JSON document with one of its parts left out, or replaced by a value of another type or size."""
+    if isinstance(value, dict | list):
+        for key in value if isinstance(value, dict) else range(len(value)):
+            for changed in altered(value[key]):
+                copy = value.copy()
+                copy[key] = changed
+                yield copy
+            copy = value.copy()
+            del copy[key]
+            yield copy
+    yield 3 if isinstance(value, str) else "3" if not isinstance(value, float) else value + 1e-9
+
+
+def test_any_change_of_a_checkpoints_facts_is_found(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(Stopped):
+        carry_out(tmp_path, should_stop=every(9), checkpoint_every=0.0, algorithm="fast", ema=0.9)
+    checkpoints = RunFolder(tmp_path).checkpoints
+    newest = checkpoints.folder / "update-000000009.json"
+    document = json.loads(newest.read_text())
+    changes = 0
+    for changed in altered(document):
+        if isinstance(changed, dict) and isinstance(changed.get("format"), int):
+            newest.write_text(json.dumps(changed))
+            found = checkpoints.newest(CheckpointFacts)
+            assert found is not None
+            assert found[1].learner.updates == 8, changed
+            changes += 1
+    assert changes > 60
+    assert caplog.text.count("update-000000009.json") >= changes
 
 
 def test_a_run_without_checkpoints_restarts_bit_identically(tmp_path: Path) -> None:
@@ -198,35 +230,6 @@ def test_a_run_stores_its_settings_resolved(
     assert {name: getattr(spec, name) for name in resolved} == resolved
     assert spec.precision != "auto"
     assert TrainSpec.of(spec.settings()).alpha == spec.alpha
-
-
-@pytest.mark.parametrize(
-    ("changes", "resolved"),
-    [
-        ({}, (0.5, 0.125, "uniform")),
-        ({"attack": "pgd-1"}, (0.5, 0.5, "uniform")),
-        ({"eval_eps": 0.2, "eval_start": "radius"}, (0.2, 0.05, "radius")),
-    ],
-    ids=str,
-)
-def test_a_run_stores_the_radius_step_and_start_of_its_evaluation(
-    tmp_path: Path, changes: dict[str, Any], resolved: tuple[float, float, str]
-) -> None:
-    with pytest.raises(Stopped):
-        carry_out(tmp_path, should_stop=every(1), **changes)
-    stored = RunFolder(tmp_path).evaluation
-    assert (stored.eval_eps, stored.eval_alpha, stored.eval_start) == resolved
-
-
-def test_evaluations_of_a_run_begin_at_its_start(tmp_path: Path) -> None:
-    seen = set()
-    for start in ("zero", "radius", "uniform"):
-        result = carry_out(tmp_path / start, eval_start=start, updates=60, algorithm="erm", final_size=None)
-        assert result.test.robust_loss is not None
-        seen.add(result.test.robust_loss)
-    assert len(seen) == 3
-    with pytest.raises(InputError, match="--eval-start radius: fgsm starts at the image itself"):
-        carry_out(tmp_path / "fgsm", attack="fgsm", eval_start="radius")
 
 
 def test_a_change_of_a_default_does_not_reinterpret_a_run(

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,13 @@ def holders(store: Path) -> dict[Path, int]:
         except (OSError, ValueError):
             continue  # given back in this very moment, or left behind by a killed one
     return found
+
+
+def dead_process() -> int:
+    """The number of a process that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return process.pid
 
 
 def kill(process: Process) -> None:

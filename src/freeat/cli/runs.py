@@ -124,12 +124,7 @@ def delete(
     help="worst or last iterate of PGD  [default: the first run's]",
 )
 @click.option(
-    "-n",
-    "n",
-    type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
-    help="test images to evaluate on: a sample, its classes in proportion",
+    "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to evaluate on"
 )
 @device_option
 @data_dir_option

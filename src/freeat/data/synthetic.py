@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import secrets
-import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from PIL import Image
 from scipy.io import savemat
 
 from freeat.data.catalogue import SOURCES
+from freeat.files.documents import remove, remove_abandoned, space_for, temporary_name
 
 WNIDS = ("n02", "n01")
 
@@ -24,15 +23,18 @@ def write_synthetic(folder: Path, n: int) -> None:
         path = folder / SOURCES[name].layouts[0].path
         if path.exists():
             continue
+        remove_abandoned(folder)
         # Renamed when complete: other processes may be looking for it.
-        temporary = folder / f".{path.name}.{secrets.token_hex(4)}.tmp"
-        write(temporary, n)
+        temporary = temporary_name(path)
         try:
-            temporary.rename(path)
+            with space_for(path):
+                write(temporary, n)
+                temporary.rename(path)
         except OSError:
             if not path.exists():
                 raise
-            shutil.rmtree(temporary)
+        finally:
+            remove(temporary)
 
 
 def pixels(draw: np.random.Generator, *shape: int) -> np.ndarray:

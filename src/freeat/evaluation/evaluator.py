@@ -141,7 +141,7 @@ class Evaluator:
     ) -> Evaluation:
         return evaluate(
             model,
-            images.sample(size),
+            images if size is None or size >= len(images) else images.subset(size),
             attack,
             self.ball,
             classes=self.classes,

@@ -1,5 +1,6 @@
 """Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
 
+import io
 import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation
-from freeat.files.documents import FORMATS, NewerFormat, atomic, check_format, identity_of, in_file_name
+from freeat.files.documents import FORMATS, NewerFormat, check_format, identity_of, in_file_name, write_bytes
 from freeat.runs.results import StoredEvaluation
 
 
@@ -50,18 +51,19 @@ def examples_path(folder: Path, result: StoredEvaluation) -> Path:
 def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
     """Store the adversarial examples of an evaluation of these images."""
     x, y = images.to("cpu").batch(evaluation.index.new_tensor(range(len(images))))
-    with atomic(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(
-            file,
-            format=np.int64(FORMATS["examples"]),
-            x=x.contiguous().numpy(),
-            delta=evaluation.perturbations.float().contiguous().numpy(),
-            y=y.numpy(),
-            predicted=evaluation.labels.numpy(),
-            clean_correct=evaluation.clean_correct.numpy(),
-            index=evaluation.index.numpy(),
-            classes=np.array(classes),
-        )
+    arrays = io.BytesIO()
+    np.savez_compressed(
+        arrays,
+        format=np.int64(FORMATS["examples"]),
+        x=x.contiguous().numpy(),
+        delta=evaluation.perturbations.float().contiguous().numpy(),
+        y=y.numpy(),
+        predicted=evaluation.labels.numpy(),
+        clean_correct=evaluation.clean_correct.numpy(),
+        index=evaluation.index.numpy(),
+        classes=np.array(classes),
+    )
+    write_bytes(path, arrays.getvalue())
 
 
 def load_examples(path: Path) -> AdversarialExamples:

@@ -1,9 +1,10 @@
-"""Documents written whole or not at all, typed, with a format number that is checked when they are read.
+"""Files written whole or not at all, and typed documents with a format number that is checked when they are read.
 
 A stored document is a frozen dataclass. ``write_document`` writes it with the number of its format, and
 ``read_document`` decodes and validates it: whatever is wrong with the file becomes one message with its name.
 """
 
+import errno
 import hashlib
 import json
 import math
@@ -11,8 +12,10 @@ import os
 import re
 import secrets
 import shutil
+import socket
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -43,6 +46,18 @@ FORMATS: dict[str, int] = {
 }
 """The format of every kind of stored document: raised when its fields change, so that newer files are refused."""
 
+FULL = {
+    errno.ENOSPC: "its disk has no space left",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "it exceeds the limit on file sizes (`ulimit -f`)",
+}
+"""The errors of a write that there is no space for, and what they say."""
+
+ABANDONED_AFTER = 24 * 3600.0
+"""Seconds after which a temporary file is nobody's, also where its process cannot be looked up."""
+
+_TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}(\.old)?\.tmp")
+
 T = TypeVar("T")
 
 
@@ -55,51 +70,120 @@ def in_file_name(text: str) -> str:
     return re.sub(r'[%/\\:*?"<>|]', lambda found: f"%{ord(found.group()):02X}", text)
 
 
+class NoSpace(InputError):
+    """A file that cannot be written because a disk is full; the message has its size and the remedy."""
+
+
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    temporary.touch(exist_ok=False)
-    mode = temporary.stat().st_mode  # from the user's umask; some writers make the file private
+def space_for(path: Path, size: int | None = None) -> Iterator[None]:
+    """Inside, ``size`` bytes are written to ``path``; raises NoSpace where there is no space for them."""
     try:
-        yield temporary
-        temporary.chmod(mode)
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        disk = next(parent for parent in path.absolute().parents if parent.exists())
+        free = shutil.disk_usage(disk).free
+        needed = "more space" if size is None else f"{size:,} bytes"
+        raise NoSpace(
+            f"{path} cannot be written: {FULL[error.errno]}; it needs {needed}, and {free:,} bytes of the disk are "
+            "free: make space, and run the same command again"
+        ) from None
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file atomically: it has the whole content, or is as it was."""
+    with space_for(path, len(content)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
+        temporary = temporary_name(path)
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    write_bytes(path, text.encode())
 
 
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    token = secrets.token_hex(4)
-    temporary, old = (path.with_name(f".{path.name}.{token}.{kind}.tmp") for kind in ("new", "old"))
-    temporary.mkdir()
-    try:
-        yield temporary
-        if path.exists():
-            path.rename(old)
-        temporary.rename(path)
-    finally:
-        if old.exists() and not path.exists():
-            old.rename(path)
-        for left in (temporary, old):
-            shutil.rmtree(left, ignore_errors=True)
+    with space_for(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(path.parent)
+        temporary = temporary_name(path)
+        old = temporary.with_suffix(".old.tmp")
+        temporary.mkdir()
+        try:
+            yield temporary
+            if path.exists():
+                path.rename(old)
+            temporary.rename(path)
+        finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            for left in (temporary, old):
+                shutil.rmtree(left, ignore_errors=True)
+
+
+def temporary_name(path: Path) -> Path:
+    """A new hidden name beside ``path`` with this process in it, so that others can see whether it is alive."""
+    return path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether this is the temporary file of a write that was cut off."""
+    """Whether this is the temporary file of a write that has not ended."""
     return path.name.startswith(".") and path.suffix == ".tmp"
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+def remove_abandoned(folder: Path) -> None:
+    """Remove the temporary files that dead processes left in a folder; a folder they had moved away is put back."""
+    for path in folder.glob(".*.tmp"):
+        named = _TEMPORARY.fullmatch(path.name)
+        with suppress(OSError):  # another process removes it too
+            if named is None or not _abandoned(path, host=named[2], pid=int(named[3])):
+                continue
+            if named[4] and not path.with_name(named[1]).exists():
+                path.rename(path.with_name(named[1]))
+            else:
+                remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder; none need be there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _abandoned(path: Path, *, host: str, pid: int) -> bool:
+    here = host == _host()
+    return (here and not is_alive(pid)) or time.time() - path.stat().st_mtime > ABANDONED_AFTER
+
+
+def _host() -> str:
+    return hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process of this host is alive; on Windows, which has no cheap way to see it, always True."""
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass  # it lives, and belongs to another user
+    return True
 
 
 def to_json(document: Any, **options: Any) -> str:

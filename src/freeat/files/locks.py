@@ -4,18 +4,21 @@ A lease is a file created exclusively, with host, process, token and a heartbeat
 they fail on network file systems.
 """
 
-import json
 import os
 import secrets
 import socket
-import tempfile
+import stat
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from freeat.errors import InputError
+from freeat.files.documents import is_alive, remove, space_for, temporary_name
 
 LEASE = "lease.json"
 HEARTBEAT = 10.0
@@ -24,12 +27,25 @@ UNWRITTEN_AFTER = 2.0
 """A holder writes its lease at once: one that stays empty for this long is of a process killed in between."""
 
 
+LONGEST = 4096
+"""Bytes that are read of a lease: a longer file is none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holder:
+    """The process that a lease names."""
+
+    host: str
+    pid: int
+    token: str
+
+
 class Busy(InputError):
     """A living process holds the folder."""
 
 
 class LeaseLost(RuntimeError):
-    """Another process took the folder over; this one must not write there any more."""
+    """The folder was deleted, or another process took it over; this one must not write there any more."""
 
 
 class Lease:
@@ -43,20 +59,27 @@ class Lease:
 
     def acquire(self) -> None:
         """Take the lease, also from a process that is gone; raise Busy where a living one holds it."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        for _ in range(20):
-            try:
-                handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-            except FileExistsError:
-                if self.stale():
-                    self._remove()
-                elif not self._holder():
-                    time.sleep(UNWRITTEN_AFTER / 10)
-                continue
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"host": socket.gethostname(), "pid": os.getpid(), "token": self.token}, file)
-            self._beat.start()
-            return
+        holder = Holder(host=socket.gethostname(), pid=os.getpid(), token=self.token)
+        content = msgspec.json.encode(holder)
+        with space_for(self.path, len(content)):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(20):
+                try:
+                    handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                except FileExistsError:
+                    if self.stale():
+                        self._remove()
+                    elif not self._holder():
+                        time.sleep(UNWRITTEN_AFTER / 10)
+                    continue
+                try:
+                    with os.fdopen(handle, "wb") as file:
+                        file.write(content)
+                except OSError:
+                    self.path.unlink(missing_ok=True)
+                    raise
+                self._beat.start()
+                return
         raise self.busy()
 
     def busy(self) -> Busy:
@@ -64,33 +87,52 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost unless this process still holds the lease; called before each write."""
-        if self._holder().get("token") != self.token:
-            raise LeaseLost(f"{self.path.parent} was taken over by another process; stopping without writing")
+        if self._is_mine():
+            return
+        folder = self.path.parent
+        if not folder.exists():
+            raise LeaseLost(f"{folder} is gone: it was deleted or moved while it was in use; stopping")
+        raise LeaseLost(f"{folder} was taken over by another process; stopping without writing")
 
     def release(self) -> None:
         self._stop.set()
         if self._beat.is_alive():
             self._beat.join()
-        if self._holder().get("token") == self.token:
+        if self._is_mine():
             self.path.unlink(missing_ok=True)
 
-    def _holder(self) -> dict[str, object]:
+    def _is_mine(self) -> bool:
+        holder = self._holder()
+        return holder is not None and holder.token == self.token
+
+    def _holder(self) -> Holder | None:
+        """Who holds the lease; None where that is not written, whatever else is."""
         try:
-            holder = json.loads(self.path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return holder if isinstance(holder, dict) else {}
+            with open(self.path, "rb", opener=_open_at_once) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    return None
+                holder = msgspec.json.decode(file.read(LONGEST), type=Holder)
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+        return holder if holder.pid > 0 else None
 
     def stale(self) -> bool:
-        """Whether the lease that is there belongs to a process that is gone."""
+        """Whether the lease that is there belongs to a process that is gone.
+
+        A heartbeat in the future says nothing about that: it is set to the present, and counts from now.
+        """
         holder = self._holder()
-        if holder.get("host") == socket.gethostname() and not _alive(int(str(holder.get("pid", 0)))):
+        if holder and holder.host == socket.gethostname() and not is_alive(holder.pid):
             return True
         limit = STALE_AFTER if holder else UNWRITTEN_AFTER
         try:
             beat = self.path.stat().st_mtime
             # On a network the file system's clock gave that time: this host's may be wrong.
-            return time.time() - beat > limit and self._file_system_time() - beat > limit
+            ages = [time.time() - beat, self._file_system_time() - beat]
+            if max(ages) < -limit:
+                with suppress(PermissionError):
+                    os.utime(self.path)
+            return min(ages) > limit
         except FileNotFoundError:
             return False  # released in this moment
 
@@ -107,37 +149,34 @@ class Lease:
             return
         try:
             if self.stale():
-                self.path.unlink(missing_ok=True)
+                remove(self.path)
         finally:
             guard.unlink(missing_ok=True)
 
     def _file_system_time(self) -> float:
         """The time of the file system's clock; this host's where the folder is not writable."""
+        clock = temporary_name(self.path)
         try:
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=".", suffix=".tmp") as file:
-                return os.fstat(file.fileno()).st_mtime
+            clock.touch()
+            return clock.stat().st_mtime
         except FileNotFoundError:
             raise  # the folder is gone, and the lease with it
         except OSError:
             return time.time()
+        finally:
+            with suppress(OSError):
+                clock.unlink(missing_ok=True)
 
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
-            if self._holder().get("token") == self.token:
+            if self._is_mine():
                 with suppress(FileNotFoundError):  # taken over in this moment
                     os.utime(self.path)
 
 
-def _alive(pid: int) -> bool:
-    if os.name == "nt":
-        return True  # no cheap probe there: the heartbeat decides
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it lives, and belongs to another user
-    return True
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for another process, as a pipe would."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def is_held(folder: Path) -> bool:

@@ -11,20 +11,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from freeat.errors import InputError
 from freeat.files.documents import (
     FORMATS,
     NewerFormat,
-    atomic,
     check_format,
     decoded,
+    identity_of,
     is_unfinished,
     plain,
     read_json,
+    remove,
     sha256,
+    to_json,
+    write_bytes,
     write_json,
 )
 
@@ -41,8 +44,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: Facts | None = N
     stored = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     # One item, because safetensors writes several in random order, and equal weights must give equal files.
     metadata = {"freeat": json.dumps({"format": FORMATS["tensors"], "facts": dict(facts or {})})}
-    with atomic(path) as temporary:
-        save_file(stored, temporary, metadata)
+    write_bytes(path, save(stored, metadata))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], Facts]:
@@ -66,11 +68,12 @@ class Checkpoints:
     folder: Path
 
     def save(self, update: int, tensors: dict[str, Tensor], facts: object) -> None:
-        """Publish a checkpoint: first the tensors, then typed facts with the tensors' digest, which make it valid."""
+        """Publish a checkpoint: first the tensors, then typed facts with the digest of both, which make it valid."""
         path = self.folder / f"update-{update:09d}.safetensors"
         save_tensors(path, tensors)
-        stored = {"sha256": sha256(path), "facts": plain(facts)}
-        write_json(path.with_suffix(".json"), stored, format=FORMATS["checkpoint"])
+        stored = json.loads(to_json(plain(facts)))
+        document = {"sha256": _digest(path, stored), "facts": stored}
+        write_json(path.with_suffix(".json"), document, format=FORMATS["checkpoint"])
         self._keep(self._published()[-KEPT:])
 
     def newest(self, kind: type[T]) -> tuple[dict[str, Tensor], T] | None:
@@ -79,12 +82,12 @@ class Checkpoints:
             tensors = path.with_suffix(".safetensors")
             try:
                 stored = read_json(path, format=FORMATS["checkpoint"])
-                if not tensors.exists() or sha256(tensors) != stored.get("sha256"):
-                    raise InputError(f"{tensors} does not match its checksum")
+                if _digest(tensors, stored.get("facts")) != stored.get("sha256"):
+                    raise InputError(f"{path} and {tensors.name} do not match their checksum")
                 return load_tensors(tensors)[0], decoded(stored.get("facts"), kind, path)
             except NewerFormat:
                 raise
-            except InputError as error:
+            except (InputError, OSError) as error:
                 log.warning("damaged checkpoint skipped: %s; the one before it is used", error)
         return None
 
@@ -103,7 +106,12 @@ class Checkpoints:
         kept = {path.stem for path in published}
         for path in self.folder.glob("*"):
             if is_unfinished(path) or (path.name.startswith("update-") and path.stem not in kept):
-                path.unlink(missing_ok=True)
+                remove(path)
 
     def _published(self) -> list[Path]:
-        return sorted(self.folder.glob("update-*.json"))
+        return sorted(path for path in self.folder.glob("update-*.json") if path.stem[7:].isdecimal())
+
+
+def _digest(tensors: Path, facts: object) -> str:
+    """The digest of a checkpoint: of the file of its tensors, and of its facts."""
+    return identity_of({"tensors": sha256(tensors), "facts": facts})

@@ -1,5 +1,6 @@
 """Charts drawn by matplotlib, in a style that is safe for colour-blind readers."""
 
+import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from freeat.files.documents import atomic
+from freeat.files.documents import write_bytes
 from freeat.reports.charts import ChartAxis, ChartPanel, Curve, HeatMap, HeatMapPanel, LineChart
 
 matplotlib.use("Agg")
@@ -55,10 +56,11 @@ def save_figure(figure: Any, path: Path) -> Path:
     import matplotlib.pyplot as plt
 
     ending = path.suffix.lstrip(".") or "png"
-    with atomic(path) as temporary:
-        # A date would make every PDF another file.
-        figure.savefig(temporary, format=ending, metadata={"CreationDate": None} if ending == "pdf" else None)
+    drawn = io.BytesIO()
+    # A date would make every PDF another file.
+    figure.savefig(drawn, format=ending, metadata={"CreationDate": None} if ending == "pdf" else None)
     plt.close(figure)
+    write_bytes(path, drawn.getvalue())
     return path
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from freeat.compute.machine import Provenance
 from freeat.errors import InputError
-from freeat.files.documents import decoded, is_unfinished, plain, read_document, write_document
+from freeat.files.documents import decoded, is_unfinished, plain, read_document, space_for, write_document
 from freeat.files.locks import LEASE
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
@@ -51,8 +51,7 @@ class RunDescription:
     """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it.
 
     ``spec`` is as the user gave it; ``resolved`` has the step, start, options, length and augmentation that followed
-    from it by the defaults of the day. ``evaluation`` and ``resolved_evaluation`` are the same of its evaluations.
-    ``semantics`` is that of the version that began the run.
+    from it by the defaults of the day. ``semantics`` is that of the version that began the run.
     """
 
     identity: str
@@ -60,7 +59,6 @@ class RunDescription:
     spec: TrainSpec
     resolved: TrainSpec
     evaluation: EvalSpec
-    resolved_evaluation: EvalSpec
     updates: int
     data: DataFacts
     initial_weights: str
@@ -182,8 +180,7 @@ class RunFolder:
 
     @property
     def evaluation(self) -> EvalSpec:
-        """How the run is evaluated, resolved."""
-        return self.description.resolved_evaluation
+        return self.description.evaluation
 
     @property
     def history_path(self) -> Path:
@@ -191,8 +188,9 @@ class RunFolder:
 
     def append(self, record: Record) -> int:
         """Add a record to the history; returns the history's length in bytes."""
-        with self.history_path.open("ab") as file:
-            file.write(json.dumps(plain(record), ensure_ascii=False).encode() + b"\n")
+        line = json.dumps(plain(record), ensure_ascii=False).encode() + b"\n"
+        with space_for(self.history_path, len(line)), self.history_path.open("ab") as file:
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
             return file.tell()

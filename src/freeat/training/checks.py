@@ -1,4 +1,4 @@
-"""Warnings about settings that are allowed but seldom intended, and about memory."""
+"""Checks around a run: settings that are allowed but seldom meant, and memory."""
 
 from collections.abc import Iterable
 
@@ -18,19 +18,17 @@ def cautions(
     n: int,
     steps: Iterable[tuple[str, float | None, float]] = (),
 ) -> tuple[str, ...]:
-    """Warnings about a batch larger than the sample, and attack steps (name, α or None, ε) of wrong scale."""
-    warnings = []
+    """Sentences about a batch larger than the sample, and attack steps (what, α or None, ε) of wrong scale."""
+    said = []
     if batch_size > n:
-        warnings.append(
-            f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set."
-        )
-    warnings += [
+        said.append(f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set.")
+    said += [
         f"the {what} α = {alpha:.4g} is more than twice its radius ε = {eps:.4g}: every step crosses the whole ball "
         "and ends on its boundary."
         for what, alpha, eps in steps
         if alpha is not None and alpha > CROSSING * eps
     ]
-    return tuple(warnings)
+    return tuple(said)
 
 
 def out_of_memory(error: Exception) -> bool:
