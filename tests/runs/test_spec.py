@@ -37,9 +37,9 @@ def test_numbers_as_text_are_equivalent(settings: dict[str, Any]) -> None:
 
 
 def test_the_identity_omits_defaults() -> None:
-    assert TrainSpec().facts == {"semantics": 2}
+    assert TrainSpec().facts == {"semantics": 3}
     spec = TrainSpec(eps=0.1 + 0.2, algorithm="trades", norm="L2")
-    expected = {"semantics": 2, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
+    expected = {"semantics": 3, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
     assert spec.facts == expected
 
 

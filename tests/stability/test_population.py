@@ -117,6 +117,15 @@ def test_controls_train_at_the_strength_of_free(tmp_path) -> None:
     assert ("free-4", WEAK_REPLAY) in [(row.arm, row.reference) for row in summary.differences]
 
 
+def test_a_result_of_older_semantics_is_made_again(tmp_path, monkeypatch) -> None:
+    task = PopulationTask(settings=SMALL, arm="fast", folder=tmp_path)
+    monkeypatch.setattr("freeat.stability.population.SEMANTICS", 2)
+    task.run(Callbacks(), lambda: False)
+    assert task.finished()
+    monkeypatch.undo()
+    assert not task.finished()
+
+
 def test_the_bounds_hold_on_the_truncated_instance() -> None:
     s = PopulationSettings(
         d=2, distance=0.6, sigma=0.1, n=200, batch_size=5, updates=60, lr=0.1, seeds=20, theorem=True, eps=0.2

@@ -229,6 +229,11 @@ def test_folder_of_another_study_is_refused(corners: str, data: DataSet, tmp_pat
     with pytest.raises(InputError, match="other data"):
         some_study(tmp_path / "one", corners).prepare(load_data("digits"))
     some_study(tmp_path / "one", corners, sizes=(20, 30), seeds=9).prepare(data)
+    path = tmp_path / "one" / "study.json"
+    stored = read_document(path, "study", StudyDocument)
+    write_document(path, "study", replace(stored, semantics=2))
+    with pytest.raises(InputError, match="older semantics"):
+        some_study(tmp_path / "one", corners).prepare(data)
     (tmp_path / "two").mkdir()
     (tmp_path / "two" / "thesis.txt").write_text("mine")
     with pytest.raises(InputError, match="nothing was touched"):

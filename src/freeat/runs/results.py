@@ -32,7 +32,7 @@ RESULTS = "results"
 NAME = re.compile(r"[0-9a-f]{20}\.json")
 """The file name of a result: the hash of its identity."""
 
-SEMANTICS = 1
+SEMANTICS = 2
 """Raised whenever the same identity would give other numbers."""
 
 Identity = dict[str, Any]

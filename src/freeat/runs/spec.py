@@ -18,7 +18,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.files.documents import identity_of
 from freeat.units import parse_finite, parse_radius, parse_whole
 
-SEMANTICS = 2
+SEMANTICS = 3
 """Raised whenever the same spec would give other numbers."""
 
 DEFAULT_EPOCHS = 30.0

@@ -24,6 +24,7 @@ from freeat.files.locks import leased
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant, Schedule, Vanishing
 from freeat.objectives import BoundedLoss, CrossEntropy, Objective
+from freeat.runs.spec import SEMANTICS
 from freeat.stability.instances import affine_maximum
 from freeat.stability.mixture import (
     KINDS,
@@ -314,7 +315,7 @@ class PopulationTask:
         return (str(self._path(self.matched)),) if self.matched is not None else ()
 
     def _path(self, arm: str) -> Path:
-        facts: Mapping[str, object] = {"settings": plain(self.settings), "arm": arm}
+        facts: Mapping[str, object] = {"semantics": SEMANTICS, "settings": plain(self.settings), "arm": arm}
         matched = self.matched if arm in CONTROLS else None
         return (
             self.folder / "results" / f"{in_file_name(arm)}-{identity_of({**facts, 'matched': matched})}.json"

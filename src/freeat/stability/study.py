@@ -12,6 +12,7 @@ from freeat.files.documents import in_file_name, read_document, write_document
 from freeat.files.locks import LEASE, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
+from freeat.runs.spec import SEMANTICS
 from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
 from freeat.stability.twins import EngineChoice, choose_engine
 from freeat.training.records import Callback
@@ -32,6 +33,7 @@ class StudyDocument:
     notes: tuple[str, ...]
     engines: dict[str, EngineChoice]
     sources: dict[str, str]
+    semantics: int = 2  # of studies that were begun before it was stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +169,7 @@ class StabilityStudy:
             notes=tuple(data.notes),
             engines={},
             sources=self._sources(),
+            semantics=SEMANTICS,
         )
         if path.is_file():
             stored = read_document(path, "study", StudyDocument)
@@ -202,6 +205,7 @@ class StabilityStudy:
         changed = [name for name, digest in now.sources.items() if stored.sources.get(name, digest) != digest]
         for what, differs in (
             (f"another setting ({', '.join(other)})", bool(other)),
+            ("older semantics", stored.semantics != now.semantics),
             ("other data", stored.data_digest != now.data_digest),
             (f"other code of {', '.join(changed)}", bool(changed)),
         ):
