@@ -50,8 +50,17 @@ def test_epochs_have_different_orders() -> None:
 def test_updates_are_epochs_times_batches() -> None:
     assert updates_for(200, 50_000, 128) == 200 * 391
     assert updates_for(0.5, 100, 10) == 5
+    assert updates_for(30, 129, 128) == 30, "a last batch of one image joins the one before it"
+    assert updates_for(30, 130, 128) == 60
     with pytest.raises(InputError, match="make no update"):
         updates_for(0.01, 10, 10)
+
+
+@given(n=SIZES, size=SIZES, epochs=st.integers(1, 5))
+def test_updates_are_whole_passes_over_the_images(n: int, size: int, epochs: int) -> None:
+    batches = Batches(n=n, size=size, seed=0)
+    seen = sum(len(batches(t)) for t in range(1, updates_for(epochs, n, size) + 1))
+    assert seen == epochs * n
 
 
 def test_bad_batches_are_refused() -> None:

@@ -77,10 +77,8 @@ def _order(n: int, seed: int, epoch: int) -> Tensor:
 
 
 def updates_for(epochs: float, n: int, batch_size: int) -> int:
-    """T = epochs · ⌈n/b⌉: the weight updates that one update per batch makes in ``epochs``."""
-    if batch_size < 1:
-        raise InputError(f"batch size {batch_size} must be at least 1")
-    updates = round(epochs * -(-n // batch_size))
+    """T = epochs · batches per epoch: the weight updates that one update per batch makes in ``epochs``."""
+    updates = round(epochs * Batches(n=n, size=batch_size, seed=0).per_epoch)
     if updates < 1:
         raise InputError(f"{epochs:g} epochs of {n} images make no update: train for more")
     return updates

@@ -108,7 +108,7 @@ class TrainSpec(_Settings):
     warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
     epochs: float | None = _setting(
         None,
-        f"epochs at one update per batch: T = epochs·⌈n/b⌉ updates  [default: {DEFAULT_EPOCHS:g}]",
+        f"epochs at one update per batch: T = epochs·batches per epoch  [default: {DEFAULT_EPOCHS:g}]",
     )
     updates: int | None = _setting(None, "weight updates T, instead of --epochs")
     batch_size: int = _setting(128, "images per batch")

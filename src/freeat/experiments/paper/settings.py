@@ -10,6 +10,7 @@ from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
 from freeat.data import data_folder
+from freeat.data.batches import updates_for
 from freeat.data.catalogue import SOURCES
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import Store, TrainTask
@@ -231,8 +232,8 @@ def train_size(scale: Scale, data: str) -> int:
 
 
 def updates(scale: Scale, data: str) -> int:
-    """T = 200·⌈n/b⌉, the same for every algorithm and, in the n-study, for every n."""
-    return scale.epochs * -(-train_size(scale, data) // scale.setups[data].b)
+    """T of 200 epochs of the whole set, the same for every algorithm and, in the n-study, for every n."""
+    return updates_for(scale.epochs, train_size(scale, data), scale.setups[data].b)
 
 
 def start_of(norm: str, algorithm: str) -> str | None:
