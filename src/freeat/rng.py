@@ -34,6 +34,24 @@ def permutation(n: int, seed: int, *path: str | int) -> Tensor:
     return torch.randperm(n, generator=generator(torch.device("cpu"), stream_key(seed, *path)))
 
 
+def sample(n: int, size: int, seed: int, *path: str | int) -> Tensor:
+    """``size`` of n items in random order, uniformly without replacement: what `permutation` begins with, in O(size).
+
+    One draw on the CPU, then the first ``size`` exchanges of a Fisher–Yates shuffle, of which only the moved items are
+    kept.
+    """
+    u = torch.rand(
+        size, dtype=torch.float64, generator=generator(torch.device("cpu"), stream_key(seed, *path))
+    )
+    left = torch.arange(n, n - size, -1)
+    moved: dict[int, int] = {}
+    taken = []
+    for i, offset in enumerate((u * left).long().tolist()):
+        taken.append(moved.get(i + offset, i + offset))
+        moved[i + offset] = moved.pop(i, i)
+    return torch.tensor(taken, dtype=torch.int64)
+
+
 @contextmanager
 def layer_rng(device: torch.device, key: int) -> Iterator[None]:
     """Inside, layers that draw for themselves (dropout) draw from the stream ``key``; outside, nothing changes.

@@ -32,6 +32,11 @@ def test_independent_batches_repeat_no_image(n: int, size: int, t: int) -> None:
     assert all(0 <= row < n for row in rows)
 
 
+def test_an_independent_batch_does_not_cost_an_order_of_all_images() -> None:
+    batches = Batches(n=10**15, size=128, seed=1, sampling="independent")
+    assert len(set(batches(3).tolist())) == 128
+
+
 @pytest.mark.parametrize("sampling", ["epochs", "independent"])
 def test_batches_depend_on_seed_and_number_only(sampling: str) -> None:
     one, same, other = (Batches(n=40, size=8, seed=s, sampling=sampling) for s in (3, 3, 4))  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
 """Draws are pure functions of (seed, purpose, step or image), and nothing touches a global generator."""
 
+import itertools
 import random as python_random
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -16,7 +18,7 @@ from freeat import Free, Friendly, Vanilla
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
 from freeat.objectives import Trades
-from freeat.rng import ImageRng, Rng, StepRng, permutation, stream_key
+from freeat.rng import ImageRng, Rng, StepRng, permutation, sample, stream_key
 from problems import BALLS, images, smooth_net
 
 SHAPES = [None, (1, 1, 1), (), (2,), (2, 3), (4, 3, 2)]
@@ -149,6 +151,28 @@ def test_permutations_are_functions_of_their_key() -> None:
     assert torch.equal(one, permutation(100, 0, "order", 1))
     assert not torch.equal(one, permutation(100, 0, "order", 2))
     assert not torch.equal(one, permutation(100, 1, "order", 1))
+
+
+def test_a_sample_is_uniform_over_ordered_subsets() -> None:
+    drawn = Counter(tuple(sample(5, 3, 0, "batch", t).tolist()) for t in range(6000))
+    assert set(drawn) == set(itertools.permutations(range(5), 3))
+    assert stats.chisquare(list(drawn.values())).pvalue > 1e-3
+
+
+@given(n=st.integers(1, 60), data=st.data())
+def test_a_sample_is_a_function_of_its_key_and_repeats_nothing(n: int, data: st.DataObject) -> None:
+    size = data.draw(st.integers(0, n))
+    drawn = sample(n, size, 0, "batch", 7)
+    assert torch.equal(drawn, sample(n, size, 0, "batch", 7))
+    assert len(set(drawn.tolist())) == len(drawn) == size
+    assert set(drawn.tolist()) <= set(range(n))
+
+
+def test_a_sample_costs_nothing_for_the_items_it_leaves() -> None:
+    """No permutation of so many items could be stored."""
+    drawn = sample(10**15, 1000, 0, "batch", 1)
+    assert drawn.unique().shape == (1000,)
+    assert stats.kstest(drawn.numpy() / 1e15, "uniform").pvalue > 1e-3
 
 
 def test_training_and_attacks_do_not_change_the_global_generators() -> None:

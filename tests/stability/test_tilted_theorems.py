@@ -5,15 +5,15 @@ import itertools
 import pytest
 import torch
 
-from freeat.rng import permutation
+from freeat.rng import sample
 from freeat.theory import meeting_bound, recursion_of, sharpest_bound, solved_recursion
 from tilted_cases import NAMES, D, both, instance
 
 SLACK = 1 + 1e-9
 IN_THE_DOCS = {
-    "vanilla": (0.094, 0.583, 0.16, 0.23),
-    "fast": (0.094, 0.358, 0.26, 0.45),
-    "free": (0.074, 0.368, 0.20, 0.31),
+    "vanilla": (0.092, 0.583, 0.16, 0.22),
+    "fast": (0.092, 0.358, 0.26, 0.42),
+    "free": (0.073, 0.368, 0.20, 0.29),
 }
 """Measured distance and solved recursion at the end, and the range of their ratio along the way."""
 
@@ -81,7 +81,7 @@ def test_the_solved_recursion_holds_at_every_batch_of_a_long_run(name: str) -> N
     assert recursion_of(name, p, alpha=case.alpha, m=case.m).nu <= 2
     batches = case.T // (case.m if name == "free" else 1)
     orders = torch.stack(
-        [torch.stack([permutation(6, s, "batch", t)[:2] for t in range(1, batches + 1)]) for s in range(100)]
+        [torch.stack([sample(6, 2, s, "batch", t) for t in range(1, batches + 1)]) for s in range(100)]
     )
     w = trajectories(case, name, orders)
     measured = (w[:, 0] - w[:, 1]).norm(dim=-1).mean(1)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
-from freeat.rng import permutation
+from freeat.rng import permutation, sample
 
 Sampling = Literal["epochs", "independent"]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
@@ -64,7 +64,7 @@ class Batches:
         """The rows of batch t = 1, 2, …"""
         t = self.drawn(t)
         if self.sampling == "independent":
-            return permutation(self.n, self.seed, "batch", t)[: self.size]
+            return sample(self.n, min(self.n, self.size), self.seed, "batch", t)
         epoch, position = divmod(t - 1, self.per_epoch)
         last = position == self.per_epoch - 1
         first = position * self.size

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from freeat.algorithms import Algorithm
 from freeat.algorithms.registry import FAMILIES, declared
 from freeat.attacks.pgd import ImageLoss, Maximizer, delta_gradient
+from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant, Vanishing
 from freeat.objectives import Model, Objective
-from freeat.rng import Rng, permutation
+from freeat.rng import Rng
 from freeat.stability.twins import Stack
 from freeat.theory import Problem, absolute_step
 from freeat.threat import L2, Ball
@@ -273,9 +274,8 @@ class LowerBoundInstance:
 
     def visits(self, seed: int) -> Tensor:
         """Whether each batch t = 1, …, T draws the replaced example, number 0."""
-        return torch.tensor(
-            [int(permutation(self.n, seed, "batch", t)[0]) == 0 for t in range(1, self.T + 1)]
-        )
+        batches = Batches(n=self.n, size=1, seed=seed, sampling="independent")
+        return torch.tensor([int(batches(t)) == 0 for t in range(1, self.T + 1)])
 
     def run(self, name: str, kinds: Tensor) -> Iterator[Tensor]:
         """The weights (runs, d) after each batch; ``kinds`` (runs, batches) says which kind each batch is of."""
