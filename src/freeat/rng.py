@@ -5,6 +5,7 @@ that share their draws, and draws that do not depend on the batch size, the othe
 """
 
 import hashlib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -15,6 +16,10 @@ import torch
 from torch import Tensor
 
 Law = Literal["uniform", "normal"]
+PER_COUNT = 8
+"""The 32-bit numbers that Philox makes of one value of its counter."""
+IN_CACHE = 1 << 14
+"""The numbers that are transformed at a time, so that they stay in the cache."""
 
 
 def stream_key(seed: int, *path: str | int) -> int:
@@ -167,7 +172,7 @@ class StepRng:
 
 @dataclass(frozen=True)
 class ImageRng:
-    """The draws of an evaluation: each image has its own stream, whatever batch it comes in."""
+    """The draws of an evaluation: each image has its own, whatever batch it comes in."""
 
     seed: int
     images: Sequence[int]
@@ -181,7 +186,10 @@ class ImageRng:
 
     def common(self, purpose: str, x: Tensor) -> Tensor:
         channels, *sides = x.shape[-3:]
-        drawn = self._stream(purpose, "common").standard_normal((*sides, channels), np.float32)
+        stream = np.random.Generator(
+            np.random.Philox(key=stream_key(self.seed, purpose, "common", *self.path))
+        )
+        drawn = stream.standard_normal((*sides, channels), np.float32)
         return _like(drawn, x).movedim(-1, 0)
 
     def at(self, *path: str | int) -> Self:
@@ -191,17 +199,46 @@ class ImageRng:
         """The rng of some of the images: those that an attack continues with."""
         return replace(self, images=[self.images[row] for row in rows])
 
-    def _stream(self, purpose: str, image: int | str) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(key=stream_key(self.seed, purpose, image, *self.path)))
-
     def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
         size = (len(self.images), *(x.shape[-3:] if shape is None else shape))
-        block = np.empty(_filling_order(size), np.float32)
-        for row, image in enumerate(self.images):
-            stream = self._stream(purpose, image)
-            if law == "uniform":
-                stream.random(out=block[row, ...], dtype=np.float32)
-            else:
-                stream.standard_normal(out=block[row, ...], dtype=np.float32)
-        rows = _in_requested_shape(_like(block, x))
+        numbers = math.prod(size[1:])
+        # The number of numbers is in the key: draws of other lengths are other streams.
+        key = stream_key(self.seed, purpose, "images", numbers, *self.path)
+        if law == "uniform":
+            block = _of_images(key, self.images, numbers)
+        else:
+            block = _normal(_of_images(key, self.images, numbers + numbers % 2))[:, :numbers]
+        rows = _in_requested_shape(_like(block.reshape(_filling_order(size)), x))
         return rows.expand(*x.shape[:-4], *rows.shape)
+
+
+def _of_images(key: int, images: Sequence[int], numbers: int) -> np.ndarray:
+    """Uniform numbers in [0, 1) for each image, (images, numbers): image i has the i-th piece of the stream ``key``.
+
+    Consecutive images are drawn at once; between others the counter jumps.
+    """
+    index = np.asarray(images, dtype=np.int64)
+    counts = -(-numbers // PER_COUNT)  # of the counter, for one image
+    block = np.empty((len(index), counts * PER_COUNT), np.float32)
+    bits = np.random.Philox(key=key)
+    stream = np.random.Generator(bits)
+    position = 0
+    for run in np.split(np.arange(len(index)), np.flatnonzero(np.diff(index) != 1) + 1):
+        if len(run):
+            first = int(index[run[0]])
+            bits.advance((first - position) * counts)
+            stream.random(out=block[run[0] : run[-1] + 1], dtype=np.float32)
+            position = first + len(run)
+    return block[:, :numbers]
+
+
+def _normal(u: np.ndarray) -> np.ndarray:
+    """Normal numbers in the place of uniform ones in [0, 1), by Box and Muller's transformation of pairs of columns."""
+    half = u.shape[1] // 2
+    rows = max(1, IN_CACHE // max(half, 1))
+    for first in range(0, len(u), rows):
+        part = u[first : first + rows]
+        radius = np.sqrt(np.float32(-2) * np.log(np.float32(1) - part[:, :half]))
+        angle = np.float32(2 * math.pi) * part[:, half:]
+        part[:, :half], part[:, half:] = radius * np.cos(angle), radius * np.sin(angle)
+    return u

@@ -85,6 +85,35 @@ def test_draws_do_not_depend_on_the_type_of_the_index(
     assert stream_key(np.int64(3), "start", np.int32(4)) == stream_key(3, "start", 4)
 
 
+def test_images_of_a_block_are_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[np.random.Philox] = []
+    philox = np.random.Philox
+    monkeypatch.setattr(np.random, "Philox", lambda key: made.append(philox(key=key)) or made[-1])
+    ImageRng(0, range(50)).normal("start", blank(50))
+    assert len(made) == 1, "one generator for all images"
+
+
+@pytest.mark.parametrize("law", ["uniform", "normal"])
+def test_images_and_draws_of_other_lengths_are_independent(law: str) -> None:
+    """Neighbouring images, far images, and two draws that differ in their length only share no numbers."""
+    x = torch.zeros(4, 3, 8, 8)
+    drawn = getattr(ImageRng(1, [0, 1, 2, 10**12]), law)("start", x).flatten().tolist()
+    drawn += getattr(ImageRng(1, [0, 1, 2, 10**12]), law)("start", x, (191,)).flatten().tolist()
+    drawn += getattr(ImageRng(1, range(4)).at(0), law)("start", x).flatten().tolist()
+    # of 2^24 values some coincide by chance: about N²/2^25 of N draws
+    assert len(drawn) - len(set(drawn)) < 5
+
+
+def test_normal_draws_have_the_moments_and_tails_of_the_law() -> None:
+    z = ImageRng(3, range(400)).normal("start", torch.zeros(400, 3, 32, 32)).flatten().double().numpy()
+    assert stats.kstest(z[:200_000], "norm").pvalue > 1e-3
+    assert np.abs(stats.kurtosis(z)) < 5 * np.sqrt(24 / len(z))
+    beyond = (np.abs(z) > 4).sum()
+    assert stats.binomtest(int(beyond), len(z), 2 * stats.norm.sf(4)).pvalue > 1e-3
+    odd = ImageRng(3, range(20_000)).normal("start", blank(20_000), (3,)).numpy()
+    assert np.abs(np.corrcoef(odd, rowvar=False) - np.eye(3)).max() < 5 / np.sqrt(len(odd))
+
+
 BOTH: dict[str, Rng] = {"step": StepRng(7, (3,)), "image": ImageRng(7, range(4), (3,))}
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
-from freeat.rng import ImageRng, stream_key
+from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
 
 BLOCK = 256
@@ -115,43 +114,35 @@ class Square:
 
 
 class SquareDraws:
-    """Uniform draws in [0, 1) for the queries of a set of images that may shrink, made in blocks.
+    """Uniform draws in [0, 1) for the queries of a set of images that may shrink, made in blocks of queries.
 
-    A stream per image and query would cost more than a small network's forward pass. Each image instead keeps one
-    generator for the whole attack, and takes the same number of draws from it for every query, whether or not the
-    query uses them all: what query t of image i draws depends on nothing else.
+    Every query has the same number of draws, whether or not it uses them all: what query t of image i draws depends
+    on nothing else.
     """
 
     def __init__(self, rng: ImageRng, per_query: int, like: Tensor) -> None:
-        self._streams = [
-            np.random.Generator(np.random.Philox(key=stream_key(rng.seed, "square", image, *rng.path)))
-            for image in rng.images
-        ]
+        self._rng = rng
         self._per_query = per_query
         self._like = like
-        self._block = like.new_empty((0, len(self._streams), per_query))
-        self._next = 0
+        self._block = like.new_empty((len(rng.images), 0, per_query))
+        self._queries = 0
 
     def start(self, shape: tuple[int, ...]) -> Tensor:
         """Draws of ``shape`` for each image's first guess: (n, *shape)."""
-        return self._tensor(np.stack([stream.random(shape, np.float32) for stream in self._streams]))
+        return self._rng.uniform("square-start", self._like, shape)
 
     def query(self) -> Tensor:
         """The draws of the next query: (n, per_query)."""
-        if self._next == len(self._block):
-            shape = (BLOCK, self._per_query)
-            drawn = np.stack([stream.random(shape, np.float32) for stream in self._streams], axis=1)
-            self._block, self._next = self._tensor(drawn), 0
-        self._next += 1
-        return self._block[self._next - 1]
+        number, at = divmod(self._queries, BLOCK)
+        if at == 0:
+            self._block = self._rng.at(number).uniform("square", self._like, (BLOCK, self._per_query))
+        self._queries += 1
+        return self._block[:, at]
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these of the images only."""
-        self._streams = [self._streams[row] for row in rows]
-        self._block = self._block[:, torch.as_tensor(rows, device=self._block.device, dtype=torch.int64)]
-
-    def _tensor(self, drawn: np.ndarray) -> Tensor:
-        return torch.from_numpy(drawn).to(self._like.device, self._like.dtype)
+        self._rng = self._rng.select(rows)
+        self._block = self._block[torch.as_tensor(rows, device=self._block.device, dtype=torch.int64)]
 
 
 def moves(ball: Ball, shape: tuple[int, int, int]) -> "LinfMoves | L2Moves":
