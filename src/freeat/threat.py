@@ -6,6 +6,7 @@ a batch, and a stack of batches alike. Radii and steps are in input units, e.g. 
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self, get_args
 
@@ -18,6 +19,7 @@ from freeat.units import parse_radius
 
 Start = Literal["uniform", "radius", "gaussian", "zero"]
 STARTS: tuple[str, ...] = get_args(Start)
+Projection = Callable[[Tensor], Tensor]
 PIXELS = (-3, -2, -1)
 GAUSSIAN_START = 0.001
 
@@ -48,7 +50,8 @@ class Ball(ABC):
         """P_Δ(v), equation (2): the point of Δ nearest to v."""
 
     @abstractmethod
-    def _unit_extreme(self, g: Tensor) -> Tensor: ...
+    def _direction(self, g: Tensor, rng: Rng) -> Tensor:
+        """π_Δ(g)/ε."""
 
     @abstractmethod
     def _uniform(self, x: Tensor, rng: Rng) -> Tensor: ...
@@ -65,9 +68,11 @@ class Ball(ABC):
         """
         return self.eps * self._direction(g, rng)
 
-    def ascend(self, delta: Tensor, g: Tensor, alpha: float, rng: Rng) -> Tensor:
-        """P_Δ(δ + (α/ε) π_Δ(g)): a step of length α up the gradient g, and back to Δ."""
-        return self.project(delta + alpha * self._direction(g, rng))
+    def ascend(
+        self, delta: Tensor, g: Tensor, alpha: float, rng: Rng, project: Projection | None = None
+    ) -> Tensor:
+        """P_Δ(δ + (α/ε) π_Δ(g)): a step of length α up the gradient g, and back to Δ, or by another ``project``."""
+        return (project or self.project)(delta + alpha * self._direction(g, rng))
 
     def start(self, x: Tensor, how: Start, rng: Rng) -> Tensor:
         """Where an attack on x begins: ``uniform`` in Δ; ``radius``, a random direction with a uniform norm;
@@ -92,19 +97,24 @@ class Ball(ABC):
         """δ shortened, pixel by pixel, until x + δ is in the box; a δ in Δ stays in Δ."""
         return delta if self.box is None else delta.clamp(self.box[0] - x, self.box[1] - x)
 
+    def feasible(self, x: Tensor) -> Projection:
+        """P_Δ and then `confine` to the box around x, as one function: its bounds are computed once."""
+        if self.box is None:
+            return self.project
+        low, high = self.box[0] - x, self.box[1] - x
+        return lambda v: self.project(v).clamp(low, high)
+
     def scaled(self, factor: float) -> Self:
         """The ball of radius factor·ε."""
         return replace(self, eps=self.eps * factor)
 
-    def _direction(self, g: Tensor, rng: Rng) -> Tensor:
-        # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
-        largest = g.abs().amax(PIXELS, keepdim=True)
+    def _or_random(self, v: Tensor, largest: Tensor, rng: Rng) -> Tensor:
+        """v, with a random direction for the images whose ``largest`` entry is zero or not finite."""
         points = (largest > 0) & largest.isfinite()
-        scaled = g / largest
         # On the CPU the check is free and nearly always saves the draw; elsewhere it would wait for the device.
-        if g.device.type != "cpu" or not points.all():
-            scaled = torch.where(points, scaled, rng.common("direction", g))
-        return self._unit_extreme(scaled)
+        if v.device.type == "cpu" and points.all():
+            return v
+        return torch.where(points, v, rng.common("direction", v))
 
 
 @dataclass(frozen=True)
@@ -134,8 +144,11 @@ class L2(Ball):
         size = self.size(v)
         return torch.where(size > self.eps, v * (self.eps / size), v)
 
-    def _unit_extreme(self, g: Tensor) -> Tensor:
-        return g / self.size(g)
+    def _direction(self, g: Tensor, rng: Rng) -> Tensor:
+        # Scaled first: squares of the tiny gradients of a confident net would underflow to "no gradient".
+        largest = g.abs().amax(PIXELS, keepdim=True)
+        v = self._or_random(g / largest, largest, rng)
+        return v / self.size(v)
 
     def _uniform(self, x: Tensor, rng: Rng) -> Tensor:
         z = rng.normal("start", x)
@@ -186,8 +199,28 @@ class Linf(Ball):
     def project(self, v: Tensor) -> Tensor:
         return v.clamp(-self.eps, self.eps)
 
-    def _unit_extreme(self, g: Tensor) -> Tensor:
-        return g.sign()
+    def ascend(
+        self, delta: Tensor, g: Tensor, alpha: float, rng: Rng, project: Projection | None = None
+    ) -> Tensor:
+        # α·(±1) is exact, so that one pass rounds as two would.
+        moved = torch.add(delta, self._direction(g, rng), alpha=alpha)
+        return (project or self.project)(moved)
+
+    def feasible(self, x: Tensor) -> Projection:
+        if self.box is None:
+            return self.project
+        # Both intervals hold 0: one clamp to their intersection is the one after the other.
+        low, high = (self.box[0] - x).clamp_(min=-self.eps), (self.box[1] - x).clamp_(max=self.eps)
+        return lambda v: v.clamp(low, high)
+
+    def _direction(self, g: Tensor, rng: Rng) -> Tensor:
+        if g.device.type == "cpu":
+            total = g.sum(
+                PIXELS
+            )  # half the work of the largest; neither zero nor not finite: the gradient points
+            if ((total != 0) & total.isfinite()).all():
+                return g.sign()
+        return self._or_random(g, self.size(g), rng).sign()
 
     def _uniform(self, x: Tensor, rng: Rng) -> Tensor:
         return self.project(self.eps * (2 * rng.uniform("start", x) - 1))

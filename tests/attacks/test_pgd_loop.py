@@ -173,3 +173,16 @@ def test_the_last_iterate_is_evaluated_without_gradients_where_asked_for() -> No
         enabled.clear()
         projected_ascent(evaluate, x, BALLS["l2"], StepRng(0), steps=2, alpha=0.1, finish=finish)
         assert enabled == [True, True, *([] if finish is None else [False])]
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_bounds_are_computed_once_for_an_attack(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ball = BALLS[norm]
+    computed = []
+    original = type(ball).feasible
+    monkeypatch.setattr(type(ball), "feasible", lambda *args: computed.append(1) or original(*args))
+    monkeypatch.setattr(type(ball), "confine", lambda ball, x, delta: delta)  # of the start only
+    x, y = images(0, 4)
+    net = smooth_net()
+    last_iterate(lambda z: cross_entropy(net(z), y), x, ball, StepRng(0), steps=7, alpha=0.1)
+    assert len(computed) == 1

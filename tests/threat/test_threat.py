@@ -123,6 +123,30 @@ def test_extreme_point_of_degenerate_gradients(
     assert torch.equal(pi[[0, 2]], healthy[[0, 2]]), "another image's gradient changed this one's"
 
 
+def test_linf_takes_the_sign_of_entries_far_below_the_largest() -> None:
+    """A division by the largest entry would make zeros of them."""
+    g = torch.tensor([1e36, -1e-10, 0.0, 1e-10]).view(1, 1, 2, 2)
+    assert Linf(0.5).extreme(g, RNG).flatten().tolist() == [0.5, -0.5, 0.0, 0.5]
+
+
+def test_linf_gradients_whose_entries_cancel_have_a_direction() -> None:
+    g = torch.tensor([[3.0, -3.0], [3e38, 3e38], [1.0, 2.0]]).view(3, 1, 1, 2)
+    assert torch.equal(Linf(0.5).extreme(g, RNG), 0.5 * g.sign())
+
+
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+@pytest.mark.parametrize("box", [(0.0, 1.0), (-1.0, 2.0), None])
+@given(seed=st.integers(0, 2**31), spread=st.sampled_from([0.01, 0.3, 3.0]))
+@settings(max_examples=20, deadline=None)
+def test_feasible_is_projection_and_then_the_box(
+    norm: str, box: tuple[float, float] | None, seed: int, spread: float
+) -> None:
+    ball = make_ball(norm, 0.3, box)
+    x, _ = images(seed, 4, dtype=torch.float32)
+    v = spread * random(seed + 1, *x.shape, dtype=torch.float32)
+    assert torch.equal(ball.feasible(x)(v), ball.confine(x, ball.project(v)))
+
+
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_zero_gradient_takes_a_random_direction(norm: str) -> None:
     ball = make_ball(norm, 0.5)

@@ -69,25 +69,25 @@ def projected_ascent(
         patience: the steps that an image still takes once it is misclassified; None: no image stops.
         shrink: images that stop leave the batch instead of keeping their δ. Otherwise no shape depends on values.
         finish: receives the last iterate, with gradients disabled.
-        gradient: ∇_δ of the values that ``evaluate`` returned.
+        gradient: the gradient at x + δ of the values that ``evaluate`` returned.
     """
     rows = torch.arange(x.shape[-4], device=x.device)
     left = torch.full(
         x.shape[:-3], patience or 0, device=x.device
     )  # the steps that an image has left once wrong
-    delta = ball.confine(x, ball.start(x, start, rng))
+    delta = ball.confine(x, ball.start(x, start, rng)).detach()
+    feasible = ball.feasible(x)
     for k in range(steps):
         if not len(rows):
             return delta
-        delta = delta.detach().requires_grad_()
+        # δ is feasible, so that no pixel is cut by the box and the gradient at x + δ is that for δ.
+        x_adv = ball.apply(x, delta).requires_grad_()
         with torch.enable_grad():
-            losses, wrong = evaluate(ball.apply(x, delta), delta, rows)
-            g_delta = gradient(losses, delta)
-        delta = delta.detach()
-        onward = ball.ascend(delta, g_delta, alpha, rng.at(k))
+            losses, wrong = evaluate(x_adv, delta, rows)
+            g_delta = gradient(losses, x_adv)
+        onward = ball.ascend(delta, g_delta, alpha, rng.at(k), ball.project if noise else feasible)
         if noise:
-            onward = ball.project(onward + noise * rng.at(k).normal("omega", x))
-        onward = ball.confine(x, onward)
+            onward = feasible(onward + noise * rng.at(k).normal("omega", x))
         if patience is None:
             delta = onward
             continue
@@ -101,6 +101,7 @@ def projected_ascent(
         else:
             still = moves.nonzero().squeeze(-1)
             rows, x, left, delta = rows[still], x[still], left[still], onward[still]
+            feasible = ball.feasible(x)
     if finish is not None and len(rows):
         with torch.no_grad():
             finish(ball.apply(x, delta), delta, rows)
