@@ -55,7 +55,9 @@ def test_counts_of_one_are_singular(
 ) -> None:
     nothing = {"folder": "data", "free_bytes": None, "sets": []}
     found = {"versions": {}, "system": "Linux", "devices": [], "data": nothing, "extras": []}
-    monkeypatch.setattr(examination, "examine", lambda data_dir: found | {"cores": cores, "threads": threads})
+    monkeypatch.setattr(
+        examination, "describe_machine", lambda data_dir: found | {"cores": cores, "threads": threads}
+    )
     assert run(["doctor"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == line
 
@@ -65,7 +67,7 @@ def test_a_precision_that_does_not_work_is_not_usable(monkeypatch: pytest.Monkey
         raise RuntimeError("not implemented for 'Half'")
 
     monkeypatch.setattr(Precision, "run", refuse)
-    (cpu,) = (entry for entry in examination.examine()["devices"] if entry["device"] == "cpu")
+    (cpu,) = (entry for entry in examination.describe_machine()["devices"] if entry["device"] == "cpu")
     assert cpu["precisions"]["fp16"] == {"usable": False, "speed": None}
 
 

@@ -107,7 +107,7 @@ def test_without_options_a_run_is_evaluated_as_its_training_did(
     """Own attack, radius, iterate, seed and random subset, on every split; found again the second time."""
     run = small_run(
         tmp_path / "run", data="digits", ema=0.5, validation=0.2, augment="crop", final_size=20, attack="pgd-2",
-        iterate="last", eval_eps=0.05, seed=3, norm="linf", train_size=100,
+        iterate="last", eval_eps=0.05, eval_start="zero", seed=3, norm="linf", train_size=100,
     )  # fmt: skip
     trained = json.loads(to_json(plain(RunFolder(run).result)))
     document = json.loads(invoke(evaluate, run, "--json").stdout)
@@ -245,19 +245,16 @@ def test_bad_input_is_refused(runs: dict[str, Path]) -> None:
             invoke(command, *options)  # type: ignore[arg-type]
 
 
-def test_a_run_is_evaluated_on_the_test_split_of_its_seed(tmp_path: Path) -> None:
+def test_runs_of_several_seeds_share_the_test_split_of_data_that_have_none(tmp_path: Path) -> None:
     data = photographs(tmp_path / "pets", 0)
-    one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed) for seed in (1, 2))
-    document = json.loads(invoke(evaluate, one, "--attack", "fgsm", "--json").stdout)
-    (result,) = document["results"]
-    assert (
-        result["identity"]["images"]
-        == load_data(data, seed=1).test.digest
-        != load_data(data, seed=0).test.digest
-    )
-    assert "(seed 1)" in result["notes"][0]
-    with pytest.raises(InputError, match="one seed at a time"):
-        invoke(evaluate, one, two, "--attack", "fgsm")
+    one, two = (small_run(tmp_path / f"seed-{seed}", data=data, seed=seed, validation=6) for seed in (1, 2))
+    document = json.loads(invoke(evaluate, one, two, "--attack", "fgsm", "--split", "all", "--json").stdout)
+    for split in ("train", "validation", "test"):
+        images = [result["identity"]["images"] for result in document["results"] if result["split"] == split]
+        assert len(images) == 2
+        assert len({*images}) == 1
+    assert images[0] == load_data(data).test.digest
+    assert "(seed 0)" in document["results"][0]["notes"][0]
     other = photographs(tmp_path / "others", 1)
     output = invoke(evaluate, one, "--attack", "fgsm", "--data", other).stdout
     assert "note: seed-1 was trained on other data than others." in output

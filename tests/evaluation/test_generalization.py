@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, SubsetRandomSampler, TensorDataset
+from torch.utils.data import DataLoader, Dataset, SubsetRandomSampler, TensorDataset
 
 import freeat
 from freeat.evaluation.evaluate import evaluate
@@ -107,6 +107,39 @@ def test_every_kind_of_sample_gives_the_same(model: nn.Module, kind: str) -> Non
         assert other.robust_accuracy == pytest.approx(one.robust_accuracy, abs=0.05)
         if kind != "bytes":
             assert other.fooled == one.fooled
+
+
+class Listed(Dataset[Any]):
+    """A data set in the order of its classes, as a folder of images is; it may say its labels."""
+
+    def __init__(self, images: freeat.Images, name: str | None) -> None:
+        order = images.y.argsort(stable=True)
+        self.x, self.y = images.batch(order)
+        if name is not None:
+            setattr(self, name, self.y.tolist())
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.x[i], int(self.y[i])
+
+
+@pytest.mark.parametrize("name", ["targets", "labels", None])
+@pytest.mark.parametrize("read", [lambda data: data, lambda data: DataLoader(data, batch_size=8)])
+def test_a_part_of_a_data_set_in_the_order_of_its_classes_is_of_all_classes(
+    model: nn.Module, name: str | None, read: Any
+) -> None:
+    train = Listed(TRAIN, name)
+    found = freeat.robust_gap(model, read(train), TEST, BALL, attack="fgsm", size=20).train
+    counts = [one.n for one in found.per_class]
+    assert sum(counts) == 20
+    if name is not None:
+        assert max(counts) <= 3
+    assert sum(n > 0 for n in counts) > 5
+    rows = freeat.Images.of(*(train.x, train.y)).sample(20).index.tolist()
+    if name is not None:
+        assert set(found.fooled) <= set(rows)  # images keep their numbers in the data set
 
 
 def test_of_a_data_set_the_split_is_taken(model: nn.Module) -> None:

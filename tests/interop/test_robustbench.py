@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.data import load_data
 from freeat.errors import InputError
+from freeat.evaluation.evaluate import evaluate
 from freeat.interop.robustbench import benchmark, load_model
 from freeat.models import build
+from freeat.threat import L2
 from problems import digits_classifier
 from small_runs import carry_out
 
@@ -30,7 +32,7 @@ def weights(tmp_path: Path) -> Path:
 def test_benchmark_returns_clean_and_robust_accuracy(weights: Path) -> None:
     net, model = digits_classifier(), load_model(f"linear@{weights}", dataset="digits")
     clean, robust = benchmark(model, 100, "digits", "L2", eps="1/10", device="cpu", attack="pgd-10")
-    x, y = DATA.test.batch(torch.arange(100))
+    x, y = DATA.test.sample(100).batch(torch.arange(100))
     assert clean == float((net(x).argmax(-1) == y).double().mean())
     assert 0 < robust < clean
     assert benchmark(model, 100, "digits", "Linf", eps=0.0, device="cpu", attack="pgd-2") == (clean, clean)
@@ -68,8 +70,9 @@ def test_a_data_set_by_its_path(weights: Path, tmp_path: Path) -> None:
     }
     np.savez(tmp_path / "mine.npz", **arrays)
     model = load_model(f"linear@{weights}", dataset=tmp_path / "mine.npz")
-    by_path = benchmark(model, 50, tmp_path / "mine.npz", "L2", eps=0.1, attack="fgsm")
-    assert by_path == benchmark(model, 50, "digits", "L2", eps=0.1, attack="fgsm")
+    by_path = benchmark(model, 200, tmp_path / "mine.npz", "L2", eps=0.1, attack="fgsm")
+    found = evaluate(model, test, Pgd(steps=1, start="zero"), L2(0.1), classes=10).summary()
+    assert by_path == (found.clean_accuracy, found.robust_accuracy)
 
 
 def test_to_disk_writes_the_file_of_robustbench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -232,6 +232,35 @@ def test_a_run_stores_its_settings_resolved(
     assert TrainSpec.of(spec.settings()).alpha == spec.alpha
 
 
+@pytest.mark.parametrize(
+    ("changes", "resolved"),
+    [
+        ({}, (0.5, 0.125, "uniform")),
+        ({"attack": "pgd-1"}, (0.5, 0.5, "uniform")),
+        ({"eval_eps": 0.2, "eval_start": "radius"}, (0.2, 0.05, "radius")),
+    ],
+    ids=str,
+)
+def test_a_run_stores_the_radius_step_and_start_of_its_evaluation(
+    tmp_path: Path, changes: dict[str, Any], resolved: tuple[float, float, str]
+) -> None:
+    with pytest.raises(Stopped):
+        carry_out(tmp_path, should_stop=every(1), **changes)
+    stored = RunFolder(tmp_path).evaluation
+    assert (stored.eval_eps, stored.eval_alpha, stored.eval_start) == resolved
+
+
+def test_evaluations_of_a_run_begin_at_its_start(tmp_path: Path) -> None:
+    seen = set()
+    for start in ("zero", "radius", "uniform"):
+        result = carry_out(tmp_path / start, eval_start=start, updates=60, algorithm="erm", final_size=None)
+        assert result.test.robust_loss is not None
+        seen.add(result.test.robust_loss)
+    assert len(seen) == 3
+    with pytest.raises(InputError, match="--eval-start radius: fgsm starts at the image itself"):
+        carry_out(tmp_path / "fgsm", attack="fgsm", eval_start="radius")
+
+
 def test_a_change_of_a_default_does_not_reinterpret_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

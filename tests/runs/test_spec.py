@@ -118,6 +118,7 @@ def test_large_integers_are_exact() -> None:
         ({"eval_size": -3}, "--eval-size -3"),
         ({"final_size": 0}, "--final-size 0"),
         ({"eval_alpha": 0}, "--eval-alpha 0.0 must be positive"),
+        ({"eval_start": "randius"}, "did you mean 'radius'"),
     ],
     ids=str,
 )

@@ -106,6 +106,7 @@ def make_description(
         "notes": (),
         "semantics": SEMANTICS,
         "resolved": spec,
+        "resolved_evaluation": evaluation or EvalSpec(),
         "chosen": MachineSettings(threads=1, precision="fp32", device="cpu", processes=1, torch="2.0"),
         "provenance": make_provenance(commit=commit),
     }

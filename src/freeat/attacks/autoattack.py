@@ -71,10 +71,10 @@ class AutoAttack:
         search.confirm(search.all_rows, x, torch.zeros_like(x))
         parts, notes = _defined(self.parts, oracle.classes)
         if ball.eps > 0:  # the package divides by ε
-            x_adv, said = _run(package, parts, oracle, x, y, ball, rng.seed)
+            x_adv, warned = _run(package, parts, oracle, x, y, ball, rng.seed)
             delta = ball.confine(x, ball.project(x_adv - x))
             search.confirm(search.all_rows, ball.apply(x, delta), delta)
-            notes += said
+            notes += warned
         notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
         return search.result(with_loss=with_loss, notes=notes)
 
@@ -96,10 +96,10 @@ def _defined(parts: tuple[str, ...], classes: int) -> tuple[tuple[str, ...], tup
         return parts, ()
     kept = [part for part in parts if part not in undefined]
     kept.insert(1 if "apgd-ce" in kept else 0, "apgd-margin")
-    said = (
+    note = (
         f"{', '.join(undefined)}: undefined with {classes} classes; APGD on the margin loss was used instead"
     )
-    return tuple(kept), (said,)
+    return tuple(kept), (note,)
 
 
 def _run(
@@ -111,7 +111,7 @@ def _run(
     ball: Ball,
     seed: int,
 ) -> tuple[Tensor, tuple[str, ...]]:
-    """The perturbed images, and what the package warned of."""
+    """The perturbed images, and the package's warnings."""
     names = ["apgd-dlr" if part == "apgd-margin" else part for part in parts]
     adversary = package.AutoAttack(
         lambda images: oracle.logits(images.to(x.dtype)),
@@ -132,8 +132,8 @@ def _run(
         # The package reshapes with view(), which needs images that are contiguous in NCHW.
         images = x.float().contiguous(memory_format=torch.contiguous_format)
         x_adv, _ = adversary.run_standard_evaluation(images, y, batch_size=len(x))
-    said = tuple(f"AutoAttack warns: {_shortened(text)}" for text in warned if "DLR loss" not in text)
-    return x_adv.to(x.dtype), said
+    sentences = tuple(f"AutoAttack warns: {_shortened(text)}" for text in warned if "DLR loss" not in text)
+    return x_adv.to(x.dtype), sentences
 
 
 def _shortened(text: str) -> str:

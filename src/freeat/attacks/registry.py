@@ -7,7 +7,7 @@
     loss  =  ce | margin | cw | dlr
     part  =  apgd-ce | apgd-dlr | apgd-t | fab | fab-t | square
 
-``pgd`` is ``pgd-10``, ``cw`` another word for the margin loss, ``square`` has 5000 queries. ``autoattack-square``
+``pgd`` is ``pgd-10``, ``cw`` another name of the margin loss, ``square`` has 5000 queries. ``autoattack-square``
 is pyautoattack's own Square attack, ``square`` the built-in one; ``apgd-ce+fab`` runs parts of AutoAttack one after
 another. ``package.module:name`` is anyone's attack (``ImportedAttack``).
 """
@@ -152,7 +152,7 @@ def _pgd(
         loss = _loss(text, rest.pop(0))
     if len(rest) > 2:
         raise InputError(f"attack {text!r}: write pgd-STEPS or pgd-STEPS-RESTARTS, e.g. pgd-50-10")
-    counts = [_count(text, word) for word in rest]
+    counts = [_count(text, part) for part in rest]
     steps, restarts = (*counts, *(10, 1)[len(counts) :])
     return Pgd(
         steps=steps,
@@ -165,14 +165,14 @@ def _pgd(
     )
 
 
-def _loss(text: str, word: str) -> LossName:
-    """The loss that a word of a name means."""
-    if word not in (*LOSS_NAMES, "cw"):
+def _loss(text: str, part: str) -> LossName:
+    """The loss named by a part of an attack.s name."""
+    if part not in (*LOSS_NAMES, "cw"):
         raise unknown_name("attack", text, EXAMPLES)
-    return cast("LossName", "margin" if word == "cw" else word)
+    return cast("LossName", "margin" if part == "cw" else part)
 
 
-def _count(text: str, word: str) -> int:
-    if not word.isdecimal():
+def _count(text: str, part: str) -> int:
+    if not part.isdecimal():
         raise unknown_name("attack", text, EXAMPLES)
-    return int(word)
+    return int(part)

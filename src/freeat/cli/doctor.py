@@ -29,7 +29,7 @@ def doctor(data_dir: Path | None, as_json: bool) -> None:
 
     A precision's speed is that of a small convolution with its backward pass, relative to fp32.
     """
-    found = examine(data_dir)
+    found = describe_machine(data_dir)
     click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
 
 
@@ -66,8 +66,8 @@ def _gigabytes(count: int | None) -> str:
     return "unknown" if count is None else f"{count / 1e9:.1f} GB"
 
 
-def examine(data_dir: Path | None = None) -> dict[str, Any]:
-    """Everything as one document; takes a second or two, most of it to time the precisions."""
+def describe_machine(data_dir: Path | None = None) -> dict[str, Any]:
+    """Everything as one document. It takes a second or two, most of it to time the precisions."""
     import torch
 
     from freeat.compute.machine import provenance

@@ -124,7 +124,12 @@ def delete(
     help="worst or last iterate of PGD  [default: the first run's]",
 )
 @click.option(
-    "-n", "n", type=click.IntRange(min=1), default=1000, show_default=True, help="test images to evaluate on"
+    "-n",
+    "n",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="test images to evaluate on: a sample, its classes in proportion",
 )
 @device_option
 @data_dir_option

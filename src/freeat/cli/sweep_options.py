@@ -49,7 +49,13 @@ def sweep_options(*, iterate: str) -> Decorator:
             *("test", "train", "both", "all"),
             help="images to evaluate on; both gives the gap, all adds a run's augmented and validation images",
         ),
-        click.option("-n", "n", type=int, help="evaluate on the first n images of a split  [default: all]"),
+        click.option(
+            "-n",
+            "n",
+            type=int,
+            help="evaluate on a sample of n images of a split: classes in proportion, the same for all models  "
+            "[default: all]",
+        ),
         click.option("--data", help="data set by name or path  [default: the run's]"),
         click.option("--alpha", help="step size of PGD in input units  [default: ε/4]"),
         click.option("--start", help="start of PGD: uniform, radius, gaussian or zero"),
@@ -165,10 +171,10 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
         )
         for attack in given["attacks"] or ("pgd-10",)
     )
-    seed, image_size = (specs[0].seed, specs[0].image_size) if specs else (0, None)
+    image_size = specs[0].image_size if specs else None
     splits = {"both": ("train", "test"), "all": SPLITS}
     return Sweep(
-        data=load_data(name, data_dir=given["data_dir"], seed=seed, image_size=image_size),
+        data=load_data(name, data_dir=given["data_dir"], image_size=image_size),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
         splits=splits.get(given["split"], (given["split"],)),
@@ -220,15 +226,9 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", chosen: str | None)
     Other data that the user names with ``--data`` are accepted.
     """
     runs = [(model, model.spec) for model in models if model.spec is not None]
-    seeds = sorted({spec.seed for _, spec in runs})
     for model, spec in runs:
         if model.trained_on in (None, data.digest) or chosen not in (None, spec.data):
             continue
-        if len(seeds) > 1:
-            raise InputError(
-                f"{data.name} is split by the seed of a run, and these have several ({seeds}): test images of one "
-                "are training images of another; evaluate runs of one seed at a time"
-            )
         raise InputError(
             f"{data.name} is not as it was when {model.name} was trained on it (SHA-256 {data.digest[:16]} instead "
             f"of {str(model.trained_on)[:16]}): its test images may be training images; restore it, or name other "

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 FORWARD_SHARE = 1 / 3
-"""The cost of a forward pass alone, in gradient evaluations."""
+"""The cost of a forward pass without a backward pass, in gradient evaluations."""
 
 
 @dataclass

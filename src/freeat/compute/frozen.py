@@ -48,7 +48,7 @@ def frozen(model: nn.Module, mode: Mode) -> Iterator[None]:
 
 @contextmanager
 def frozen_eval(model: nn.Module) -> Iterator[None]:
-    """The model frozen, in evaluation mode, with fused batch norms, and in fp32 without short cuts."""
+    """The model frozen, in evaluation mode, with fused batch norms, and in true fp32."""
     with frozen(model, "eval"), fused(model), true_fp32():
         yield
 

@@ -29,7 +29,7 @@ def resolve_precision(name: str, device: torch.device) -> str:
 
 @contextmanager
 def true_fp32() -> Iterator[None]:
-    """fp32 without short cuts: neither TF32, the default of cuDNN's convolutions, nor bf16 inside products."""
+    """True fp32: neither TF32, the default of cuDNN's convolutions, nor bf16 inside products."""
     backends: Any = torch.backends  # without type stubs
     kinds = [backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn]
     kinds += [backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn]

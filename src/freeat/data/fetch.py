@@ -136,8 +136,8 @@ def _run(command: Sequence[str], folder: Path, stdout: int = subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise SourceFailed(f"{' '.join(command)}: {error}") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise SourceFailed(f"{' '.join(command)}: {said[-1] if said else f'exit code {done.returncode}'}")
+        errors = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SourceFailed(f"{' '.join(command)}: {errors[-1] if errors else f'exit code {done.returncode}'}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,9 @@ from freeat.data.augmentation import Augmentation
 from freeat.errors import InputError
 from freeat.rng import Rng, stream_key
 
+EVALUATION = "evaluation sample"
+"""The random stream of the images that evaluations use."""
+
 
 def seeded_order(numbers: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:
     """The positions of ``numbers``, shuffled: sorted by a 64-bit hash of (seed, purpose, number)."""
@@ -33,6 +36,25 @@ def stratified_rows(
     of_class = labels[order]
     taken = [order[of_class == c][:k] for c, k in zip(classes, quota, strict=True)]
     return np.sort(np.concatenate(taken))
+
+
+def stratified_order(
+    labels: NDArray[np.int64], numbers: NDArray[np.int64], seed: int, purpose: str
+) -> NDArray[np.int64]:
+    """The positions of ``labels``, shuffled so that every beginning has the classes in proportion.
+
+    The image of rank r = 0, 1, … in the seeded order of its class, of size s, comes at (r + ½)/s; images at one place
+    come in seeded order. The first n are then the seats that Sainte-Laguë's method gives to the classes. Unlike largest
+    remainders it never takes a seat back when n grows.
+    """
+    order = seeded_order(numbers, seed, purpose)
+    by_class = np.argsort(labels[order], kind="stable")
+    _, first, sizes = np.unique(labels[order][by_class], return_index=True, return_counts=True)
+    rank = np.arange(len(order)) - np.repeat(first, sizes)
+    place = np.empty(len(order))
+    # Equal fractions have equal quotients: a division of whole numbers is correctly rounded.
+    place[by_class] = (2 * rank + 1) / (2 * np.repeat(sizes, sizes))
+    return order[np.argsort(place, kind="stable")]
 
 
 def _splitmix64(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -114,10 +136,27 @@ class Images:
         return Images(x=self.x[rows], y=self.y[rows], index=self.index[rows])
 
     def subset(self, n: int, seed: int = 0) -> "Images":
-        """The first n of a fixed seeded order, so nested in n; kept in their original order."""
+        """The first n of a fixed seeded order, so nested in n; kept in their original order.
+
+        A random subset to train on; images to evaluate on are a `sample`.
+        """
         if not 1 <= n <= len(self):
             raise InputError(f"subset of {n} images: must lie between 1 and the {len(self)} there are")
         rows = seeded_order(self.index.cpu().numpy(), seed, "subset")[:n]
+        return self.take(torch.from_numpy(np.sort(rows)))
+
+    def sample(self, n: int | None = None, seed: int = 0) -> "Images":
+        """The images that evaluations use: n of them, or all where n is None or there are no more.
+
+        A seeded random sample with the classes in proportion, kept in the original order. It depends on labels and
+        numbers only, so that all models that are evaluated on n of these images are evaluated on the same ones, and
+        data in the order of their classes have no other sample than shuffled data. It is nested in n.
+        """
+        if n is None or n >= len(self):
+            return self
+        if n < 1:
+            raise InputError(f"a sample of {n} images: evaluate at least 1")
+        rows = stratified_order(self.y.cpu().numpy(), self.index.cpu().numpy(), seed, EVALUATION)[:n]
         return self.take(torch.from_numpy(np.sort(rows)))
 
     def split(self, held_out: float | int, seed: int = 0) -> tuple["Images", "Images"]:

@@ -303,7 +303,7 @@ def evaluate(
         >>> data = freeat.load_data("digits")
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
         >>> found = freeat.evaluate(
-        ...     model, data.test.subset(20), freeat.Pgd(steps=2), freeat.L2(0.5), classes=10
+        ...     model, data.test.sample(20), freeat.Pgd(steps=2), freeat.L2(0.5), classes=10
         ... )
         >>> found.summary().n, bool((found.robust_correct <= found.clean_correct).all())
         (20, True)

@@ -141,7 +141,7 @@ class Evaluator:
     ) -> Evaluation:
         return evaluate(
             model,
-            images if size is None or size >= len(images) else images.subset(size),
+            images.sample(size),
             attack,
             self.ball,
             classes=self.classes,

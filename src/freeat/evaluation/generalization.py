@@ -115,7 +115,8 @@ def robust_gap(
         test: the test sample.
         ball: the set Δ of perturbations.
         attack: an attack or its name, such as ``pgd-10``, ``square`` or ``autoattack``.
-        size: the number of images of each sample to evaluate, which widens the interval; by default all.
+        size: the number of images of each sample to evaluate, which widens the interval; by default all. They are a
+            random sample, with the classes in proportion; of a loader that shuffles, the first that it gives.
         seed: the seed of every draw.
         batch_size: the most images in one pass.
         progress: called with the number of images done, as they are done.

@@ -163,10 +163,10 @@ def sanity_checks(
 
     Of a model that gives the same answer to every image only the first three are made: the others would take
     an answer that no attack changes for gradient masking. Costs about 90 gradient evaluations and 120 forward
-    passes of each of the first 64 images, and a forward pass of each of 256 images.
+    passes of each of 64 images, and a forward pass of each of 256 images.
     """
-    many_images = images.subset(min(ANSWERS, len(images)))
-    images = images.take(torch.arange(min(IMAGES, len(images))))
+    many_images = images.sample(ANSWERS)
+    images = images.sample(IMAGES)
     was_training = any(module.training for module in model.modules())
     device, dtype = device_and_dtype(model)
     x, y = images.to(device).batch(torch.arange(len(images)))

@@ -105,7 +105,7 @@ class FailedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What came out of all runs; ``settings`` are those that they share, ``budget`` is what each may spend."""
+    """The results of all runs; ``settings`` are those that they share, ``budget`` is what each may spend."""
 
     algorithms: tuple[AlgorithmSummary, ...]
     failures: tuple[FailedRun, ...] = ()

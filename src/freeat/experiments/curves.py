@@ -1,4 +1,4 @@
-"""What the learning curves of several algorithms say: gaps at equal robust training accuracy, robust overfitting."""
+"""Summaries of learning curves: gaps at equal robust training accuracy, robust overfitting."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

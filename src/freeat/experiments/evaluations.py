@@ -1,4 +1,4 @@
-"""Sweeps as they are run: evaluations and transfer matrices, every result stored as it is finished and found again."""
+"""Runs sweeps: evaluations and transfer matrices. Each result is stored when finished, and reused."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -28,9 +28,9 @@ from freeat.runs.results import (
 from freeat.training.checks import out_of_memory
 
 StartProgress = Callable[[str, int], Progress]
-"""Receives a title and a number of images, and returns what counts them."""
+"""Called with a title and a number of images; returns the callback that counts them."""
 BLOCK = 256
-"""Images after which an evaluation is saved, as long as it has more."""
+"""Images per stored block of a running evaluation."""
 
 
 def _numbered(watch: StartProgress, k: int, total: int) -> StartProgress:
@@ -158,8 +158,8 @@ def _check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgre
             progress(1)
             found = StoredChecks(identity=identity, checks=tuple(made))
             store.save(found)
-        said = f"{model.name} ({type(ball).__name__})"
-        checks += [replace(check, sentence=f"{said}: {check.sentence}") for check in found.checks]
+        prefix = f"{model.name} ({type(ball).__name__})"
+        checks += [replace(check, sentence=f"{prefix}: {check.sentence}") for check in found.checks]
     return checks
 
 
@@ -178,7 +178,7 @@ def gaps(results: Sequence[StoredEvaluation]) -> Iterator[ModelGap]:
 
 
 def with_notes(result: StoredEvaluation, notes: Sequence[str]) -> StoredEvaluation:
-    """The result with what a report of it must say besides what it says itself."""
+    """The result with further notes."""
     return replace(result, notes=tuple(dict.fromkeys([*notes, *result.notes])))
 
 
@@ -191,12 +191,12 @@ def check_distinct(names: Sequence[str]) -> None:
 
 
 def _results_folder(model: Opened, folder: Path | None) -> Path | None:
-    """Where a model's results go: the folder given, or the model's own, or nowhere."""
+    """The store of a model's results: in the given folder, or the model's own, or none."""
     return model.results if folder is None else folder
 
 
 def _result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str, ...]:
-    """Where the results of these models went."""
+    """The folders that hold the results of these models."""
     folders = (_results_folder(model, folder) for model in models)
     return tuple(str(one) for one in dict.fromkeys(folders) if one is not None)
 
@@ -204,7 +204,7 @@ def _result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str,
 def evaluated_blocks(
     model: Opened, sweep: Sweep, condition: Condition, watch: StartProgress, *, keep_delta: bool, kept: Blocks
 ) -> Iterator[Evaluation]:
-    """A model under one condition, block by block in the order of the images; kept ones are found."""
+    """A model under one condition, block by block in the order of the images; stored blocks are reused."""
     total = len(condition.images)
     progress = watch(condition.title(model.name), total)
     size = sweep.batch_size * max(1, BLOCK // sweep.batch_size)
@@ -255,7 +255,7 @@ def _evaluated(
 
 
 def _blocks_identity(identity: Identity, sweep: Sweep, *, keep_delta: bool) -> Identity:
-    """What the blocks of an evaluation depend on: also on how they are cut, and what they hold."""
+    """The identity of the blocks of an evaluation: that of the evaluation, block size and content."""
     return identity | {"batch_size": sweep.batch_size, "delta": keep_delta}
 
 
@@ -386,7 +386,7 @@ def _transfer_results(
 def _transferred(
     blocks: Iterable[Evaluation], targets: Sequence[Opened], condition: Condition, batch_size: int
 ) -> tuple[Evaluation, list[Evaluation]]:
-    """What making the perturbations found, and what they do to each target; no perturbation is kept in the end."""
+    """Evaluations of the source and of each target under its perturbations, which are not kept."""
     made: list[Evaluation] = []
     evaluated: list[list[Evaluation]] = [[] for _ in targets]
     done = 0
@@ -413,12 +413,12 @@ def _pair(source: Opened, target: Opened, attack: Attack) -> dict[str, Any]:
 
 
 def _once(models: Iterable[Opened]) -> list[Opened]:
-    """Each model once, by the name it was given last; it may stand on both sides."""
+    """Each model once, by its last name; a model may be source and target."""
     return list({(model.digest, architecture(model)): model for model in models}.values())
 
 
 def _white_box(target: Opened, sweep: Sweep, folder: Path | None) -> Iterator[StoredEvaluation]:
-    """What is stored of the target under white-box attacks of its own, on the very images of this sweep."""
+    """Stored results of the target under white-box attacks, on the same images as this sweep."""
     store = Results(_results_folder(target, folder))
     for split in sweep.splits_of(target):
         images, _ = sweep.images(split, target)

@@ -102,8 +102,8 @@ def pair_of(names: Sequence[str]) -> tuple[str, str]:
     vanilla = [name for name in parsed if name.family == "vanilla"]
     if len(free) == len(parsed) == 1:
         vanilla = [replace(free[0], family="vanilla", m=10)]
-    alike = len(free) == len(vanilla) == 1 and free[0].objective == vanilla[0].objective
-    if not alike or len(parsed) > 2:
+    same_objective = len(free) == len(vanilla) == 1 and free[0].objective == vanilla[0].objective
+    if not same_objective or len(parsed) > 2:
         raise InputError(
             f"--preset {PRESET} --algorithms {','.join(names)}: name one Vanilla and one Free with the same objective, "
             "e.g. vanilla-10,free-8"

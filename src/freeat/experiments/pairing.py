@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
 from freeat.experiments.evaluations import StartProgress, evaluate_models, no_progress
 from freeat.experiments.sweep import OTHER_DATA, Sweep
-from freeat.runs.build import evaluation_attack
+from freeat.runs.build import build_data, evaluation_attack
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import StoredRun
 from freeat.runs.open import open_model
@@ -77,7 +76,7 @@ def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSe
     """Every setting of training and evaluation in which two runs differ, with both values."""
     pairs: list[tuple[TrainSpec | EvalSpec, TrainSpec | EvalSpec]] = [
         (first.description.spec, second.description.spec),
-        (first.evaluation, second.evaluation),
+        (first.description.evaluation, second.description.evaluation),
     ]
     return tuple(
         DifferingSetting(setting=name, first=getattr(one, name), second=getattr(other, name))
@@ -99,7 +98,7 @@ def evaluate_pair(
     trust_code: bool = False,
     watch: StartProgress = no_progress,
 ) -> PairedEvaluation:
-    """Both models on the first n test images: accuracies, and their difference with a 95 % paired interval.
+    """Both models on the same sample of n test images: accuracies, and their difference with a 95 % paired interval.
 
     They are evaluated as the first run was, but for the settings of evaluation that are ``asked``, and ``norm``. What
     was measured before is found in the runs' folders.
@@ -109,7 +108,7 @@ def evaluate_pair(
     spec = first.folder.spec
     threads = first.folder.description.chosen.threads
     with arithmetic(threads=threads, deterministic=spec.deterministic):
-        data = load_data(spec.data, data_dir=data_dir, seed=spec.seed, image_size=spec.image_size)
+        data = build_data(spec, data_dir=data_dir)
         first.folder.check_data(data.digest, OTHER_DATA)
         models = [
             open_model(

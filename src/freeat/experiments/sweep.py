@@ -4,8 +4,6 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-
 from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.result import Attack
 from freeat.data import Augmentation, DataSet, Images, parse_augmentation
@@ -43,10 +41,9 @@ class Condition:
 class Sweep:
     """What every model goes through: each attack in each ball, on ``n`` images (None: all) of each split.
 
-    These are the first n, or with ``nested`` the random subset by which a run is evaluated in training. The training
-    images of a run are those it was trained on, not all that its data set has. ``train_augmented`` is the view of them
-    that it was trained on; it and ``validation`` are left out of models that have none. ``with_loss`` and ``recheck``
-    are those of ``evaluate``.
+    These are ``Images.sample(n)``, by which a run is evaluated in training too. The training images of a run are those
+    it was trained on, not all that its data set has. ``train_augmented`` is the view of them that it was trained on; it
+    and ``validation`` are left out of models that have none. ``with_loss`` and ``recheck`` are those of ``evaluate``.
     """
 
     data: DataSet
@@ -54,7 +51,6 @@ class Sweep:
     balls: tuple[Ball, ...]
     splits: tuple[str, ...] = ("test",)
     n: int | None = None
-    nested: bool = False
     seed: int = 0
     batch_size: int = BATCH
     with_loss: bool = False
@@ -83,9 +79,7 @@ class Sweep:
     def images(self, split: str, model: Opened) -> tuple[Images, int]:
         """The images of a split on which a model is evaluated, and how many the split has."""
         whole = self._whole(split, model)
-        if self.n is None or self.n >= len(whole):
-            return whole, len(whole)
-        return whole.subset(self.n) if self.nested else whole.take(torch.arange(self.n)), len(whole)
+        return whole.sample(self.n), len(whole)
 
     def _whole(self, split: str, model: Opened) -> Images:
         if split == "test":
@@ -170,7 +164,6 @@ def as_trained(model: Opened, data: DataSet, evaluation: EvalSpec) -> Sweep:
         balls=(make_ball(model.spec.norm, evaluation.radius(model.spec)),),
         splits=SPLITS,
         n=evaluation.final_size,
-        nested=True,
         seed=model.spec.seed,
         with_loss=True,
         recheck=False,  # the attack of a training run decides in fp32 itself

@@ -14,18 +14,18 @@ from typing import Generic, TypeVar
 from freeat.attacks.pgd import Iterate
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
-from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
 from freeat.files.locks import leased
+from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.open import Opened, open_model
 from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
-from freeat.threat import make_ball
+from freeat.threat import Start, make_ball
 from freeat.training.records import Callback, accuracies
 from freeat.training.trainer import Stopped
 
@@ -58,13 +58,13 @@ class StoredTask(ABC, Generic[R]):
 
     @abstractmethod
     def result(self) -> R | None:
-        """What came out, if it is finished; raises ``InputError`` where it cannot be read."""
+        """The result, if the task is finished; raises ``InputError`` if it cannot be read."""
 
     def finished(self) -> bool:
         return self.result() is not None
 
     def found(self) -> R | None:
-        """What came out; None also where its files are damaged (see ``damage``)."""
+        """The result; None also if its files are damaged (see ``damage``)."""
         try:
             return self.result()
         except InputError:
@@ -112,14 +112,14 @@ class TrainTask(StoredTask[RunResult]):
 
     @property
     def data_digest(self) -> str | None:
-        """Of the data it was begun with; None where it was not begun, or its description is damaged."""
+        """Facts of the data the run was begun with; None if it was not begun or is damaged."""
         try:
             return self.folder.data_digest
         except InputError:
             return None
 
     def result(self) -> RunResult | None:
-        """What came out, where all of the run can be read that tables and figures are made of."""
+        """The result, if everything that tables and figures need can be read."""
         with _read_whole(self.folder.path):
             result = self.folder.result
             if result is not None:
@@ -168,6 +168,7 @@ class Measurement(StoredTask[MeasurementDocument]):
     n: int
     splits: tuple[str, ...] = ("test",)
     iterate: Iterate = "worst"
+    start: Start = "uniform"
 
     @property
     @abstractmethod
@@ -187,7 +188,7 @@ class Measurement(StoredTask[MeasurementDocument]):
 
     @cached_property
     def key(self) -> str:
-        names = ("attack", "norm", "radii", "n", "splits", "iterate")
+        names = ("attack", "norm", "radii", "n", "splits", "iterate", "start")
         facts = {name: getattr(self, name) for name in names}
         kind = "transfer" if len(self.runs) > 1 else "attack"
         return identity_of({"kind": kind, "runs": [run.key for run in self.runs], **facts})
@@ -229,9 +230,9 @@ class Measurement(StoredTask[MeasurementDocument]):
             if self.finished():
                 return
             device = resolve_device(store.device)
-            data = load_data(spec.data, data_dir=store.data_dir, seed=spec.seed, image_size=spec.image_size)
+            data = build_data(spec, data_dir=store.data_dir)
             opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
-            attack = parse_attack(self.attack, iterate=self.iterate)
+            attack = parse_attack(self.attack, iterate=self.iterate, start=self.start)
             balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
             sweep = Sweep(
                 data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed

@@ -73,7 +73,9 @@ def benchmark(
     seed: int = 0,
     deterministic: bool = True,
 ) -> tuple[float, float]:
-    """(clean accuracy, robust accuracy) on the first ``n_examples`` test images, by AutoAttack or another ``attack``.
+    """(clean accuracy, robust accuracy) on ``n_examples`` test images, by AutoAttack or another ``attack``.
+
+    They are ``Images.sample``, as everywhere in freeat; RobustBench takes the first ones. All images are the same ones.
 
     ``eps`` is in pixel space; by default 8/255 (Linf) or 0.5 (L2). The model is moved to ``device``, if one is
     given. Sanity checks that fail are logged as warnings. With ``to_disk`` the result is also written to

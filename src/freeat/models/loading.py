@@ -16,7 +16,7 @@ from freeat.errors import InputError
 from freeat.files.tensors import load_tensors
 from freeat.models.normalize import Normalization
 
-WRAPPINGS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "ema_state_dict")
+STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "ema_state_dict")
 MEANS, STDS = ("mean", "mu"), ("std", "sigma")
 State = dict[str, Tensor]
 
@@ -67,17 +67,17 @@ def read_state(path: Path) -> State:
 
 
 def _state_in(content: object) -> State | None:
-    """The tensors of a wrapping in the content, and where none has any, those of the content itself."""
+    """The tensors of the first nested state dict, or else those of the content itself."""
     if not isinstance(content, Mapping):
         return None
-    for name in WRAPPINGS:
-        if wrapped := _state_in(content.get(name)):
-            return wrapped
+    for name in STATE_DICT_KEYS:
+        if nested := _state_in(content.get(name)):
+            return nested
     return {str(name): value for name, value in content.items() if isinstance(value, Tensor)} or None
 
 
 def _prefix(model: nn.Module, state: State, path: Path) -> str:
-    """What stands before the model's own names in the file, e.g. ``module.``."""
+    """The prefix of the model's names in the file, e.g. ``module.``."""
     needed = [name for name in model.state_dict() if not name.endswith("num_batches_tracked")]
     if not needed:
         return ""

@@ -106,8 +106,8 @@ def layouts(table: PaperTable) -> list[TableLayout]:
     """The table as one layout, or as one for each data set where the paper stacks them."""
     if table.name not in SIDE_BY_SIDE:
         return [_below(table)]
-    datas = dict.fromkeys(row.data for row in table.rows)
-    return [_beside(table, data) for data in datas]
+    data_sets = dict.fromkeys(row.data for row in table.rows)
+    return [_beside(table, data) for data in data_sets]
 
 
 def _below(table: PaperTable) -> TableLayout:

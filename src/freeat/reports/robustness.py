@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from freeat.data.images import stratified_order
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
 from freeat.experiments.evaluations import SweepReport
@@ -199,7 +200,7 @@ def _radius_curve(panel: int, evaluations: Sequence[StoredEvaluation]) -> Curve:
 def draw_examples(path: Path, examples: AdversarialExamples, *, rows: int = ROWS, title: str = "") -> None:
     """A row per image: original, perturbation magnified, adversarial, with true and given labels.
 
-    Shown are the first images that the attack turned from right to wrong; where there are fewer, others follow.
+    Shown are images that the attack turned from right to wrong; where there are fewer, others follow.
     """
     import matplotlib.pyplot as plt
 
@@ -216,11 +217,12 @@ def draw_examples(path: Path, examples: AdversarialExamples, *, rows: int = ROWS
 
 
 def chosen(examples: AdversarialExamples, rows: int) -> list[int]:
-    """The images to show: first those that the attack turned from right to wrong, then others."""
+    """The images to show: first those that the attack turned from right to wrong, then others; of all classes."""
     turned = examples.turned_wrong
     if not len(turned):
         raise InputError("no adversarial examples to draw: the file holds no images")
-    return [int(i) for i in np.argsort(~turned, kind="stable")[:rows]]
+    order = stratified_order(examples.y, examples.index, 0, "shown")
+    return [int(i) for i in order[np.argsort(~turned[order], kind="stable")][:rows]]
 
 
 def views(examples: AdversarialExamples, i: int) -> list[tuple[np.ndarray, str]]:

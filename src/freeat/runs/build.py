@@ -32,17 +32,20 @@ from freeat.training.trainer import Trainer
 
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
-    """The data set a spec names; ``where`` may hold the ``data_dir``."""
-    return load_data(spec.data, seed=spec.seed, image_size=spec.image_size, **where)
+    """The data set a spec names; ``where`` may hold the ``data_dir``.
+
+    The run's seed does not choose images: of data without a test split all runs have the same one.
+    """
+    return load_data(spec.data, image_size=spec.image_size, **where)
 
 
 def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:
-    """The images to train on, and those held out for validation."""
+    """The images to train on, and those held out for validation: the same for every seed."""
     train: Images = data.train
     validation: Images | None = None
     if spec.validation:
         held_out = int(spec.validation) if spec.validation >= 1 else spec.validation
-        train, validation = train.split(held_out, seed=spec.seed)
+        train, validation = train.split(held_out)
     if spec.train_size is not None:
         if spec.train_size > len(train):
             raise InputError(
@@ -234,8 +237,13 @@ def evaluation_attack(evaluation: EvalSpec) -> Pgd:
             evaluation.attack,
             iterate=evaluation.iterate,  # type: ignore[arg-type]
             alpha=evaluation.eval_alpha,
+            start=evaluation.eval_start,  # type: ignore[arg-type]
         )
         if isinstance(attack, Pgd):
+            if evaluation.eval_start not in (None, attack.start):
+                raise InputError(
+                    f"--eval-start {evaluation.eval_start}: {attack.name} starts at the image itself; leave it out"
+                )
             return attack
     raise InputError(
         f"--attack {evaluation.attack!r}: training is evaluated by PGD, written pgd-10 or pgd-50-10 "
@@ -313,6 +321,12 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
         coefficient=next(iter(coefficients.values()), None),
         algorithm_args={name: getattr(algorithm, name) for name in options_of(type(algorithm))} or None,
     )
+
+
+def resolve_evaluation(evaluation: EvalSpec, evaluator: Evaluator) -> EvalSpec:
+    """The evaluation with the radius, step and start that its defaults have come to."""
+    attack, ball = evaluator.attack, evaluator.ball
+    return replace(evaluation, eval_eps=ball.eps, eval_alpha=attack.step_size(ball), eval_start=attack.start)
 
 
 def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:

@@ -51,7 +51,8 @@ class RunDescription:
     """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it.
 
     ``spec`` is as the user gave it; ``resolved`` has the step, start, options, length and augmentation that followed
-    from it by the defaults of the day. ``semantics`` is that of the version that began the run.
+    from it by the defaults of the day. ``evaluation`` and ``resolved_evaluation`` are the same of its evaluations.
+    ``semantics`` is that of the version that began the run.
     """
 
     identity: str
@@ -59,6 +60,7 @@ class RunDescription:
     spec: TrainSpec
     resolved: TrainSpec
     evaluation: EvalSpec
+    resolved_evaluation: EvalSpec
     updates: int
     data: DataFacts
     initial_weights: str
@@ -180,7 +182,8 @@ class RunFolder:
 
     @property
     def evaluation(self) -> EvalSpec:
-        return self.description.evaluation
+        """How the run is evaluated, resolved."""
+        return self.description.resolved_evaluation
 
     @property
     def history_path(self) -> Path:

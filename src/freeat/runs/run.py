@@ -23,6 +23,7 @@ from freeat.runs.build import (
     build_trainer,
     evaluation_attack,
     resolve,
+    resolve_evaluation,
     spec_warnings,
     start_from,
     weights_digest,
@@ -84,8 +85,10 @@ def execute(
         join_process_group(device) as processes,
     ):
         trainer, description = assemble(spec, evaluation, options, device, processes, settled)
-        if begun is not None and begun.resolved != description.resolved:  # a default has changed since
-            trainer, description = assemble(spec, evaluation, options, device, processes, begun.resolved)
+        if begun is not None and not _same_defaults(begun, description):
+            trainer, description = assemble(
+                spec, begun.resolved_evaluation, options, device, processes, begun.resolved
+            )
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
             if not processes.any(False):
@@ -115,6 +118,11 @@ def execute(
             )
             folder.checkpoints.clear()
     return folder.result
+
+
+def _same_defaults(begun: RunDescription, now: RunDescription) -> bool:
+    """Whether no default that a run follows has changed since it was begun."""
+    return (begun.resolved, begun.resolved_evaluation) == (now.resolved, now.resolved_evaluation)
 
 
 def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None = None) -> TrainSpec:
@@ -162,6 +170,7 @@ def assemble(
         spec=spec,
         resolved=resolve(settled, trainer),
         evaluation=evaluation,
+        resolved_evaluation=resolve_evaluation(evaluation, evaluator),
         updates=trainer.learner.total_updates or 0,
         data=DataFacts(
             name=data.name,

@@ -77,7 +77,9 @@ class TrainSpec(_Settings):
         "data set by name (see `freeat data list`), or an .npz file, image folder, or 🤗 parquet or arrow files",
     )
     train_size: int | None = _setting(None, "train on a nested random subset of this many images")
-    validation: float = _setting(0.0, "hold out this part of the training images (a fraction or a count)")
+    validation: float = _setting(
+        0.0, "hold out this part of the training images (a fraction or a count), the same for every seed"
+    )
     augment: str = _setting(
         "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
     )
@@ -133,7 +135,7 @@ class TrainSpec(_Settings):
     micro_batch: int | None = _setting(
         None, "compute a batch's gradients this many images at a time, to save memory"
     )
-    seed: int = _setting(0, "seed of every random draw")
+    seed: int = _setting(0, "seed of every random draw; it chooses no images")
     precision: str = _setting("fp32", "fp32, bf16, fp16, or auto (bf16 where the hardware has it)")
     threads: int | None = _setting(None, "CPU threads of the run; another number gives other bits")
     deterministic: bool = _setting(
@@ -223,6 +225,9 @@ class EvalSpec(_Settings):
     eval_alpha: float | None = _setting(
         None, "step of that attack; default a quarter of its radius", parse_radius
     )
+    eval_start: str | None = _setting(
+        None, "start of that attack: uniform, radius, gaussian or zero; default uniform"
+    )
     iterate: str = _setting(
         "worst", "evaluate every iterate (worst) or the last one only, as the paper (last)"
     )
@@ -239,6 +244,10 @@ class EvalSpec(_Settings):
     def __post_init__(self) -> None:
         counts = {name: getattr(self, name) for name in ("eval_every", "eval_size", "final_size")}
         self._check((name, n is None or n >= 1, "must be at least 1") for name, n in counts.items())
+        from freeat.threat import STARTS
+
+        if self.eval_start is not None and self.eval_start not in STARTS:
+            raise unknown_name("start", self.eval_start, STARTS)
         moves = self.eval_alpha is None or self.eval_alpha > 0
         self._check([("eval_alpha", moves, "must be positive, e.g. 2/255")])
 
@@ -247,10 +256,14 @@ class EvalSpec(_Settings):
         return training.eps if self.eval_eps is None else self.eval_eps
 
     def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
-        """This spec with other settings, as people write them; a step is dropped when the radius changes."""
+        """This spec with other settings, as people write them.
+
+        The step is dropped when the radius changes, and with the start when the attack does.
+        """
         own = self.settings()
-        if "eval_eps" in settings:
-            own.pop("eval_alpha", None)
+        dropped = {"eval_eps": ("eval_alpha",), "attack": ("eval_alpha", "eval_start")}
+        for name in (name for setting in dropped.keys() & settings.keys() for name in dropped[setting]):
+            own.pop(name, None)
         return EvalSpec.of({**own, **settings})
 
 

@@ -85,7 +85,7 @@ def smallest_c(spec: TrainSpec, updates: int, m: int) -> float:
 def _constants(model: nn.Module, algorithm: Algorithm, train: Images, seed: int, points: int) -> Constants:
     objective: Objective = algorithm.objective  # type: ignore[attr-defined]  # all that a theorem covers have one
     ball = threat_of(algorithm)
-    images = train.subset(min(points, len(train)), seed)
+    images = train.sample(points)
     x, y = images.batch(torch.arange(len(images)))
     rng = ImageRng(seed, images.index.tolist())
     delta = torch.zeros_like(x)

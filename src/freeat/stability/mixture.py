@@ -228,8 +228,8 @@ class LinearConstants:
     def __post_init__(self) -> None:
         if not self.smallest > 0:
             raise InputError(
-                f"‖w₀‖ = {self.initial:g} must exceed L_w·c·(1 + ln T) = {self.travel:g}, or the weights may reach 0, "
-                "where ∇_δ h vanishes: take a larger initial scale, a smaller c or fewer updates"
+                f"‖w₀‖ = {self.initial:g} must exceed L_w·c·(1 + ln T) = {self.largest_move:g}, or the weights may "
+                "reach 0, where ∇_δ h vanishes: take a larger initial scale, a smaller c or fewer updates"
             )
 
     @property
@@ -238,19 +238,19 @@ class LinearConstants:
         return self.reach + self.eps
 
     @property
-    def travel(self) -> float:
+    def largest_move(self) -> float:
         """How far the weights can move: L_w·c·Σ 1/t ≤ L_w·c·(1 + ln T)."""
         return STEEPEST * self.bounded * self.c * (1 + math.log(self.T))
 
     @property
     def largest(self) -> float:
         """R."""
-        return self.initial + self.travel
+        return self.initial + self.largest_move
 
     @property
     def smallest(self) -> float:
         """r."""
-        return self.initial - self.travel
+        return self.initial - self.largest_move
 
     def problem(self) -> Problem:
         """L_w = (X + ε)/4, L = √((X + ε)² + R²)/4, β = ((X + ε)² + R²)/(6√3) + 1/4, ψ = 1/(σ′(R(X + ε)) r)."""

@@ -126,7 +126,7 @@ class StudySettings:
 
     def evaluated(self, sample: Images) -> Images:
         """The images of S on which robust training accuracy is evaluated."""
-        return sample.subset(min(self.eval_size, len(sample)), self.sample_seed)
+        return sample.sample(self.eval_size, self.sample_seed)
 
     def algorithm(self, spec: TrainSpec, *, trust_code: bool = False) -> Algorithm:
         """The algorithm of a spec, with the bounded loss where theorems are meant and cross-entropy was."""
@@ -245,10 +245,10 @@ class TwinRecorder:
         settings, twins = setup.settings, setup.twins
         self.setup = setup
         self.batches = -(-settings.updates // setup.algorithm.updates_per_batch)
-        fresh = setup.test.subset(min(settings.probes, len(setup.test)), settings.sample_seed)
+        fresh = setup.test.sample(settings.probes, settings.sample_seed)
         self.probe_images = joined(fresh, twins.originals, twins.replacements)
         self.train = settings.evaluated(twins.sample)
-        self.test = setup.test.subset(min(settings.eval_size, len(setup.test)), settings.sample_seed + 1)
+        self.test = setup.test.sample(settings.eval_size, settings.sample_seed + 1)
         self.probe = ProbeAttack(ball=setup.ball, steps=settings.attack_steps, seed=setup.spec.seed)
         self.distances: list[Distances] = []
         self.probes: list[ProbeRecord] = []
@@ -303,7 +303,7 @@ class TwinRecorder:
     def _constants_at(self, runs: CoupledRuns, objective: Objective) -> Constants:
         """The constants at the base's weights, at random starts in the ball and at the end of an attack."""
         model, ball = runs.member(0), self.setup.ball
-        images = self.train.subset(min(self.setup.settings.constant_points, len(self.train)))
+        images = self.train.sample(self.setup.settings.constant_points)
         x, y = images.batch(torch.arange(len(images)))
         rng = ImageRng(self.setup.spec.seed, images.index.tolist())
         if threat_of(self.setup.algorithm) is None:

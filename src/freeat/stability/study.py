@@ -249,7 +249,7 @@ class StabilityStudy:
 
 def parse_algorithms(text: str) -> tuple[str, ...]:
     """Algorithms as written on the command line: ``vanilla-10,fast,free-4``."""
-    return tuple(word.strip() for word in text.split(",") if word.strip())
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_sizes(values: Sequence[str]) -> tuple[int, ...]:

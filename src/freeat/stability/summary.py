@@ -129,7 +129,7 @@ def summarize(
 
 
 def _reason(diverged: Sequence[int], seeds: int) -> str | None:
-    """Why nothing is said of the seeds that diverged."""
+    """The note on seeds that diverged."""
     if not diverged:
         return None
     left_out = "nothing could be measured" if len(diverged) == seeds else "they are left out"

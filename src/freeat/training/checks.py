@@ -1,4 +1,4 @@
-"""Checks around a run: settings that are allowed but seldom meant, and memory."""
+"""Warnings about settings that are allowed but seldom intended, and about memory."""
 
 from collections.abc import Iterable
 
@@ -18,17 +18,19 @@ def cautions(
     n: int,
     steps: Iterable[tuple[str, float | None, float]] = (),
 ) -> tuple[str, ...]:
-    """Sentences about a batch larger than the sample, and attack steps (what, α or None, ε) of wrong scale."""
-    said = []
+    """Warnings about a batch larger than the sample, and attack steps (name, α or None, ε) of wrong scale."""
+    warnings = []
     if batch_size > n:
-        said.append(f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set.")
-    said += [
+        warnings.append(
+            f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set."
+        )
+    warnings += [
         f"the {what} α = {alpha:.4g} is more than twice its radius ε = {eps:.4g}: every step crosses the whole ball "
         "and ends on its boundary."
         for what, alpha, eps in steps
         if alpha is not None and alpha > CROSSING * eps
     ]
-    return tuple(said)
+    return tuple(warnings)
 
 
 def out_of_memory(error: Exception) -> bool:

@@ -45,11 +45,11 @@ def next_batch(
     """This process's images and labels of the next batch, the size of the whole batch, and the first of its rows."""
     t = learner.batches + 1
     rows = batches(t)
-    mine = learner.processes.share(len(rows))
+    own_rows = learner.processes.share(len(rows))
     # Keyed by the batch of the data, so that a replayed batch has the same view.
-    rng = StepRng(learner.seed, (batches.drawn(t),), len(rows), mine.start)
-    x, y = learner.to_device(*images.batch(rows[mine], augment, rng))
-    return x, y, len(rows), mine.start
+    rng = StepRng(learner.seed, (batches.drawn(t),), len(rows), own_rows.start)
+    x, y = learner.to_device(*images.batch(rows[own_rows], augment, rng))
+    return x, y, len(rows), own_rows.start
 
 
 def step_rng(learner: Learner, device: torch.device) -> AbstractContextManager[None]:

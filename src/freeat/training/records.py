@@ -1,4 +1,4 @@
-"""What a training run reports: its records, the recorder that keeps them, and callbacks that receive them."""
+"""Records of a training run, the recorder that stores them, and callbacks that receive them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -18,7 +18,7 @@ from freeat.experiments.paper.catalogue import (
     names_of,
 )
 from freeat.experiments.paper.published import PublishedTable, published_tables
-from freeat.experiments.paper.settings import PAPER, SCALES, Scale, updates
+from freeat.experiments.paper.settings import NIGHT, PAPER, SCALES, Scale, updates
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.objectives import CrossEntropy, Objective, Trades
 from freeat.runs.build import build_algorithm
@@ -82,7 +82,7 @@ def paper_adversary(data: str, norm: str, label: str) -> Adversary | None:
         case "free":
             return Adversary(kind=Free, m=number, eps=eps, step=eps, start=start)
         case "fast":
-            usual = 64.0 if norm == "l2" else 7.0 * eps / 8
+            usual = 64.0 if norm == "l2" else 7.0  # printed without exception
             return Adversary(kind=Fast, eps=eps, step=number or usual, start=start)
         case "friendly":
             wide = 2 * eps if label.endswith("-2eps") else eps
@@ -131,11 +131,13 @@ def test_every_run_is_trained_and_evaluated_as_its_label_says(name: str) -> None
             assert (spec.optimizer, spec.lr, spec.momentum, spec.weight_decay) == ("sgd", 0.1, 0.9, 2e-4)
             assert (spec.schedule, spec.batch_size, spec.sampling) == ("piecewise", 128, "epochs")
             assert spec.updates == updates(PAPER, group.data)
-            assert (spec.validation, spec.augment, spec.normalize) == (0.0, "auto", None)
+            augment = "none" if group.data == "svhn" else "auto"
+            assert (spec.validation, spec.augment, spec.normalize) == (0.0, augment, None)
             assert (spec.precision, spec.ema, spec.init_from) == ("fp32", None, None)
             assert (evaluation.attack, evaluation.iterate) == ("pgd-10", "last")
             assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(evaluated_at)
             assert evaluation.eval_alpha is None
+            assert evaluation.eval_start == ("radius" if group.norm == "l2" else "uniform")
             assert evaluation.final_size is None
 
 
@@ -165,8 +167,34 @@ def test_figure_8_transfers_to_the_networks_of_its_data_sets() -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_no_scale_leaves_a_row_or_series_out(scale: Scale, name: str) -> None:
-    assert series(at(scale, name)) == series(at(PAPER, name))
+def test_no_scale_leaves_a_row_or_series_out_of_data_without_a_list(scale: Scale, name: str) -> None:
+    def without_lists(found: Experiment) -> set[tuple[str, str, str, str]]:
+        return {one for one in series(found) if one[0] not in scale.lists}
+
+    assert without_lists(at(scale, name)) == without_lists(at(PAPER, name))
+
+
+def test_a_night_makes_its_list_of_cifar10() -> None:
+    made = make_experiments(EXPERIMENTS, NIGHT, STORE, ["cifar10"])
+    tasks = {task.key: task for experiment in made for task in experiment.tasks()}.values()
+    runs = [task for task in tasks if isinstance(task, TrainTask)]
+    six = ("vanilla-10", "fast", "free-4", "free-8", "trades-10", "free-trades-4")
+    found = sorted(
+        (run.spec.train_size, run.spec.norm, run.spec.algorithm, run.spec.alpha, run.spec.seed)
+        for run in runs
+    )
+    steps = {("l2", "fast"): 64 / 255, ("linf", "fast"): 7 / 255}
+    wanted = [(2048, norm, name, seed) for norm in BOTH for name in six for seed in range(3)]
+    wanted += [
+        (n, norm, name, seed) for n in (512, 1024) for norm in BOTH for name in THREE for seed in range(3)
+    ]
+    assert found == sorted((n, norm, name, steps.get((norm, name)), seed) for n, norm, name, seed in wanted)
+    assert {(run.spec.model, run.spec.updates, run.spec.precision) for run in runs} == {
+        ("resnet18-w16-s2", 200 * 16, "auto")
+    }
+    attacked = {run.key for task in tasks if not isinstance(task, TrainTask) for run in task.runs}
+    assert attacked == {r.key for r in runs if r.spec.train_size == 2048 and r.spec.algorithm in THREE}
+    assert {type(task) for task in tasks} == {TrainTask, AttackTask, TransferTask}
 
 
 def test_updates_are_two_hundred_epochs_of_the_published_data() -> None:
@@ -231,6 +259,23 @@ def test_figures_3_and_7_have_both_sources_for_every_run() -> None:
                 if isinstance(m, TransferTask) and run in m.targets
             }
             assert sources == {"vanilla-10", "free-4"}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_standard_models_have_seeds_that_no_source_has(scale: Scale) -> None:
+    for name in ("figure-8", "figure-9"):
+        for group in at(scale, name).groups:
+            sources = {run.spec.seed for run in group.runs}
+            targets = {run.spec.seed for run in group.targets}
+            assert not sources & targets
+            assert len(targets) == len(sources) == scale.seeds  # an interval over seeds has several models
+
+
+@pytest.mark.parametrize("name", ["figure-3", "figure-9"])
+def test_transferred_attacks_start_as_the_evaluations_do(name: str) -> None:
+    for group in at(PAPER, name).groups:
+        for measurement in group.measurements:
+            assert measurement.start == ("radius" if group.norm == "l2" else "uniform")
 
 
 def test_standard_models_are_those_of_their_panel() -> None:

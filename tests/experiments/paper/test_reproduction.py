@@ -13,7 +13,7 @@ from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments.paper import costs
 from freeat.experiments.paper.reproduction import prepare
-from freeat.experiments.paper.settings import HOUR, PAPER
+from freeat.experiments.paper.settings import HOUR, NIGHT, PAPER
 from freeat.experiments.tasks import Store
 from freeat.tasks import local
 from invented_runs import describe
@@ -109,7 +109,7 @@ def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> 
     substitute(tmp_path, "cifar10", 300)
     work = prepare(["all"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
     names = [task.name for task in work.tasks]
-    assert len(names) == len(set(names)) == 123
+    assert len(names) == len(set(names)) == 130
     headline = [name for name in names if name.startswith("cifar10 l2 free-8 seed")]
     assert headline == [f"cifar10 l2 free-8 seed {seed}" for seed in range(3)]
     assert names.index("cifar10 l2 free-8 seed 2") < names.index("cifar10 l2 free-6 seed 0")
@@ -118,6 +118,20 @@ def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> 
     assert first.index("cifar10 l2 vanilla-10 seed 0") < first.index("cifar10 l2 free-4 seed 0")
     keys = [task.key for task in work.tasks]
     assert all(need in keys for task in work.tasks for need in task.needs)
+
+
+def test_a_list_is_made_part_by_part_and_what_is_not_in_it_is_named(tmp_path: Path) -> None:
+    substitute(tmp_path, "cifar10", 2048)
+    store = Store(path=tmp_path / "store", data_dir=tmp_path)
+    work = prepare(["all"], NIGHT, store, data=["cifar10"])
+    names = [task.name for task in work.tasks]
+    assert len(names) == len(set(names)) == 36 + 18 + 12 + 36  # runs, Square, transfers, smaller n
+    parts = [0 if n.startswith("cifar10") and " n=" not in n else 2 if " n=" in n else 1 for n in names]
+    assert parts == sorted(parts)
+    (left_out,) = work.absent
+    assert left_out.what == "cifar10: table-2, figure-9, figure-11"
+    with pytest.raises(InputError, match="table-2: not in the list of cifar10 at the scale night"):
+        prepare(["table-2"], NIGHT, store, data=["cifar10"])
 
 
 def test_a_table_is_trained_resumed_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

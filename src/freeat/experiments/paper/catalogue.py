@@ -8,6 +8,7 @@ from typing import Any, Literal
 from freeat.errors import unknown_name
 from freeat.experiments.paper.settings import (
     ERM,
+    EVALUATION_STARTS,
     FAST,
     FAST_LONG_STEP,
     FAST_SHORT_STEP,
@@ -237,6 +238,7 @@ class GroupMaker:
             norm=source.spec.norm,
             radii=grid.radii(source.spec.norm),
             n=self.scale.transfer_images,
+            start=EVALUATION_STARTS[source.spec.norm],
         )
 
     def another_seed(self, seed: int) -> int:
@@ -244,13 +246,12 @@ class GroupMaker:
         return (seed + 1) % max(2, self.scale.seeds)
 
     def _standard(self, data: str, network: str, seed: int) -> TrainTask:
-        """A standard model, trained without an adversary, that shares neither weights nor batches with the source.
+        """A standard model, trained without an adversary, for the sources of a seed.
 
-        The same network takes another seed; of another network one model serves all sources.
+        Its seed is one that no source has, and every seed of the sources has its own model.
         """
-        own = self.scale.setups[data].network
-        model = own if data != "cifar10" else self.scale.targets[network]
-        return self.run(data, "l2", ERM, self.another_seed(seed) if model == own else 0, model=model)
+        model = self.scale.targets[network] if data == "cifar10" else self.scale.setups[data].network
+        return self.run(data, "l2", ERM, self.scale.seeds + seed, model=model)
 
 
 EXPERIMENTS: dict[str, tuple[Kind, str, Callable[[GroupMaker], Iterable[RunGroup]]]] = {
@@ -352,10 +353,19 @@ def names_of(requested: Iterable[str]) -> tuple[str, ...]:
 
 
 def make_experiment(name: str, scale: Scale, store: Store) -> Experiment:
-    """The table or figure of that name at a scale."""
+    """The table or figure of that name at a scale; of a data set with a list, what is in it."""
     kind, title, groups = EXPERIMENTS[name]
     made = groups(GroupMaker(scale=scale, store=store))
-    return Experiment(name=name, title=title, kind=kind, groups=tuple(made))
+    kept = (group for group in made if part_of(scale, name, group) is not None)
+    return Experiment(name=name, title=title, kind=kind, groups=tuple(kept))
+
+
+def part_of(scale: Scale, experiment: str, group: RunGroup) -> int | None:
+    """The number of the part of its data set's list that has a row or series; 0 without a list, None if none has."""
+    if group.data not in scale.lists:
+        return 0
+    parts = enumerate(scale.lists[group.data])
+    return next((k for k, p in parts if experiment in p.experiments and group.label in p.labels), None)
 
 
 def make_experiments(

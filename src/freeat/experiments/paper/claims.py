@@ -356,8 +356,8 @@ def sufficiency_of(tables: Sequence[PaperTable]) -> tuple[Sufficiency, ...]:
     Rows that are read before the end of the training are left out.
     """
     rows = [row for table in tables for row in table.rows if row.at >= 1]
-    datas = dict.fromkeys(row.data for row in rows)
-    return tuple(_sufficiency(data, [row for row in rows if row.data == data]) for data in datas)
+    data_sets = dict.fromkeys(row.data for row in rows)
+    return tuple(_sufficiency(data, [row for row in rows if row.data == data]) for data in data_sets)
 
 
 def _sufficiency(data: str, rows: Sequence[TableRow]) -> Sufficiency:

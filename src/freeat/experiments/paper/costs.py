@@ -44,7 +44,7 @@ class DatasetInfo:
 
 
 def dataset_info(data: str, data_dir: Path | None) -> DatasetInfo:
-    """Of a data set by name, as it lies here or else as it was published; of a path, as it is read."""
+    """Facts of a data set by name, from disk or else as published; of a path, as it is read."""
     source = find_source(data)
     if source is None:
         read = load_data(data, data_dir=data_dir)
@@ -95,7 +95,7 @@ def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[NetworkPasses]:
 
 
 def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
-    """Of all weight updates of a run, as its algorithm declares them."""
+    """Passes of all weight updates of a run, as its algorithm declares them."""
     spec = run.spec
     assert spec.updates is not None
     cost = build_algorithm(spec, spec.updates).cost
@@ -106,12 +106,13 @@ def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
 
 
 def evaluation_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
-    """Of a run's evaluations: at the points of its curve, and at the end."""
+    """Passes of a run's evaluations: at the points of its curve, and at the end."""
     spec, evaluation = run.spec, run.evaluation
     assert spec.updates is not None
     assert evaluation.eval_every is not None
     n = spec.train_size or info.n_train
-    views = 2 if info.augmented else 1
+    augmented = info.augmented if spec.augment == "auto" else spec.augment != "none"
+    views = 2 if augmented else 1
     points = (spec.updates - 1) // evaluation.eval_every
     images = 0
     for size, times in ((evaluation.eval_size, points), (evaluation.final_size, 1)):

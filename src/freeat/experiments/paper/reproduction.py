@@ -1,7 +1,7 @@
 """A reproduction from beginning to end: its tasks, their cost, running them, and the resulting document."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from freeat.compute.machine import provenance, resolve_device
@@ -9,7 +9,14 @@ from freeat.data import data_folder, load_data
 from freeat.data.catalogue import SOURCES, available, find_source
 from freeat.data.synthetic import write_synthetic
 from freeat.errors import InputError, unknown_name
-from freeat.experiments.paper.catalogue import HEADLINE, Experiment, RunGroup, make_experiments, names_of
+from freeat.experiments.paper.catalogue import (
+    HEADLINE,
+    Experiment,
+    RunGroup,
+    make_experiments,
+    names_of,
+    part_of,
+)
 from freeat.experiments.paper.costs import Estimator, TaskCost
 from freeat.experiments.paper.documents import LeftOut, ReproductionDocument, TaskFailure
 from freeat.experiments.paper.gather import gather
@@ -49,7 +56,7 @@ class Reproduction:
 
         So what there is when it is stopped can be compared, and no worker is left with a long task at the end.
         """
-        return _in_order(self.experiments, self.estimator)
+        return _in_order(self.experiments, self.scale, self.estimator)
 
     @cached_property
     def estimator(self) -> Estimator:
@@ -70,7 +77,7 @@ class Reproduction:
 
     def dry_run(self, workers: int) -> DryRun:
         """What would be run and its cost, with that of absent data sets. Writes nothing."""
-        absent = _in_order(self.missing, self.estimator)
+        absent = _in_order(self.missing, self.scale, self.estimator)
         costs = [
             *(self.estimator.cost(task, finished=task.found() is not None) for task in self.tasks),
             *(self.estimator.cost(task, absent=True) for task in absent),
@@ -122,13 +129,13 @@ class Reproduction:
         )
 
 
-def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[PaperTask, ...]:
+def _in_order(experiments: Sequence[Experiment], scale: Scale, estimator: Estimator) -> tuple[PaperTask, ...]:
     ranks: dict[str, int] = {}
     tasks: dict[str, PaperTask] = {}
     for experiment in experiments:
         for group in experiment.groups:
             for task in group.tasks:
-                rank = _rank(experiment, group, task)
+                rank = _rank(experiment, group, task, scale)
                 tasks[task.key] = task
                 ranks[task.key] = min(rank, ranks.get(task.key, rank))
 
@@ -139,8 +146,15 @@ def _in_order(experiments: Sequence[Experiment], estimator: Estimator) -> tuple[
     return tuple(sorted(tasks.values(), key=turn))
 
 
-def _rank(experiment: Experiment, group: RunGroup, task: PaperTask) -> int:
-    """First the rows that decide the first claims, then the other rows, then figures, then further seeds."""
+def _rank(experiment: Experiment, group: RunGroup, task: PaperTask, scale: Scale) -> int:
+    """First the rows that decide the first claims, then the other rows, then figures, then further seeds.
+
+    A list has the order of its parts.
+    """
+    if group.data in scale.lists:
+        part = part_of(scale, experiment.name, group)
+        assert part is not None  # it was made
+        return part
     headline = group.label.startswith(HEADLINE)
     if experiment.kind == "table" and headline:
         return 0
@@ -170,13 +184,14 @@ def prepare(
     made = make_experiments(wanted, scale, store, [name for name in requested if name not in elsewhere])
     missing = make_experiments(wanted, scale, store, elsewhere)
     if not made and not (dry and missing):
-        reasons = "; ".join(f"{one.what}: {one.reason}" for one in absent) or "they use other data sets"
+        out = [*absent, *_unlisted(wanted, scale, store, requested)]
+        reasons = "; ".join(f"{one.what}: {one.reason}" for one in out) or "they use other data sets"
         raise InputError(f"nothing of this can be reproduced here ({reasons})")
     return Reproduction(
         scale=scale,
         store=store,
         experiments=tuple(made),
-        absent=tuple(absent),
+        absent=(*absent, *_unlisted(wanted, scale, store, requested)),
         missing=tuple(missing),
     )
 
@@ -186,6 +201,16 @@ def _data_name(name: str, scale: Scale) -> str:
     if source is None or source.name not in scale.setups:
         raise unknown_name("data set of the paper", name, scale.setups)
     return source.name
+
+
+def _unlisted(wanted: Iterable[str], scale: Scale, store: Store, data: Iterable[str]) -> Iterator[LeftOut]:
+    """The requested tables and figures of which a data set's list has no row or series."""
+    for name in data:
+        made = {one.name for one in make_experiments(wanted, scale, store, [name])}
+        every = make_experiments(wanted, replace(scale, lists={}), store, [name])
+        if out := [one.name for one in every if one.name not in made]:
+            reason = f"not in the list of {name} at the scale {scale.name}"
+            yield LeftOut(what=f"{name}: {', '.join(out)}", reason=reason)
 
 
 def _absent(name: str, scale: Scale, store: Store) -> Iterator[LeftOut]:

@@ -5,7 +5,7 @@ images. What shrinks is the network, the number of images, and how finely the fi
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
@@ -15,6 +15,7 @@ from freeat.data.catalogue import SOURCES
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import Store, TrainTask
 from freeat.runs.spec import split_settings
+from freeat.threat import Start
 from freeat.units import radius_text
 
 ERM = "erm"
@@ -44,7 +45,7 @@ def free(m: int) -> str:
 class Setup:
     """What a data set is trained with: its network, the number of training images (None: all), batch and rate.
 
-    ``warmup`` is the part of the training over which ε grows; the paper has none.
+    ``warmup`` is the part of the training over which ε grows; the paper has none. ``augment`` is as in ``TrainSpec``.
     """
 
     network: str
@@ -52,6 +53,7 @@ class Setup:
     b: int = 128
     lr: float = 0.1
     warmup: float = 0.0
+    augment: str = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +69,22 @@ class RadiusGrid:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ListPart:
+    """A part of the list of a data set: these tables and figures, with the rows and series of these labels."""
+
+    experiments: tuple[str, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scale:
     """One size of the whole reproduction.
 
     ``targets`` are the standard networks of Figure 9 by the paper's name. ``seeds`` is for the rows that decide
     the first claims, ``other_seeds`` for the rest, ``trades_seeds`` for Table 3. A curve has ``curve_points`` points
-    (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split,
-    ``early_size`` for the runs that Table 6 reads. With ``published_only`` a file that replaces a data set
-    is refused; with ``synthetic`` all data are generated.
+    (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split. Of a data
+    set in ``lists`` only the list is made, one part after the other, instead of every row and series. With
+    ``published_only`` a file that replaces a data set is refused; with ``synthetic`` all data are generated.
     """
 
     name: str
@@ -84,9 +94,8 @@ class Scale:
     seeds: int = 3
     other_seeds: int = 1
     trades_seeds: int = 3
-    curve_points: int = 8
+    curve_points: int = 16
     curve_size: int
-    early_size: int
     final_size: int | None = None
     sizes: tuple[int, ...]
     square: str
@@ -99,6 +108,7 @@ class Scale:
     precision: str = "auto"
     published_only: bool = False
     synthetic: bool = False
+    lists: Mapping[str, tuple[ListPart, ...]] = field(default_factory=dict)
 
 
 PAPER = Scale(
@@ -107,14 +117,13 @@ PAPER = Scale(
         "cifar10": Setup(network="resnet18"),
         "cifar100": Setup(network="resnet18"),
         "tiny-imagenet": Setup(network="resnet50"),
-        "svhn": Setup(network="vgg19"),
+        "svhn": Setup(network="vgg19", augment="none"),
     },
     targets={"resnet18": "resnet18", "resnet50": "resnet50", "wrn34": "wrn34-10"},
     other_seeds=3,
     trades_seeds=5,
     curve_points=40,
     curve_size=10_000,
-    early_size=10_000,
     sizes=(10_000, 20_000, 30_000, 40_000, 50_000),
     square="square-5000",
     square_grid=RadiusGrid(l2=tuple(range(64, 193, 16)), linf=tuple(range(1, 10))),
@@ -127,26 +136,36 @@ PAPER = Scale(
     published_only=True,
 )
 
+NIGHT_LIST = (
+    ListPart(
+        experiments=("table-1", "table-3", "table-5", "table-6", "figure-1", "figure-5", "figure-12"),
+        labels=(VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES),
+    ),
+    ListPart(experiments=("figure-2", "figure-3", "figure-6", "figure-7"), labels=(VANILLA, FAST, FREE)),
+    ListPart(experiments=("figure-4", "figure-10"), labels=(VANILLA, FAST, FREE)),
+)
+"""What a night makes of CIFAR-10: what two cores can carry with more than a thousand images and three seeds."""
+
 NIGHT = Scale(
     name="night",
     setups={
-        "cifar10": Setup(network="resnet18-w16-s2", n=1024),
+        "cifar10": Setup(network="resnet18-w16-s2", n=2048),
         "cifar100": Setup(network="resnet18-w16-s2", n=1024),
         "tiny-imagenet": Setup(network="resnet50-w8-s4", n=1024),
-        "svhn": Setup(network="vgg11-w16", n=1024, lr=0.02, warmup=0.5),
+        "svhn": Setup(network="vgg11-w16", n=1024, lr=0.02, warmup=0.5, augment="none"),
     },
     targets={"resnet18": "resnet18-w16-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
     other_seeds=3,
-    curve_size=256,
-    early_size=1024,
+    curve_size=512,
     final_size=2048,
-    sizes=(1024, 2048, 4096),
+    sizes=(512, 1024, 2048),
     square="square-1000",
     square_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=(1, 2, 4, 6, 8, 9)),
     square_images=500,
     transfer_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
     standard_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
     transfer_images=1000,
+    lists={"cifar10": NIGHT_LIST},
 )
 
 HOUR = Scale(
@@ -155,11 +174,10 @@ HOUR = Scale(
         "cifar10": Setup(network="resnet18-w8-s2", n=256),
         "cifar100": Setup(network="resnet18-w8-s2", n=256),
         "tiny-imagenet": Setup(network="resnet50-w8-s4", n=256),
-        "svhn": Setup(network="vgg11-w16", n=256, lr=0.02, warmup=0.5),
+        "svhn": Setup(network="vgg11-w16", n=256, lr=0.02, warmup=0.5, augment="none"),
     },
     targets={"resnet18": "resnet18-w8-s2", "resnet50": "resnet50-w8-s2", "wrn34": "wrn34-1-s2"},
-    curve_size=128,
-    early_size=512,
+    curve_size=256,
     final_size=1024,
     sizes=(256, 512, 1024),
     square="square-300",
@@ -176,7 +194,7 @@ SMOKE = Scale(
         "cifar10": Setup(network="resnet18-w4-s2", n=16, b=8),
         "cifar100": Setup(network="resnet18-w4-s2", n=16, b=8),
         "tiny-imagenet": Setup(network="resnet50-w4-s2", n=8, b=4),
-        "svhn": Setup(network="vgg19-w4", n=16, b=8),
+        "svhn": Setup(network="vgg19-w4", n=16, b=8, augment="none"),
     },
     targets={"resnet18": "resnet18-w4-s2", "resnet50": "resnet50-w4-s2", "wrn34": "wrn10-1-s2"},
     epochs=8,
@@ -184,7 +202,6 @@ SMOKE = Scale(
     trades_seeds=2,
     curve_points=4,
     curve_size=8,
-    early_size=8,
     final_size=16,
     sizes=(8, 16),
     square="square-20",
@@ -210,11 +227,14 @@ NORMS = ("l2", "linf")
 FAST_TO_COLLAPSE = 10 / 255
 """The step with which Fast collapses (Figure 11), and which Table 6 stops early."""
 
+FAST_STEPS = {"l2": 64 / 255, "linf": 7 / 255}
+"""The printed steps of Fast, for every data set, also where ε is smaller."""
+
+EVALUATION_STARTS: dict[str, Start] = {"l2": "radius", "linf": "uniform"}
+"""Where PGD starts in evaluations and transferred attacks, as the code that made the published numbers had it."""
+
 NEAR = 0.02
 """Evaluations this part of the training apart count as made at one point: they fall on the ends of batches."""
-
-READ_EARLY = {("cifar10", "linf", VANILLA), ("cifar10", "linf", FREE), ("cifar10", "linf", FAST)}
-"""Data, norm and algorithm of the runs that Table 6 reads at a quarter of the training."""
 
 
 def radius(data: str, norm: str) -> float:
@@ -243,7 +263,7 @@ def start_of(norm: str, algorithm: str) -> str | None:
         return None
     if name.objective == "trades":
         return "gaussian"
-    return "radius" if norm == "l2" else None
+    return EVALUATION_STARTS[norm]
 
 
 def run_of(
@@ -267,7 +287,6 @@ def run_of(
 def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any]:
     """The settings of an algorithm on a data set."""
     setup, total = scale.setups[data], updates(scale, data)
-    early = (data, norm, algorithm) in READ_EARLY
     return {
         "model": setup.network,
         "train_size": setup.n,
@@ -276,14 +295,17 @@ def _common(scale: Scale, data: str, norm: str, algorithm: str) -> dict[str, Any
         "warmup": setup.warmup if algorithm != ERM else 0.0,
         "norm": norm,
         "eps": radius(data, norm),
+        "augment": setup.augment,
         "algorithm": algorithm,
+        "alpha": FAST_STEPS[norm] if algorithm == FAST else None,
         "start": start_of(norm, algorithm),
         "updates": total,
         "threads": scale.threads,
         "precision": scale.precision,
         "iterate": "last",
+        "eval_start": EVALUATION_STARTS[norm],
         "eval_every": max(1, total // scale.curve_points),
-        "eval_size": scale.early_size if early else scale.curve_size,
+        "eval_size": scale.curve_size,
         "final_size": scale.final_size,
     }
 

@@ -66,7 +66,7 @@ COLLAPSED = 0.5
 LEAST_ORDER = -3.5
 """Norms above 10 to this power are of the order of 10⁻³ or larger."""
 
-TINIEST = 1e-6
+SMALLEST_NORM = 1e-6
 """Smaller norms count as this: how far below the order they lie decides nothing, and zero has no logarithm."""
 
 
@@ -479,13 +479,13 @@ def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator
 def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
     """A standard model's accuracy under another algorithm's perturbations minus that under Free's: the smallest."""
 
-    def transfers(title: str, panel: FigurePanel[RadiusSeries], rival: str) -> PanelTest:
-        own, other = series_of(panel, FREE), series_of(panel, rival)
+    def transfers(title: str, panel: FigurePanel[RadiusSeries], compared: str) -> PanelTest:
+        own, other = series_of(panel, FREE), series_of(panel, compared)
         return _at_each_radius(title, _along_radii(other, own), f"{own.n} images")
 
     for panel in evidence.panels(RadiusFigure, figures):
-        for rival in (VANILLA, FAST):
-            yield _attempt(f"{_title(panel)} against {rival}", transfers, panel, rival)
+        for compared in (VANILLA, FAST):
+            yield _attempt(f"{_title(panel)} against {compared}", transfers, panel, compared)
 
 
 def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str) -> PanelTest:
@@ -533,6 +533,6 @@ def fast_collapses(evidence: Evidence, figures: Sequence[str]) -> Iterator[Panel
 def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> PanelTest:
     """The logarithm of the smallest ‖∇_δ h‖ of a run, above the order of 10⁻³."""
     norms = series_of(panel, label).smallest_of_seeds
-    logs = [math.log10(max(least, TINIEST)) for least in norms]
+    logs = [math.log10(max(least, SMALLEST_NORM)) for least in norms]
     order = ErrorEstimate.of_mean(seed_mean(logs, [0.0] * len(logs)))
     return positive(title, f"smallest norm {min(norms):.1e}", order.plus(-LEAST_ORDER))

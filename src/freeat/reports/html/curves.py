@@ -123,7 +123,7 @@ def _gradient_norms(run: FoundRun) -> Sequence[GradientRecord]:
 
 
 def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
-    """Of every benchmark that was trained on several n, and of every study that swept it."""
+    """The gap against n, for every benchmark with several n and every study that swept n."""
     blocks: list[Block] = [
         chart for benchmark in benchmarks if (chart := _of_benchmark(benchmark)) is not None
     ]

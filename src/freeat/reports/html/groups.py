@@ -122,7 +122,7 @@ def settings_of(run: FoundRun) -> dict[str, object]:
     spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
-    attack = {"attack": evaluation.attack, "iterate": evaluation.iterate}
+    attack = {name: getattr(evaluation, name) for name in ("attack", "eval_start", "iterate")}
     return settings | trained_at | attack
 
 

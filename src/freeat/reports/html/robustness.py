@@ -176,7 +176,7 @@ def _title(file: ExampleFile) -> str:
 
 
 def _block(title: str, examples: AdversarialExamples) -> ExampleImages:
-    """The first images that were classified correctly before the attack, or any images where there are none."""
+    """Images that were classified correctly before the attack, or any images where there are none."""
     correct = [i for i in chosen(examples, len(examples.y)) if examples.clean_correct[i]]
     rows = []
     for i in correct[:ROWS] or chosen(examples, ROWS):
