@@ -1,5 +1,6 @@
 """Learning rates by weight update (the practice) and by batch (the theorems)."""
 
+import math
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -64,6 +65,38 @@ class Cyclic:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Cosine:
+    """Half a period of a cosine: ½·lr·(1 + cos(πt/T)) at update t = 0, …, T − 1."""
+
+    lr: float
+
+    def __call__(self, clock: Clock) -> float:
+        return _cosine(self.lr, 0.0, clock.update / clock.budget)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneCycle:
+    """From lr/25 up to ``lr`` over the first ``peak`` of the updates and down to lr/250,000, along cosines.
+
+    The rates are those of ``torch.optim.lr_scheduler.OneCycleLR`` with T steps; the momentum stays.
+    """
+
+    lr: float
+    peak: float = 0.3
+
+    def __call__(self, clock: Clock) -> float:
+        low, top, end = self.lr / 25, self.peak * clock.budget - 1, clock.budget - 1
+        if clock.update <= top:
+            return _cosine(low, self.lr, clock.update / top if top > 0 else 1.0)
+        return _cosine(self.lr, low / 1e4, (clock.update - top) / (end - top))
+
+
+def _cosine(start: float, end: float, done: float) -> float:
+    """From ``start`` to ``end`` along half a period of a cosine."""
+    return end + (start - end) / 2 * (1 + math.cos(math.pi * done))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Vanishing:
     """c/t (Theorems 2 and 5) and c/(mt) (Theorem 4): t counts batches, one step for all m updates of a batch."""
 
@@ -74,7 +107,7 @@ class Vanishing:
         return self.c / (self.m * clock.batch)
 
 
-SCHEDULES = ("piecewise", "constant", "cyclic", "vanishing")
+SCHEDULES = ("piecewise", "constant", "cyclic", "cosine", "one-cycle", "vanishing")
 
 
 def make_schedule(name: str, lr: float, m: int) -> Schedule:
@@ -88,6 +121,10 @@ def make_schedule(name: str, lr: float, m: int) -> Schedule:
             return Constant(lr=lr)
         case "cyclic":
             return Cyclic(lr=lr)
+        case "cosine":
+            return Cosine(lr=lr)
+        case "one-cycle":
+            return OneCycle(lr=lr)
         case "vanishing":
             return Vanishing(c=lr, m=m)
     raise unknown_name("schedule", name, SCHEDULES)
