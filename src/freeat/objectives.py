@@ -6,7 +6,7 @@ change between the steps of an attack. Free ascends ``loss`` itself. All return 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar, Literal, Protocol, get_args
 
 import torch
@@ -39,6 +39,18 @@ class Objective(Protocol):
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """−log p_y of each image."""
     return -_picked(logits.log_softmax(-1), y)
+
+
+def smoothed_cross_entropy(log_p: Tensor, y: Tensor, smoothing: float) -> Tensor:
+    """−(1 − s) log p_y − s·mean_k log p_k of each image, from log-probabilities: labels smoothed by s."""
+    own = -_picked(log_p, y)
+    return own if smoothing == 0 else (1 - smoothing) * own - smoothing * log_p.mean(-1)
+
+
+def check_smoothing(smoothing: float) -> None:
+    """Refuse a smoothing of labels outside [0, 1)."""
+    if not 0 <= smoothing < 1:
+        raise InputError(f"label smoothing {smoothing:g} must lie in [0, 1); 0.1 is usual")
 
 
 def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
@@ -87,6 +99,13 @@ def _attack_cross_entropy(f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], 
 class CrossEntropy:
     """Cross-entropy h = Loss(f_w(x + δ), y), the loss of Algorithms 1–3.
 
+    Args:
+        smoothing: the part s of every label that is spread evenly over all classes. An attack ascends the plain
+            cross-entropy; Free ascends the loss itself.
+
+    Raises:
+        InputError: The smoothing lies outside [0, 1).
+
     Example:
         >>> import torch, freeat
         >>> def model(x):
@@ -96,11 +115,15 @@ class CrossEntropy:
         tensor([0.6931])
     """
 
+    smoothing: float = 0.0
     loss_passes: ClassVar[int] = 1
     attack_forwards: ClassVar[int] = 0
 
+    def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
+
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
-        return cross_entropy(f(x_adv), y)
+        return smoothed_cross_entropy(f(x_adv).log_softmax(-1), y, self.smoothing)
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
@@ -114,9 +137,10 @@ class Trades:
 
     Args:
         lam: The coefficient λ > 0; 1/6 in the paper, written β = 1/λ = 6 elsewhere.
+        smoothing: The part of every label in the cross-entropy that is spread evenly over all classes.
 
     Raises:
-        InputError: λ is not positive.
+        InputError: λ is not positive, or the smoothing lies outside [0, 1).
 
     Example:
         >>> import freeat
@@ -126,17 +150,20 @@ class Trades:
     """
 
     lam: float = 1 / 6
+    smoothing: float = 0.0
     loss_passes: ClassVar[int] = 2
     attack_forwards: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
         if not self.lam > 0:
             raise InputError(f"TRADES coefficient λ = {self.lam:g} must be positive; the paper uses 1/6")
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         clean = f(x).log_softmax(-1)
         adversarial = f(x_adv).log_softmax(-1)
-        return -_picked(clean, y) + kl_divergence(clean, adversarial) / self.lam
+        own = smoothed_cross_entropy(clean, y, self.smoothing)
+        return own + kl_divergence(clean, adversarial) / self.lam
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         with torch.no_grad():
@@ -150,28 +177,32 @@ class LogitPairing:
 
     Args:
         weight: The coefficient of the squared distance of the logits.
+        smoothing: The part of every label in the cross-entropy that is spread evenly over all classes.
 
     Raises:
-        InputError: The weight is negative.
+        InputError: The weight is negative, or the smoothing lies outside [0, 1).
 
     Example:
         >>> import freeat
         >>> freeat.Vanilla(ball=freeat.L2(0.5), m=10, objective=freeat.LogitPairing(weight=1.0)).objective
-        LogitPairing(weight=1.0)
+        LogitPairing(weight=1.0, smoothing=0.0)
     """
 
     weight: float = 0.5
+    smoothing: float = 0.0
     loss_passes: ClassVar[int] = 2
     attack_forwards: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
         if not self.weight >= 0:
             raise InputError(f"ALP weight {self.weight:g} must not be negative; 0.5 is usual")
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         adversarial = f(x_adv)
         distance = (f(x) - adversarial).square().mean(-1)
-        return cross_entropy(adversarial, y) + self.weight * distance
+        own = smoothed_cross_entropy(adversarial.log_softmax(-1), y, self.smoothing)
+        return own + self.weight * distance
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return _attack_cross_entropy(f, x, y)
@@ -185,21 +216,24 @@ class Mart:
 
     Args:
         weight: The coefficient of the weighted KL term.
+        smoothing: The part of every label in the cross-entropy that is spread evenly over all classes.
 
     Raises:
-        InputError: The weight is negative.
+        InputError: The weight is negative, or the smoothing lies outside [0, 1).
 
     Example:
         >>> import freeat
         >>> freeat.Vanilla(ball=freeat.L2(0.5), m=10, objective=freeat.Mart()).objective
-        Mart(weight=5.0)
+        Mart(weight=5.0, smoothing=0.0)
     """
 
     weight: float = 5.0
+    smoothing: float = 0.0
     loss_passes: ClassVar[int] = 2
     attack_forwards: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
+        check_smoothing(self.smoothing)
         if not self.weight >= 0:
             raise InputError(f"MART weight {self.weight:g} must not be negative; 5 is usual")
 
@@ -209,7 +243,7 @@ class Mart:
         wrong = adversarial.scatter(-1, y.unsqueeze(-1), -torch.inf).argmax(-1, keepdim=True)
         # log(1 − p_k) as the log-sum of the other probabilities: finite however confident the net is
         others = adversarial.scatter(-1, wrong, -torch.inf).logsumexp(-1)
-        boosted = -_picked(adversarial, y) - others
+        boosted = smoothed_cross_entropy(adversarial, y, self.smoothing) - others
         return boosted + self.weight * kl_divergence(clean, adversarial) * (1 - _picked(clean, y).exp())
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
@@ -236,3 +270,9 @@ OBJECTIVES: dict[str, type[CrossEntropy | Trades | LogitPairing | Mart]] = {
     "alp": LogitPairing,
     "mart": Mart,
 }
+
+
+def coefficient_of(objective: type[Objective] | Objective) -> str | None:
+    """The field of an objective that weighs its second term; None for one that has no second term."""
+    names = [field.name for field in fields(objective)]  # type: ignore[arg-type]
+    return next((name for name in names if name != "smoothing"), None)

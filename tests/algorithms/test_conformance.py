@@ -1,9 +1,13 @@
-"""What every algorithm owes, with every objective and norm. A newcomer joins with a row in ``ROWS``."""
+"""What every algorithm owes, with every objective and norm, and with every part that can be added to it.
+
+A newcomer joins with a row in ``ROWS`` or ``PARTS``.
+"""
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +15,14 @@ from torch import Tensor, nn
 
 from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm, StepRecord, WarmUp
+from freeat.algorithms.nfgsm import NFgsm
 from freeat.algorithms.registry import FAMILIES, example_names, make_algorithm
+from freeat.algorithms.step import with_smoothing
 from freeat.compute.precision import Precision
 from freeat.learner import Learner
+from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
 from freeat.objectives import OBJECTIVES, Objective
+from freeat.runs.build import gradients_per_update
 from freeat.threat import STARTS, Ball, Start
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 
@@ -29,6 +37,8 @@ ROWS: dict[str, Make] = {
     "fast": lambda ball, h, start: Fast(ball=ball, objective=h, start=start),
     "free": lambda ball, h, start: Free(ball=ball, m=3, objective=h, start=start),
     "free-carry": lambda ball, h, start: Free(ball=ball, m=2, objective=h, start=start, carry=True),
+    "n-fgsm": lambda ball, h, start: NFgsm(ball=ball, objective=h),
+    "n-fgsm-eval": lambda ball, h, start: NFgsm(ball=ball, noise=0.5, objective=h, attack_mode="eval"),
     "friendly": lambda ball, h, start: Friendly(ball=ball, m=3, tau=1, omega=0.01, objective=h, start=start),
     "warm-up": lambda ball, h, start: WarmUp(
         algorithm=Vanilla(ball=ball, m=2, objective=h, start=start), updates=4
@@ -37,16 +47,38 @@ ROWS: dict[str, Make] = {
 """How each is made; what it costs, and how often it updates the weights, its class declares."""
 
 
+Parts = Callable[[nn.Module], dict[str, Any]]
+PARTS: dict[str, Parts] = {
+    "awp": lambda net: {"awp": WeightPerturbation(gamma=0.01)},
+    "proximal": lambda net: {"proximal": Proximal(WeightAverage(net, 1.0, first=1, every=2), 0.05)},
+    "ema": lambda net: {"average": WeightAverage(net, 0.9)},
+    "clip": lambda net: {"clip_grad": 1.0},
+    "all": lambda net: {
+        name: part for own in PARTS if own != "all" for name, part in PARTS[own](net).items()
+    },
+}
+"""What can be added to the learner of a net, whatever the algorithm."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """One algorithm with one objective in one norm."""
+    """One algorithm with one objective in one norm, and the parts that are added to it."""
 
     make: Make
     objective: str
     ball: Ball
+    parts: Parts = field(default=lambda net: {})
+    smoothing: float = 0.0
 
     def algorithm(self, start: Start = "uniform") -> Algorithm:
-        return self.make(self.ball, OBJECTIVES[self.objective](), start)
+        algorithm = self.make(self.ball, OBJECTIVES[self.objective](), start)
+        return with_smoothing(algorithm, self.smoothing) if self.smoothing else algorithm
+
+    @property
+    def reach(self) -> float:
+        """How long a perturbation of the training can be, in radii."""
+        algorithm = self.algorithm()
+        return algorithm.noise_radii + 1 if isinstance(algorithm, NFgsm) else 1.0
 
     @property
     def updates(self) -> int:
@@ -58,6 +90,15 @@ CASES = {
     f"{name}-{objective}-{norm}": Case(make, objective, ball)
     for (name, make), objective, (norm, ball) in product(ROWS.items(), OBJECTIVES, BALLS.items())
 }
+CASES |= {
+    f"{name}-trades-l2 + {part}": Case(ROWS[name], "trades", BALLS["l2"], parts)
+    for name, (part, parts) in product(("vanilla", "free"), PARTS.items())
+}
+CASES |= {
+    f"{name}-{objective}-linf + label smoothing": Case(ROWS[name], objective, BALLS["linf"], smoothing=0.1)
+    for name, objective in product(("erm", "warm-up", "free"), OBJECTIVES)
+}
+CASES["n-fgsm-ce-linf + all"] = Case(ROWS["n-fgsm"], "ce", BALLS["linf"], PARTS["all"], smoothing=0.1)
 SGD = torch.optim.SGD
 OPTIMIZERS: dict[str, Callable[[Iterator[nn.Parameter]], torch.optim.Optimizer]] = {
     "sgd": lambda params: SGD(params, lr=0.05, momentum=0.9, weight_decay=2e-4),
@@ -77,7 +118,12 @@ def train(
     start: Start = "uniform",
 ) -> tuple[Learner, list[StepRecord]]:
     """Some batches in a loop of the user's own; labels and images are of the net's device and type."""
-    learner = Learner(net, OPTIMIZERS[optimizer](net.parameters()), precision=Precision(precision, device))
+    learner = Learner(
+        net,
+        OPTIMIZERS[optimizer](net.parameters()),
+        precision=Precision(precision, device),
+        **case.parts(net),
+    )
     algorithm = case.algorithm(start)
     dtype = next(net.parameters()).dtype
     batch = [t.to(device) for t in images(0, B, dtype=dtype)]
@@ -139,10 +185,17 @@ class TestEveryAlgorithm:
             assert tensor is None or (tensor.grad_fn is None and not tensor.requires_grad)
 
     def test_attacks_do_not_update_batch_norm_statistics(self, case: Case, device: torch.device) -> None:
-        """The network's statistics are gathered by the passes of the loss only: attacks run in eval mode."""
+        """The network's statistics are gathered by the passes of the loss only, unless an attack runs in train mode.
+
+        Of the two passes of a weight perturbation, those at w + v count.
+        """
         net = net_on(device)
         train(case, net, device, batches=1)
-        assert net[1].num_batches_tracked == OBJECTIVES[case.objective].loss_passes * case.updates
+        algorithm = case.algorithm()
+        passes = OBJECTIVES[case.objective].loss_passes * case.updates
+        if getattr(algorithm, "attack_mode", "eval") == "train":
+            passes = algorithm.cost.gradient_evaluations + algorithm.cost.forward_passes
+        assert net[1].num_batches_tracked == passes
 
     def test_a_step_runs_on_the_meta_device(self, case: Case) -> None:
         meta = torch.device("meta")
@@ -165,7 +218,8 @@ class TestEveryAlgorithm:
         net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
         learner, records = train(case, net, device, batches=1)
         declared = case.algorithm().cost
-        assert learner.cost.gradient_evaluations == B * declared.gradient_evaluations * case.updates
+        gradients = gradients_per_update(case.algorithm(), learner.awp, case.updates)
+        assert learner.cost.gradient_evaluations == B * gradients * case.updates
         assert learner.cost.forward_passes == B * declared.forward_passes * case.updates
         assert sum(seen) == learner.cost.gradient_evaluations + learner.cost.forward_passes
         assert (learner.updates, learner.batches) == (case.updates, 1)
@@ -179,7 +233,7 @@ class TestEveryAlgorithm:
         net = smooth_net()
         net.register_forward_pre_hook(lambda _, args: seen.append(args[0].detach().clone()))
         _, records = train(case, net, torch.device("cpu"), batches=3, start=start)
-        x, radius = images(0, B)[0], case.ball.eps * (1 + 1e-12)
+        x, radius = images(0, B)[0], case.reach * case.ball.eps * (1 + 1e-12)
         assert seen
         for inputs in seen:
             assert inputs.min() >= 0

@@ -144,7 +144,7 @@ def test_an_attack_sees_w_frozen_and_every_mode_is_restored(mode: str) -> None:
     for fails in (False, True):
 
         def attack(x: Tensor, y: Tensor, rng: StepRng, fails: bool = fails) -> Tensor:
-            assert all(m.training == (mode == "train") for m in net.modules())
+            assert [m.training for m in net.modules()] == [own and mode == "train" for own in modes]
             assert not any(p.requires_grad for p in net.parameters())
             if fails:
                 raise RuntimeError("an attack failed")

@@ -72,6 +72,7 @@ def test_every_setting_changes_the_identity() -> None:
     changes |= {"algorithm_args": {"carry": True}}
     changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist", "start": "zero"}
     changes |= {"momentum": 0.5, "warmup": 0.5, "ema": 0.5, "validation": 0.5}
+    changes |= {"awp": 0.5, "label_smoothing": 0.5, "swa": True}
     for name, setting in TrainSpec.fields().items():
         value = changes.get(name, 7 if not isinstance(setting.default, str) else "other")
         assert TrainSpec.of({name: value}).identity != TrainSpec().identity, name

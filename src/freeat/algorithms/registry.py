@@ -1,8 +1,8 @@
 """Algorithms by the names people write: ``vanilla-10``, ``fast``, ``free-4``, ``trades-10``, ``free-trades-4``.
 
-A name is a family (``erm``, ``vanilla``, ``fast``, ``free``, ``friendly``, or ``package.module:Class``; ``vanilla``
-where only an objective is named), an objective (``trades``, ``alp``, ``mart``; cross-entropy where none is named)
-and the number m of inner steps, in this order, joined by hyphens. What a family takes is what the fields of its
+A name is a family (``erm``, ``vanilla``, ``fast``, ``n-fgsm``, ``free``, ``friendly``, or ``package.module:Class``;
+``vanilla`` where only an objective is named), an objective (``trades``, ``alp``, ``mart``; cross-entropy where none is
+named) and the number m of inner steps, in this order, joined by hyphens. What a family takes is what the fields of its
 class declare.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 from freeat.algorithms.step import Algorithm, WarmUp
 from freeat.errors import ImportedOnUse, InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path
-from freeat.objectives import OBJECTIVES, Objective
+from freeat.objectives import OBJECTIVES, Objective, coefficient_of
 from freeat.threat import STARTS, Ball
 
 FAMILIES: Mapping[str, type[Algorithm]] = ImportedOnUse(
@@ -27,8 +27,9 @@ FAMILIES: Mapping[str, type[Algorithm]] = ImportedOnUse(
     fast="freeat.algorithms.fast:Fast",
     free="freeat.algorithms.free:Free",
     friendly="freeat.algorithms.friendly:Friendly",
+    **{"n-fgsm": "freeat.algorithms.nfgsm:NFgsm"},
 )
-SHARED = ("ball", "m", "alpha", "start", "objective")
+SHARED = ("ball", "m", "alpha", "start", "noise", "objective")
 """The fields that a name and the settings of a run give; a class's other fields are options of its own."""
 
 
@@ -69,8 +70,9 @@ def parse_algorithm(text: str) -> AlgorithmName:
         family, *words = text.split("-")
         words = [word.lower() for word in words]
     else:
-        words = text.lower().replace("_", "-").split("-")
-        family = words.pop(0) if words[0] in FAMILIES else None
+        rest = text.lower().replace("_", "-")
+        family = next((known for known in FAMILIES if f"{rest}-".startswith(f"{known}-")), None)
+        words = [] if rest == family else rest.removeprefix(f"{family}-").split("-")
     objective = words.pop(0) if words and words[0] in OBJECTIVES and words[0] != "ce" else "ce"
     m = int(words.pop(0)) if words and words[0].isdecimal() else None
     if words or (family is None and objective == "ce"):
@@ -122,11 +124,12 @@ def options_of(cls: type[Algorithm]) -> dict[str, Any]:
 
 
 def settings_of(name: AlgorithmName, *, trust_code: bool = False) -> frozenset[str]:
-    """What may be set of an algorithm beyond its name: alpha, start, warmup, coefficient, and its own options."""
+    """What may be set of an algorithm beyond its name: the shared settings that it takes, and its own options."""
     cls = algorithm_class(name, trust_code=trust_code)
     takes = declared(cls)
-    shared = {"alpha": "alpha" in takes, "start": "start" in takes, "warmup": "ball" in takes}
-    shared["coefficient"] = bool(fields(OBJECTIVES[name.objective]))
+    shared = {setting: setting in takes for setting in ("alpha", "start", "noise")}
+    shared["warmup"] = "ball" in takes
+    shared["coefficient"] = coefficient_of(OBJECTIVES[name.objective]) is not None
     return frozenset(setting for setting, taken in shared.items() if taken) | options_of(cls).keys()
 
 
@@ -148,6 +151,7 @@ def make_algorithm(
     *,
     alpha: float | None = None,
     start: str | None = None,
+    noise: float | None = None,
     objective: Objective | None = None,
     warmup_updates: int = 0,
     trust_code: bool = False,
@@ -161,6 +165,7 @@ def make_algorithm(
         ball: the set Δ of perturbations; ``erm`` does not use it.
         alpha: the length of an attack step, in input units.
         start: where δ starts: ``uniform``, ``radius``, ``gaussian`` or ``zero``.
+        noise: the noise k of N-FGSM, in radii.
         objective: replaces the named one, to give it another coefficient.
         warmup_updates: the weight updates over which the radius grows from 0; 0 for none.
         trust_code: import the class of an import path, which runs its code.
@@ -186,7 +191,7 @@ def make_algorithm(
     if parsed.imported:
         parsed = _with_default_m(parsed, cls)
     settings = settings_of(parsed, trust_code=trust_code)
-    given = {"alpha": alpha, "start": start, "warmup": warmup_updates or None}
+    given = {"alpha": alpha, "start": start, "noise": noise, "warmup": warmup_updates or None}
     _refuse(parsed, {n: v for n, v in given.items() if v is not None and n not in settings}, settings)
     takes = declared(cls)
     if objective is None and (parsed.objective != "ce" or not parsed.imported):
@@ -194,7 +199,8 @@ def make_algorithm(
     if objective is not None and "objective" not in takes:
         raise InputError(f"algorithm {name!r} has a loss of its own: it takes no objective")
     usual = getattr(cls, "starts", {}).get(parsed.objective)
-    shared = {"ball": ball, "m": parsed.m, "alpha": alpha, "start": start or usual, "objective": objective}
+    shared: dict[str, object] = {"ball": ball, "m": parsed.m, "alpha": alpha, "start": start or usual}
+    shared |= {"noise": noise, "objective": objective}
     values = {field: value for field, value in shared.items() if field in takes and value is not None}
     algorithm = _made(parsed, cls, values | read_options(parsed, options, trust_code=trust_code))
     return WarmUp(algorithm=algorithm, updates=warmup_updates) if warmup_updates else algorithm

@@ -144,6 +144,19 @@ def without_warm_up(algorithm: Algorithm) -> Algorithm:
     return algorithm.algorithm if isinstance(algorithm, WarmUp) else algorithm
 
 
+def with_smoothing(algorithm: Algorithm, smoothing: float) -> Algorithm:
+    """The algorithm with smoothed labels in the cross-entropy of its objective."""
+    inner: Any = without_warm_up(algorithm)
+    objective: Any = getattr(inner, "objective", None)
+    if not hasattr(objective, "smoothing"):
+        raise InputError(
+            f"label smoothing {smoothing:g}: {type(inner).__name__} has a loss without labels to smooth; use the "
+            "objectives ce, trades, alp or mart"
+        )
+    inner = replace(inner, objective=replace(objective, smoothing=smoothing))
+    return replace(algorithm, algorithm=inner) if isinstance(algorithm, WarmUp) else inner
+
+
 def threat_of(algorithm: Algorithm) -> Ball | None:
     """The ball an algorithm trains against; None for one without an adversary."""
     ball = getattr(without_warm_up(algorithm), "ball", None)

@@ -23,6 +23,7 @@ FLAGS = {
     "deterministic": "--deterministic/--fast",
     "compile": "--compile",
     "strength": "--strength",
+    "swa": "--swa",
 }
 """The settings that are switches, and how they are written."""
 

@@ -30,18 +30,21 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def frozen(model: nn.Module, mode: Mode) -> Iterator[None]:
-    """The model in ``mode``, computing gradients for its input only; each layer's own mode is restored."""
-    modules = [module for module in model.modules() if module.training != (mode == "train")]
+    """The model computing gradients for its input only, in evaluation mode or, with ``train``, as each layer is.
+
+    Each layer's own mode is restored.
+    """
+    modules = [module for module in model.modules() if module.training and mode == "eval"]
     weights = [p for p in model.parameters() if p.requires_grad]
     for module in modules:
-        module.training = mode == "train"
+        module.training = False
     for p in weights:
         p.requires_grad_(False)
     try:
         yield
     finally:
         for module in modules:
-            module.training = mode != "train"
+            module.training = True
         for p in weights:
             p.requires_grad_(True)
 

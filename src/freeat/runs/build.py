@@ -2,8 +2,8 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from freeat import models
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
 from freeat.algorithms.registry import algorithm_class, options_of, read_options
-from freeat.algorithms.step import has_strength, threat_of, without_warm_up
+from freeat.algorithms.step import has_strength, threat_of, with_smoothing, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.compute.precision import Precision
@@ -24,11 +24,14 @@ from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, source_digest
-from freeat.objectives import OBJECTIVES, CrossEntropy, Objective
+from freeat.objectives import OBJECTIVES, CrossEntropy, Objective, coefficient_of
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
 from freeat.training.checks import cautions, on_device_if_it_fits
 from freeat.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from freeat.learner.modifiers import WeightPerturbation
 
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
@@ -79,16 +82,18 @@ def build_algorithm(
     Settings that the algorithm's class does not declare are refused.
     """
     name = parse_algorithm(spec.algorithm)
-    return make_algorithm(
+    algorithm = make_algorithm(
         spec.algorithm,
         build_ball(spec),
         alpha=spec.alpha,
         start=spec.start,
+        noise=spec.noise,
         objective=objective or _objective(spec),
         warmup_updates=round(spec.warmup * updates),
         trust_code=trust_code,
         **read_options(name, spec.algorithm_args or {}, trust_code=trust_code),
     )
+    return with_smoothing(algorithm, spec.label_smoothing) if spec.label_smoothing else algorithm
 
 
 def algorithm_source(spec: TrainSpec, *, trust_code: bool) -> str | None:
@@ -166,22 +171,20 @@ def build_learner(
     updates: int,
     device: torch.device,
     *,
+    per_epoch: int,
     processes: ProcessGroup = SINGLE_PROCESS,
     optimizer: torch.optim.Optimizer | None = None,
     schedule: Schedule | None = None,
 ) -> Learner:
-    """The learner of a model that is on its device already: optimizer, schedule, precision, averages.
+    """The learner of a model that is on its device already: optimizer, schedule, precision, parts.
+
+    ``per_epoch`` is the number of batches in an epoch, by which the parts know their epochs.
 
     An ``optimizer`` given here replaces the spec's, and its rate follows the ``schedule`` given with it, or stays.
     """
     if optimizer is None:
         optimizer = _optimizer(spec, model)
         schedule = schedule or make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch)
-    average = None
-    if spec.ema is not None:
-        from freeat.learner.modifiers import WeightAverage
-
-        average = WeightAverage(model, spec.ema)
     return Learner(
         model,
         optimizer,
@@ -191,9 +194,58 @@ def build_learner(
         precision=Precision(spec.precision, device),
         micro_batch=spec.micro_batch,
         processes=processes,
-        average=average,
+        **build_modifiers(spec, model, updates, per_epoch),
         forward=torch.compile(model) if spec.compile else None,
     )
+
+
+def build_modifiers(spec: TrainSpec, model: nn.Module, updates: int, per_epoch: int) -> dict[str, Any]:
+    """What a spec adds to the learner of a model, whatever the algorithm."""
+    parts: dict[str, Any] = {"clip_grad": spec.clip_grad, "awp": build_awp(spec, updates, per_epoch)}
+    if spec.proximal is None and spec.ema is None:
+        return parts
+    from freeat.learner.modifiers import Proximal, WeightAverage
+
+    if spec.proximal is not None:
+        first = proximal_start(spec, updates, per_epoch)
+        every = max(1, round(spec.proximal_every * per_epoch))
+        if first + every > updates:
+            raise InputError(
+                f"--proximal takes in no weights: it begins at update {first} and looks every {every}, of {updates} "
+                "updates; lower --proximal-from or --proximal-every, or train longer"
+            )
+        parts["proximal"] = Proximal(WeightAverage(model, 1.0, first=first, every=every), spec.proximal)
+    if spec.ema is not None:
+        parts["average"] = WeightAverage(model, spec.ema)
+    return parts
+
+
+def proximal_start(spec: TrainSpec, updates: int, per_epoch: int) -> int:
+    """The weight updates before the slow weights begin."""
+    return updates // 2 if spec.proximal_from is None else round(spec.proximal_from * per_epoch)
+
+
+def build_awp(spec: TrainSpec, updates: int, per_epoch: int) -> "WeightPerturbation | None":
+    """The adversarial weight perturbation of a spec."""
+    if spec.awp == 0:
+        return None
+    from freeat.learner.modifiers import WeightPerturbation
+
+    first = round(spec.awp_from * per_epoch)
+    if first >= updates:
+        raise InputError(
+            f"--awp-from {spec.awp_from:g}: its update {first} comes after the last of {updates}; begin earlier"
+        )
+    return WeightPerturbation(gamma=spec.awp, first=first)
+
+
+def gradients_per_update(algorithm: Algorithm, awp: "WeightPerturbation | None", updates: int) -> float:
+    """Gradient evaluations of one weight update, per image, in the mean over a training."""
+    own = algorithm.cost.gradient_evaluations
+    if awp is None:
+        return own
+    passes = getattr(getattr(without_warm_up(algorithm), "objective", None), "loss_passes", 1)
+    return own + passes * (1 - awp.first / updates)
 
 
 def build_evaluator(
@@ -285,6 +337,7 @@ def build_trainer(
             algorithm,
             updates,
             device,
+            per_epoch=batches.per_epoch,
             processes=processes,
             optimizer=optimizer,
             schedule=schedule,
@@ -307,18 +360,21 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
     stays ``auto``: it follows from the data, which are a part of the run too.
     """
     names = (name for name, augmentation in NAMED.items() if augmentation == trainer.augment)
-    spec = replace(
-        spec, epochs=None, updates=trainer.learner.total_updates, augment=next(names, spec.augment)
-    )
+    updates, per_epoch = trainer.learner.total_updates or 0, trainer.batches.per_epoch
+    spec = replace(spec, epochs=None, updates=updates, augment=next(names, spec.augment))
+    if spec.proximal is not None:
+        spec = replace(spec, proximal_from=proximal_start(spec, updates, per_epoch) / per_epoch)
     if parse_algorithm(spec.algorithm).imported:
         return spec
     algorithm = without_warm_up(trainer.algorithm)
-    coefficients = vars(getattr(algorithm, "objective", None) or CrossEntropy())
+    objective = getattr(algorithm, "objective", None) or CrossEntropy()
+    coefficient = coefficient_of(objective)
     return replace(
         spec,
         alpha=getattr(algorithm, "step_size", None),
         start=getattr(algorithm, "start", None),
-        coefficient=next(iter(coefficients.values()), None),
+        noise=getattr(algorithm, "noise_radii", None),
+        coefficient=None if coefficient is None else getattr(objective, coefficient),
         algorithm_args={name: getattr(algorithm, name) for name in options_of(type(algorithm))} or None,
     )
 
@@ -359,5 +415,4 @@ def _objective(spec: TrainSpec) -> Objective | None:
             f"--coefficient {spec.coefficient:g}: cross-entropy has none; it is for trades, alp and mart"
         )
     objective = OBJECTIVES[name]
-    (coefficient,) = fields(objective)
-    return objective(**{coefficient.name: spec.coefficient})
+    return objective(**{str(coefficient_of(objective)): spec.coefficient})

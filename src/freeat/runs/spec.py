@@ -103,9 +103,15 @@ class TrainSpec(_Settings):
         None, "step of the training attack; default by algorithm and norm", parse_radius
     )
     start: str | None = _setting(None, "start of the training attack: uniform, radius, gaussian or zero")
+    noise: float | None = _setting(
+        None, "noise k of n-fgsm, in radii  [default: 2 for linf, 2/√3 for l2]", parse_finite
+    )
     box: bool = _setting(True, "keep perturbed images in [0, 1]")
     coefficient: float | None = _setting(
         None, "λ of TRADES (1/6), weight of ALP (0.5) or MART (5)", parse_radius
+    )
+    label_smoothing: float = _setting(
+        0.0, "spread this part of every label over all classes in the training loss, e.g. 0.1"
     )
     warmup: float = _setting(0.0, "let ε grow from 0 over this part of the training, e.g. 0.2")
     epochs: float | None = _setting(
@@ -125,10 +131,26 @@ class TrainSpec(_Settings):
     optimizer: str = _setting("sgd", "sgd or adamw")
     lr: float = _setting(0.1, "learning rate; for the vanishing schedule, the theorems' c")
     schedule: str = _setting(
-        "piecewise", "piecewise (÷10 at T/2, 3T/4), constant, cyclic, vanishing (c/t, c/(mt))"
+        "piecewise",
+        "piecewise (÷10 at T/2, 3T/4), constant, cyclic, cosine, one-cycle, vanishing (c/t, c/(mt))",
     )
     momentum: float = _setting(0.9, "momentum of SGD")
     weight_decay: float = _setting(2e-4, "weight decay")
+    clip_grad: float | None = _setting(None, "shorten longer gradients of the weights to this length, e.g. 1")
+    awp: float = _setting(
+        0.0, "adversarial weight perturbation of relative size γ, e.g. 0.01; one more pass per update"
+    )
+    awp_from: float = _setting(0.0, "epoch (at one update per batch) at which --awp begins")
+    proximal: float | None = _setting(
+        None,
+        "Moreau-envelope training: draw the weights to slow ones by (ρ/2)‖w − u‖², e.g. 5e-4; 0: --swa",
+        parse_finite,
+    )
+    proximal_from: float | None = _setting(
+        None, "epoch at which --proximal or --swa begins  [default: half of the training]"
+    )
+    proximal_every: float = _setting(1.0, "epochs between two weights that the slow weights take in")
+    swa: bool = _setting(False, "stochastic weight averaging: --proximal 0")
     ema: float | None = _setting(
         None, "also keep an exponential average of the weights with this decay, e.g. 0.999"
     )
@@ -166,6 +188,11 @@ class TrainSpec(_Settings):
         if self.start is not None and self.start not in STARTS:
             raise unknown_name("start", self.start, STARTS)
         object.__setattr__(self, "data", str(self.data))
+        if self.swa:
+            if self.proximal:
+                raise InputError(f"both --swa and --proximal {self.proximal:g} given: --swa is --proximal 0")
+            object.__setattr__(self, "proximal", 0.0)
+            object.__setattr__(self, "swa", False)
         if self.epochs is not None and self.updates is not None:
             raise InputError(f"both --epochs {self.epochs:g} and --updates {self.updates} given: choose one")
         ranges = [
@@ -185,6 +212,14 @@ class TrainSpec(_Settings):
             ("lr", self.lr > 0, "must be positive"),
             ("momentum", 0 <= self.momentum < 1, "must lie in [0, 1)"),
             ("weight_decay", self.weight_decay >= 0, "must not be negative"),
+            ("noise", self.noise is None or self.noise >= 0, "must not be negative; 2 is usual"),
+            ("label_smoothing", 0 <= self.label_smoothing < 1, "must lie in [0, 1); 0.1 is usual"),
+            ("clip_grad", self.clip_grad is None or self.clip_grad > 0, "must be positive; 1 is usual"),
+            ("awp", 0 <= self.awp < 1, "must lie in [0, 1); 0.01 is usual, 0.005 for TRADES"),
+            ("awp_from", self.awp_from >= 0, "must not be negative"),
+            ("proximal", self.proximal is None or self.proximal >= 0, "must not be negative; 5e-4 is usual"),
+            ("proximal_from", self.proximal_from is None or self.proximal_from >= 0, "must not be negative"),
+            ("proximal_every", self.proximal_every > 0, "must be positive"),
             ("ema", self.ema is None or 0 <= self.ema < 1, "must lie in [0, 1); 0.999 is usual"),
             ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
@@ -193,8 +228,24 @@ class TrainSpec(_Settings):
 
     @property
     def label(self) -> str:
-        """The algorithm as tables and figures name it."""
-        return short_name(self.algorithm)
+        """The algorithm and the parts that are on, as tables and figures name them: ``free-4 + awp + ema``."""
+        return self.label_of("ema")
+
+    def label_of(self, weights: str) -> str:
+        """The label of one kind of the run's weights; an average that they are not a part of is left out."""
+        words = [short_name(self.algorithm)]
+        for part, (setting, usual) in PARTS.items():
+            value, default = getattr(self, setting), self.fields()[setting].default
+            on = value != default and (setting != "proximal" or (part == "swa") == (value == 0))
+            if on and (part != "ema" or weights == "ema"):
+                words.append(part if value == usual else f"{part} {value:g}")
+        return " + ".join(words)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        """The kinds of weights that a comparison shows: slow ones instead of the last, and the average beside them."""
+        last = "model" if self.proximal is None else "slow"
+        return (last,) if self.ema is None else (last, "ema")
 
     @property
     def facts(self) -> Mapping[str, object]:
@@ -212,6 +263,41 @@ class TrainSpec(_Settings):
     def identity(self) -> str:
         """The hash that names the run."""
         return identity_of(self.facts)[:16]
+
+
+PARTS: dict[str, tuple[str, float]] = {
+    "awp": ("awp", 0.01),
+    "label-smoothing": ("label_smoothing", 0.1),
+    "clip-grad": ("clip_grad", 1.0),
+    "proximal": ("proximal", 5e-4),
+    "swa": ("proximal", 0.0),
+    "ema": ("ema", 0.999),
+}
+"""What can be added to any algorithm, by the names that tables use: the setting and its usual value."""
+
+
+def parse_parts(text: str) -> dict[str, float]:
+    """Parts as people write them (``awp``, ``awp=0.005+ema``, ``none``): their settings."""
+    found: dict[str, float] = {}
+    for word in (word.strip().lower() for word in text.split("+")):
+        name, given, value = word.partition("=")
+        if word == "none":
+            continue
+        if name not in PARTS:
+            raise unknown_name("part", name, ("none", *PARTS))
+        setting, usual = PARTS[name]
+        if name == "swa" and given:
+            raise InputError(f"part {word!r}: swa has no value; it is proximal=0")
+        if setting in found:
+            raise InputError(f"parts {text!r}: {setting} is given twice; keep one of them")
+        found[setting] = parse_finite(value) if given else usual
+    return found
+
+
+def split_parts(text: str) -> tuple[str, dict[str, float]]:
+    """An algorithm with its parts, as ``free-4+awp+ema``: its name and the settings of the parts."""
+    name, _, parts = text.partition("+")
+    return name.strip(), parse_parts(parts) if parts else {}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -173,7 +173,14 @@ class TwinSetup:
 
     def learner(self, model: nn.Module) -> Learner:
         """What trains one model or a stack."""
-        return build_learner(self.spec, model, self.algorithm, self.settings.updates, self.device)
+        return build_learner(
+            self.spec,
+            model,
+            self.algorithm,
+            self.settings.updates,
+            self.device,
+            per_epoch=self.batches.per_epoch,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
