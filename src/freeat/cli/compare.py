@@ -1,5 +1,6 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from freeat.cli.options import (
     typed_code,
 )
 from freeat.errors import InputError, unknown_name
-from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
+from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, split_settings
 
 if TYPE_CHECKING:
     from freeat.experiments.tasks import TrainTask
@@ -31,6 +32,12 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 @click.command()
 @click.argument("spec", required=False, type=click.Path(path_type=Path))
 @click.option("--algorithms", help=f"names, separated by commas  [default: {DEFAULT_ALGORITHMS}]")
+@click.option(
+    "--with",
+    "added",
+    help="train every algorithm with each of these parts, separated by commas: none, awp, label-smoothing, clip-grad, "
+    "proximal, swa, ema, with a value as awp=0.005, several as awp+ema  [default: none]",
+)
 @click.option("--seeds", help="number of seeds, or the seeds separated by commas  [default: 3]")
 @click.option(
     "--budget",
@@ -52,6 +59,7 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 def compare(
     spec: Path | None,
     algorithms: str | None,
+    added: str | None,
     seeds: str | None,
     budget: str | None,
     preset: str | None,
@@ -67,8 +75,8 @@ def compare(
 
     \b
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
+    freeat compare --data digits --algorithms vanilla-10,free-4,n-fgsm --with none,ema,awp,label-smoothing,proximal
     """
-    from freeat.algorithms.registry import parse_algorithm
     from freeat.cli.progress import TaskProgress
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
@@ -78,6 +86,7 @@ def compare(
         check_tasks,
         comparison_tasks,
         curves_of,
+        first_label,
         keep_budget,
         stored_budget,
         summarize,
@@ -91,9 +100,12 @@ def compare(
 
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
-    typed, how = split_run_options(given | {"algorithms": algorithms, "seeds": seeds, "budget": budget})
+    typed, how = split_run_options(
+        given | {"algorithms": algorithms, "with": added, "seeds": seeds, "budget": budget}
+    )
     chosen: dict[str, Any] = {
         "algorithms": DEFAULT_ALGORITHMS,
+        "with": "none",
         "seeds": "3",
         "threads": 1,
         "budget": "updates",
@@ -103,7 +115,16 @@ def compare(
     chosen |= {name: value for name, value in ready.items() if name != "epochs" or "updates" not in own} | own
     options = make_run_options(out, how, names_code=typed_code(typed, chosen))
     names, numbers = parse_names(chosen.pop("algorithms")), parse_seeds(str(chosen.pop("seeds")))
-    names = list(mechanism.pair_of(names)) if preset == mechanism.PRESET else names
+    variants = parse_variants(chosen.pop("with"), chosen)
+    if preset == mechanism.PRESET:
+        names = list(mechanism.pair_of(names))
+        if len(variants) > 1:
+            raise InputError(
+                f"--preset {preset} --with {','.join(variants)}: its arms share their parts; give one, such as awp+ema"
+            )
+        chosen |= parse_parts(variants[0])
+    else:
+        names = [f"{name}+{parts}" if parts != "none" else name for name in names for parts in variants]
     algorithm_args, kind = chosen.pop("algorithm_args", None), str(chosen.pop("budget"))
     training, evaluation = split_settings(chosen)
     tasks = comparison_tasks(training, evaluation, names, numbers, options, algorithm_args)
@@ -112,7 +133,7 @@ def compare(
     settings |= {"budget": kind} if kind != "updates" else {}
     settings |= {"preset": preset} if preset == mechanism.PRESET else {}
     check_folder(out, settings)
-    first = short_name(str(parse_algorithm(names[0])))
+    first = first_label(training, names)
     spends = resolve_budget(kind, tasks, reference=first, stored=stored_budget(out))
     tasks = within_budget(tasks, spends)
     check_tasks(tasks)
@@ -155,6 +176,22 @@ def parse_names(given: Any) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"algorithms {given!r}: write their names, e.g. vanilla-10,free-4")
     return [name.strip() for name in names]
+
+
+def parse_variants(given: Any, settings: Mapping[str, Any]) -> list[str]:
+    """Parts as a text with commas, or as a list in a settings file; none of them is a shared setting too."""
+    variants = given.split(",") if isinstance(given, str) else given
+    if not isinstance(variants, list) or not variants or not all(isinstance(one, str) for one in variants):
+        raise InputError(f"with {given!r}: write parts, e.g. none,awp,awp+ema")
+    variants = list(dict.fromkeys(one.strip() for one in variants))
+    for parts in variants:
+        if twice := parse_parts(parts).keys() & settings.keys():
+            option = sorted(twice)[0].replace("_", "-")
+            raise InputError(
+                f"--{option} holds for every run and {parts!r} of --with sets it too: leave --{option} out, and write "
+                f"its value there ({option}=VALUE)"
+            )
+    return variants
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from freeat.compute.machine import CALLS, arithmetic, quickest, resolve_device
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import TrainTask
 from freeat.learner.distributed import SINGLE_PROCESS
-from freeat.runs.build import build_algorithm
+from freeat.runs.build import build_algorithm, gradients_per_update
 from freeat.runs.run import assemble, settle
 from freeat.training.loop import train
 from freeat.training.trainer import Trainer
@@ -93,7 +93,9 @@ def algorithm_of(task: TrainTask) -> Algorithm:
 
 def _update_cost(kind: str, task: TrainTask, trainer: Trainer) -> float:
     if kind == "gradients":
-        return trainer.algorithm.cost.gradient_evaluations * trainer.batches.mean_size
+        learner = trainer.learner
+        images = gradients_per_update(trainer.algorithm, learner.awp, learner.total_updates or 1)
+        return images * trainer.batches.mean_size
     largest = max(trainer.batches.sizes)
     return seconds_per_update(task) * trainer.batches.mean_size / largest
 
@@ -104,6 +106,9 @@ def seconds_per_update(task: TrainTask) -> float:
     per_batch = algorithm_of(task).updates_per_batch
     # batches drawn independently all have the same size
     spec = replace(task.spec, epochs=None, updates=(1 + CALLS) * per_batch, sampling="independent")
+    spec = replace(
+        spec, awp_from=0.0, proximal=None, proximal_from=None
+    )  # what begins later is timed at once
     settled = settle(spec, device)
     assert settled.threads is not None
     with arithmetic(threads=settled.threads, deterministic=spec.deterministic):

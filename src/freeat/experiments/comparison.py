@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from freeat.algorithms.registry import parse_algorithm, settings_of
+from freeat.algorithms.registry import AlgorithmName, parse_algorithm, settings_of
 from freeat.compute.machine import resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
@@ -27,9 +27,9 @@ from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished
-from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_settings
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
-from freeat.training.records import Record
+from freeat.training.records import Record, record_of
 
 FILE = "comparison.json"
 
@@ -50,7 +50,7 @@ DEMO: dict[str, Any] = {
 
 PRESETS = {"demo": DEMO, mechanism.PRESET: mechanism.SETTINGS}
 
-OF_ALGORITHMS = ("alpha", "start", "warmup", "coefficient")
+OF_ALGORITHMS = ("alpha", "start", "noise", "warmup", "coefficient")
 """Settings that a comparison shares among those of its algorithms that take them."""
 
 
@@ -67,7 +67,8 @@ class AlgorithmSummary:
     """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders.
 
     ``constant_answers`` counts the runs that give the same answer to every image. ``curves`` compares its learning
-    curves with those of the first algorithm.
+    curves with those of the first algorithm. ``weights`` are those whose accuracies it holds: ``model`` (the last),
+    ``ema`` or ``slow``.
     """
 
     algorithm: str
@@ -87,11 +88,12 @@ class AlgorithmSummary:
     folders: tuple[str, ...]
     curves: CurveSummary | None = None
     arm: str | None = None
+    weights: str = "model"
     strength: AttackStrength | None = None
 
     @property
     def label(self) -> str:
-        """The algorithm, or the arm where its settings are its own, as tables and figures name it."""
+        """The algorithm, or the arm or parts where its settings are its own, as tables and figures name it."""
         return self.arm or short_name(self.algorithm)
 
 
@@ -115,6 +117,34 @@ class Comparison:
     mechanism: Mechanism | None = None
 
 
+Recipe = tuple[AlgorithmName, dict[str, float]]
+"""An algorithm and the settings of the parts that are added to it."""
+
+
+def recipes_of(algorithms: Sequence[str]) -> list[Recipe]:
+    """The algorithms with their parts (``free-4+awp``), each once.
+
+    An average changes no other weights, so that a recipe with one serves the same recipe without it.
+    """
+    found: list[Recipe] = []
+    for text in algorithms:
+        name, parts = split_parts(text)
+        if (recipe := (parse_algorithm(name), parts)) not in found:
+            found.append(recipe)
+    averaged = [(name, _without_average(parts)) for name, parts in found if "ema" in parts]
+    return [recipe for recipe in found if "ema" in recipe[1] or recipe not in averaged]
+
+
+def _without_average(parts: Mapping[str, float]) -> dict[str, float]:
+    return {setting: value for setting, value in parts.items() if setting != "ema"}
+
+
+def first_label(spec: TrainSpec, algorithms: Sequence[str]) -> str:
+    """The label of the runs of the first algorithm, which have the shared settings too."""
+    name, parts = recipes_of(algorithms)[0]
+    return replace(spec, algorithm=str(name), algorithm_args=None, **parts).label  # type: ignore[arg-type]
+
+
 def comparison_tasks(
     spec: TrainSpec,
     evaluation: EvalSpec,
@@ -123,12 +153,13 @@ def comparison_tasks(
     options: RunOptions,
     algorithm_args: Mapping[str, Any] | None = None,
 ) -> list[TrainTask]:
-    """A run per algorithm and seed; the costly algorithms first, so that no core waits at the end.
+    """A run per algorithm, with its parts, and seed; the costly algorithms first, so that no core waits at the end.
 
     Each algorithm receives those of the shared settings and ``algorithm_args`` that its class declares, and a note
     names the others. What no class declares is refused.
     """
-    names = [parse_algorithm(name) for name in algorithms]
+    recipes = recipes_of(algorithms)
+    names = [name for name, _ in recipes]
     given = {setting: value for setting, value in spec.settings().items() if setting in OF_ALGORITHMS}
     given |= algorithm_args or {}
     takes = {str(name): settings_of(name, trust_code=options.trust_code) for name in names}
@@ -140,16 +171,19 @@ def comparison_tasks(
             f"algorithms {', '.join(takes)}: two have the same name in tables and figures; rename a class"
         )
     tasks = []
-    for algorithm, taken in takes.items():
+    for named, parts in recipes:
+        algorithm, taken = str(named), takes[str(named)]
         own = {s: v for s, v in spec.settings().items() if s not in OF_ALGORITHMS or s in taken}
         own["algorithm_args"] = {o: v for o, v in (algorithm_args or {}).items() if o in taken}
         unused = ", ".join(f"{setting} = {value}" for setting, value in given.items() if setting not in taken)
         notes = (f"{short_name(algorithm)} does not take {unused}: its runs are without.",) if unused else ()
-        folder = options.folder / "runs" / algorithm.replace(":", ".")
+        own |= {"algorithm": algorithm, **parts}
         for seed in dict.fromkeys(seeds):
             # Friendly's step follows the radius it is evaluated at
-            one, _ = split_settings({**own, **evaluation.settings(), "algorithm": algorithm, "seed": seed})
+            one, _ = split_settings({**own, **evaluation.settings(), "seed": seed})
             name = f"{one.label}/seed-{seed}"
+            added = one.label.removeprefix(short_name(algorithm)).replace(" + ", "-").replace(" ", "-")
+            folder = options.folder / "runs" / f"{algorithm.replace(':', '.')}{added}"
             tasks.append(
                 TrainTask(
                     name=name,
@@ -160,7 +194,7 @@ def comparison_tasks(
                     notes=notes,
                 )
             )
-    return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations)
+    return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations - bool(task.spec.awp))
 
 
 def check_tasks(tasks: Sequence[TrainTask]) -> None:
@@ -187,10 +221,18 @@ def summarize(
     budget: Budget | None = None,
     found: Mechanism | None = None,
 ) -> Comparison:
-    """Mean and standard deviation over the seeds, per algorithm in the order given, or per arm."""
-    names = found.arms if found else [short_name(str(parse_algorithm(name))) for name in algorithms]
+    """Mean and standard deviation over the seeds, per algorithm in the order given, or per arm.
+
+    The averaged weights of a run have a row of their own, and the slow weights the row of their run.
+    """
+    names = found.arms if found else _labels(done, recipes_of(algorithms))
     by_label = {label: runs_of(done, label) for label in names}
-    rows = [_row(label, runs) for label, runs in by_label.items() if runs]
+    rows = [
+        _row(label if found else runs[0].spec.label_of(weights), runs, weights)
+        for label, runs in by_label.items()
+        if runs
+        for weights in (("model",) if found else runs[0].spec.weights)
+    ]
     curves = summarize_curves([dict(zip(row.seeds, curves_of(row), strict=True)) for row in rows])
     rows = [replace(row, curves=own) for row, own in zip(rows, curves, strict=True)]
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
@@ -205,14 +247,29 @@ def summarize(
     )
 
 
+def _labels(done: Sequence[EndedTask[TrainTask]], recipes: Sequence[Recipe]) -> list[str]:
+    """The labels of the runs, in the order of the recipes; each run is of the most specific recipe that fits."""
+
+    def place(spec: TrainSpec) -> int:
+        fits = [
+            (len(parts), -k)
+            for k, (name, parts) in enumerate(recipes)
+            if str(name) == spec.algorithm and all(getattr(spec, part) == parts[part] for part in parts)
+        ]
+        return -max(fits)[1]
+
+    tasks = sorted((ended.task for ended in done), key=lambda task: place(task.spec))
+    return list(dict.fromkeys(label_of(task) for task in tasks))
+
+
 def runs_of(done: Sequence[EndedTask[TrainTask]], label: str) -> list[TrainTask]:
     """The finished runs of an algorithm or arm, by seed."""
     runs = (o.task for o in done if o.failure is None and label_of(o.task) == label)
     return sorted(runs, key=lambda run: run.spec.seed)
 
 
-def _row(label: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
-    results = [result for run in runs if (result := run.result()) is not None]
+def _row(label: str, runs: Sequence[TrainTask], weights: str) -> AlgorithmSummary:
+    results = [record_of(result, weights) for run in runs if (result := run.result()) is not None]
 
     def over_seeds(part: str, key: str) -> MeanStd:
         mean, std = mean_std([getattr(getattr(result, part), key) for result in results])
@@ -220,7 +277,8 @@ def _row(label: str, runs: Sequence[TrainTask]) -> AlgorithmSummary:
 
     return AlgorithmSummary(
         algorithm=runs[0].spec.algorithm,
-        arm=None if label == runs[0].spec.label else label,
+        arm=None if label == short_name(runs[0].spec.algorithm) else label,
+        weights=weights,
         strength=strength_of(runs),
         seeds=tuple(run.spec.seed for run in runs),
         robust_train=over_seeds("train", "robust_accuracy"),
@@ -265,7 +323,11 @@ def weak_arms(
     Their radius is resolved once and stored before their first run begins: a comparison that is resumed has the same.
     """
     vanilla, free = algorithms
-    strong, weaker = runs_of(done, vanilla), runs_of(done, free)
+    ended = [o.task for o in done if o.failure is None]
+    strong, weaker = (
+        sorted((task for task in ended if task.spec.algorithm == name), key=lambda task: task.spec.seed)
+        for name in (vanilla, free)
+    )
     if not strong or not weaker:
         return None, []
     begun = _begun(folder, settings)
@@ -306,5 +368,8 @@ def read_comparison(folder: Path) -> Comparison:
 
 
 def curves_of(row: AlgorithmSummary) -> list[list[Record]]:
-    """The histories of an algorithm's runs."""
-    return [list(RunFolder(Path(folder)).history()) for folder in row.folders]
+    """The histories of an algorithm's runs, with the scores of its weights."""
+    return [
+        [record_of(record, row.weights) for record in RunFolder(Path(folder)).history()]
+        for folder in row.folders
+    ]

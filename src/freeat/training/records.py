@@ -1,9 +1,9 @@
 """Records of a training run, the recorder that stores them, and callbacks that receive them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -49,6 +49,15 @@ class Record(Scores):
     best: bool = False
     evaluation_share: float
     seconds: float
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def record_of(record: AnyRecord, weights: str) -> AnyRecord:
+    """The record with the scores of other weights of the run: ``ema`` or ``slow``; its own before those begin."""
+    scores: Scores | None = None if weights == "model" else getattr(record, weights)
+    return record if scores is None else replace(record, **vars(scores))
 
 
 class Recorder(Protocol):

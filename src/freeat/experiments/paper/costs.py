@@ -16,7 +16,14 @@ from freeat.data import load_data
 from freeat.data.catalogue import available, find_source
 from freeat.experiments.tasks import AttackTask, Measurement, PaperTask, TrainTask, TransferTask
 from freeat.learner import Learner
-from freeat.runs.build import build_algorithm, build_ball, build_batches, build_network
+from freeat.runs.build import (
+    build_algorithm,
+    build_awp,
+    build_ball,
+    build_batches,
+    build_network,
+    gradients_per_update,
+)
 from freeat.runs.spec import TrainSpec
 
 FORWARD = 1 / 3
@@ -98,10 +105,14 @@ def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     """Passes of all weight updates of a run, as its algorithm declares them."""
     spec = run.spec
     assert spec.updates is not None
-    cost = build_algorithm(spec, spec.updates).cost
-    images = spec.updates * build_batches(spec, spec.train_size or info.n_train).mean_size
+    algorithm = build_algorithm(spec, spec.updates)
+    batches = build_batches(spec, spec.train_size or info.n_train)
+    awp = build_awp(spec, spec.updates, batches.per_epoch)
+    images = spec.updates * batches.mean_size
     return NetworkPasses(
-        run=run, gradient=cost.gradient_evaluations * images, forward=cost.forward_passes * images
+        run=run,
+        gradient=gradients_per_update(algorithm, awp, spec.updates) * images,
+        forward=algorithm.cost.forward_passes * images,
     )
 
 
@@ -117,6 +128,7 @@ def evaluation_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     images = 0
     for size, times in ((evaluation.eval_size, points), (evaluation.final_size, 1)):
         images += times * (views * min(size or n, n) + min(size or info.n_test, info.n_test))
+    images *= 1 + (spec.ema is not None) + (spec.proximal is not None)
     attack = parse_attack(evaluation.attack)
     assert isinstance(attack, Pgd)
     return NetworkPasses(
