@@ -85,14 +85,14 @@ def claim(**more: Any) -> ClaimReport:
     return ClaimReport(**facts | more)
 
 
-def ledger(**parts: Any) -> str:
+def claims_text(**parts: Any) -> str:
     """The claims as Markdown, of a document with one claim and these parts."""
     whole: dict[str, Any] = {"claims": (claim(),), "sufficiency": ()}
     return claims_markdown(document(**whole | parts))
 
 
-def test_the_ledger_counts_verdicts_and_quotes_the_paper() -> None:
-    text = ledger(notes=("a substitute",))
+def test_claims_page_counts_verdicts_and_quotes_the_paper() -> None:
+    text = claims_text(notes=("a substitute",))
     assert "at scale `hour`" in text
     assert "| [a-claim](#a-claim) | not published | **undecided**; panels: 1 confirmed, 1 refuted |" in text
     assert "| measured | mean over 2 panels | **undecided** | 1.0 [10.0, 15.0] | 3 | gaps |" in text
@@ -105,14 +105,16 @@ def test_the_ledger_counts_verdicts_and_quotes_the_paper() -> None:
 
 
 def test_units_and_observations_that_the_paper_does_not_make() -> None:
-    text = ledger(claims=(claim(unit="decades", ours=True, beside="", measured_primary=None, measured=()),))
+    text = claims_text(
+        claims=(claim(unit="decades", ours=True, beside="", measured_primary=None, measured=()),)
+    )
     assert "Our observation, not the paper's; shown in table-1." in text
     assert "“" not in text
     assert "in decades" in text
     assert "| not measured |" in text
 
 
-def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
+def test_claims_page_begins_with_the_data_sets_that_count() -> None:
     fits = (
         Fit(norm="l2", robust_train=0.948, least=0.8, fits=True),
         Fit(norm="linf", robust_train=None, least=0.5, fits=None),
@@ -125,7 +127,7 @@ def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
         Sufficiency(data="svhn", counts=False, vanilla=fits, at_chance=guessing),
         Sufficiency(data="cifar10", counts=None, vanilla=fits, at_chance=()),
     )
-    head = ledger(sufficiency=some).split("Each claim")[0]
+    head = claims_text(sufficiency=some).split("Each claim")[0]
     fit_text = (
         "Robust training accuracy of Vanilla-10: 94.8 % in L2 (at least 80 % are required); "
         "not measured in Linf (at least 50 % are required); "
@@ -135,18 +137,18 @@ def test_the_ledger_begins_with_the_data_sets_that_count() -> None:
         in head
     )
     assert f"- CIFAR-10 cannot be decided yet. {fit_text}every measured algorithm is above chance." in head
-    assert "counts only if" not in ledger()
+    assert "counts only if" not in claims_text()
 
 
-def test_what_is_missing_ends_the_ledger() -> None:
-    text = ledger(
+def test_what_is_missing_ends_the_claims_page() -> None:
+    text = claims_text(
         left_out=(LeftOut(what="svhn", reason="is not here"),), failures=(TaskFailure(task="a", reason="b"),)
     )
     assert text.endswith("## What is missing\n\n- left out: svhn (is not here)\n- FAILED: a: b\n")
-    assert "What is missing" not in ledger()
+    assert "What is missing" not in claims_text()
 
 
-def test_the_ledger_lists_every_claim() -> None:
+def test_claims_page_lists_every_claim() -> None:
     text = claims_markdown(document())
     assert text.count("\n## ") == 22
     assert "nan" not in text

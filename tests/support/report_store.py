@@ -77,7 +77,7 @@ def points(*values: tuple[float, float, float]) -> list[dict[str, Any]]:
 
 
 def reproduction() -> dict[str, Any]:
-    """A reproduction with a table, a figure of every kind and a ledger."""
+    """A reproduction with a table, a figure of every kind and claims."""
     measured = {"mean": 0.31, "std": 0.01, "low": 0.3, "high": 0.32, "seeds": 3, "image_error": 0.01}
     norms = {
         "label": "free-4",

@@ -41,7 +41,7 @@ one-sided tests within 2 points: the paper names no margin."""
 
 
 def claims_markdown(document: ReproductionDocument) -> str:
-    """All of the ledger: a summary, then each claim panel by panel."""
+    """``claims.md``: a summary, then each claim panel by panel."""
     title = f"# The paper's claims, at scale `{document.scale}`"
     head = "| claim | published | measured |\n|---|---|---|\n"
     summary = head + "\n".join(

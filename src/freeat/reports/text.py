@@ -188,7 +188,7 @@ def strength_table(comparison: "Comparison", *, name: str = "") -> ReportTable |
         "evaluations."
     )
     return ReportTable(
-        caption=f"{name}: the perturbations at which the weights descend".removeprefix(": "),
+        caption=f"{name}: strength of the training attack".removeprefix(": "),
         columns=("algorithm", "‖δ‖/ε", "loss increase", "strength"),
         rows=rows,
         notes=[strength, *mechanism_lines(comparison.mechanism)],

@@ -327,9 +327,9 @@ def test_reproduction_has_claims_tables_and_figures(tmp_path: Path) -> None:
     assert [(tally.label, tally.counts) for tally in claim.tallies] == [
         (
             "measured here",
-            [(None, "undecided over all; panels:"), (False, "1 refuted"), (None, "1 undecided")],
+            [(None, "undecided on the mean; panels:"), (False, "1 refuted"), (None, "1 undecided")],
         ),
-        ("published", [(True, "confirmed over all; panels:"), (True, "1 confirmed")]),
+        ("published", [(True, "confirmed on the mean; panels:"), (True, "1 confirmed")]),
     ]
     assert [one.passed for one in claim.checks] == [None, False, None, True, True]
     facts = [block for block in section(document, "provenance").blocks if isinstance(block, FactList)]

@@ -1,4 +1,4 @@
-"""A reproduction of the paper: the ledger of its claims, its tables with ours beside them, and its figures."""
+"""A reproduction of the paper: its claims with their verdicts, its tables with ours beside them, and its figures."""
 
 from collections.abc import Sequence
 
@@ -33,7 +33,7 @@ def claims_section(documents: Documents) -> Section:
     claims = [claim for _, document in documents for claim in document.claims]
     return Section(
         key="claims",
-        title="Claims ledger",
+        title="Claims of the paper",
         lead="The paper's claims in its own words, each turned into comparisons of the numbers that the paper "
         "printed and of those measured here. A claim is decided on the mean over its panels where the 95 % interval "
         "lies on one side of zero, measured with three seeds or more; single panels are corrected after Holm. Open a "
@@ -62,14 +62,14 @@ def _quoted(claim: ClaimReport) -> str:
     quotes = (
         f"“{'… ' if text[:1].islower() else ''}{text}”" for text in (claim.sentence, claim.beside) if text
     )
-    return " Beside it: ".join(quotes)
+    return " The paper also says: ".join(quotes)
 
 
 def _counts(label: str, primary: Decision | None, decisions: Sequence[Decision]) -> VerdictCounts:
     """The primary verdict, then those on single panels."""
     counts = [(PASSED.get(verdict or ""), text) for verdict, text in verdict_counts(decisions)]
     if primary is not None:
-        counts.insert(0, (PASSED.get(primary.verdict), f"{primary.verdict} over all; panels:"))
+        counts.insert(0, (PASSED.get(primary.verdict), f"{primary.verdict} on the mean; panels:"))
     return VerdictCounts(label=label, counts=counts)
 
 
