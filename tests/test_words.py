@@ -39,6 +39,11 @@ INSTEAD = {
     r"luck": "chance",
     r"lent|lend|lends|freezing": "frozen eval mode",
     r"trials?": "task, candidate",
+    r"ledgers?": "claims",
+    r"rivals?": "the compared algorithm",
+    r"datas": "data sets",
+    r"knows|tells": "has, shows, distinguishes",
+    r"of late|as people say": "the number of seconds, as text",
 }
 """What is not written, as a regular expression of whole words, and what to write instead."""
 

@@ -213,7 +213,7 @@ class ImageRng:
 
 
 def _of_images(key: int, images: Sequence[int], numbers: int) -> np.ndarray:
-    """Uniform numbers in [0, 1) for each image, (images, numbers): image i has the i-th piece of the stream ``key``.
+    """Uniform numbers in [0, 1) for each image, (images, numbers): image i has the i-th block of the stream ``key``.
 
     Consecutive images are drawn at once; between others the counter jumps.
     """

@@ -37,7 +37,7 @@ def test_speed_excludes_evaluations_and_uses_recent_updates() -> None:
     assert speed.at(101.0, 30) == 20.0
     for second in range(102, 130):
         rate = speed.at(float(second), 30 + second - 101)
-    assert rate == pytest.approx(1.0, rel=0.2)  # of late, not on the whole
+    assert rate == pytest.approx(1.0, rel=0.2)  # over the window, not from the beginning
 
 
 def test_lines_show_update_time_left_loss_and_throughput(

@@ -198,7 +198,7 @@ def test_a_sample_is_a_function_of_its_key_and_repeats_nothing(n: int, data: st.
 
 
 def test_a_sample_costs_nothing_for_the_items_it_leaves() -> None:
-    """No permutation of so many items could be stored."""
+    """A permutation of that many items could not be stored."""
     drawn = sample(10**15, 1000, 0, "batch", 1)
     assert drawn.unique().shape == (1000,)
     assert stats.kstest(drawn.numpy() / 1e15, "uniform").pvalue > 1e-3

@@ -14,7 +14,7 @@ def _wait(*, deaf: bool = False) -> None:
     if deaf:  # the main thread sees no signal, as inside a library that handles them itself
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
         time.sleep(600)
-    with open(os.environ["WAIT_FOR"]) as pipe:  # nobody writes to it
+    with open(os.environ["WAIT_FOR"]) as pipe:  # nothing writes to it
         pipe.read()
 
 

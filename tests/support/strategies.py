@@ -1,4 +1,4 @@
-"""Problems and runs as hypothesis draws them: wide, but where a float tells neighbouring values apart."""
+"""Problems and runs as hypothesis draws them: wide, but only where floats distinguish neighbouring values."""
 
 from hypothesis import strategies as st
 

@@ -75,16 +75,16 @@ class Reporter:
 
 
 class Speed:
-    """How fast weights are updated of late; the time of evaluations is left out."""
+    """Weight updates per second over the last ``SPAN`` seconds; the time of evaluations is left out."""
 
     SPAN = 10.0
-    """Seconds that are looked back on."""
+    """Length of the window in seconds."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, int]] = deque()
 
     def pause(self) -> None:
-        """Something else begins: what comes after is measured anew."""
+        """Forget what was measured: something else begins."""
         self._seen.clear()
 
     def at(self, now: float, update: int) -> float | None:
@@ -217,7 +217,7 @@ class SweepProgress(Reporter):
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: ``40 s``, ``12 min``, ``3.5 h``."""
+    """A duration as text: ``40 s``, ``12 min``, ``3.5 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:,.1f} h"

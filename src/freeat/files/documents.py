@@ -54,7 +54,7 @@ FULL = {
 """The errors of a write that there is no space for, and what they say."""
 
 ABANDONED_AFTER = 24 * 3600.0
-"""Seconds after which a temporary file is nobody's, also where its process cannot be looked up."""
+"""Seconds after which a temporary file counts as left over, even if its process cannot be found."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}(\.old)?\.tmp")
 

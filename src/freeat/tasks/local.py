@@ -134,7 +134,7 @@ class _Worker:
             signal.SIGTERM,
         ):  # the main process receives it too, and stops its workers
             signal.signal(number, signal.SIG_IGN)
-        threading.Thread(target=self._end_when_told, daemon=True).start()
+        threading.Thread(target=self._end_on_request, daemon=True).start()
 
     def work(self, task: Task) -> TaskOutcome:
         with self._busy:
@@ -145,7 +145,7 @@ class _Worker:
         self._can_save = True
         return self._orphaned.is_set() or self._pipe.poll()
 
-    def _end_when_told(self) -> None:
+    def _end_on_request(self) -> None:
         parent = parent_process()
         assert parent is not None
         wait([self._pipe, parent.sentinel])

@@ -153,9 +153,9 @@ def test_every_published_row_has_the_papers_runs(table: PublishedTable) -> None:
 
 @pytest.mark.parametrize("name", SERIES)
 def test_every_series_of_a_figure_has_its_runs(name: str) -> None:
-    datas, norms, panels, labels = SERIES[name]
+    data_sets, norms, panels, labels = SERIES[name]
     found = at(PAPER, name)
-    assert series(found) == {(d, n, p, x) for d in datas for n in norms for p in panels for x in labels}
+    assert series(found) == {(d, n, p, x) for d in data_sets for n in norms for p in panels for x in labels}
     assert all(group.runs for group in found.groups)
 
 

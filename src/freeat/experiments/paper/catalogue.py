@@ -132,10 +132,10 @@ class GroupMaker:
         return RunGroup(data=data, norm=norm, label=label or algorithm, runs=runs, at=at)
 
     def rows(
-        self, datas: Iterable[str], algorithms: Iterable[str] = COMPARED, norms: Iterable[str] = NORMS
+        self, data_sets: Iterable[str], algorithms: Iterable[str] = COMPARED, norms: Iterable[str] = NORMS
     ) -> Iterator[RunGroup]:
         """A row for every data set, norm and algorithm."""
-        for data, norm, algorithm in product(datas, norms, algorithms):
+        for data, norm, algorithm in product(data_sets, norms, algorithms):
             yield self.row(data, norm, algorithm)
 
     def fast_with_long_step(self, *, at: float = 1.0) -> RunGroup:
@@ -160,19 +160,19 @@ class GroupMaker:
         yield self.row("cifar10", "linf", FAST, label=FAST_SHORT_STEP)
         yield self.fast_with_long_step()
 
-    def sizes(self, datas: Iterable[str]) -> Iterator[RunGroup]:
+    def sizes(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
         """The n-study: nested subsets, and the same T for every n and algorithm."""
-        for base in self.rows(datas, SIZED):
+        for base in self.rows(data_sets, SIZED):
             for n in self.scale.sizes:
                 full = n == train_size(self.scale, base.data)
                 seeds = self.seeds(base.label) if full else range(self.scale.other_seeds)
                 runs = tuple(self.run(base.data, base.norm, base.label, s, train_size=n) for s in seeds)
                 yield replace(base, runs=runs, n=n)
 
-    def under_square(self, datas: Iterable[str]) -> Iterator[RunGroup]:
+    def under_square(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
         """Every seed of the compared algorithms under the Square attack."""
         scale = self.scale
-        for base in self.rows(datas):
+        for base in self.rows(data_sets):
             attacks = tuple(
                 AttackTask(
                     name=f"{scale.square} on {run.name}",
@@ -187,12 +187,12 @@ class GroupMaker:
             )
             yield replace(base, measurements=attacks)
 
-    def under_transfer(self, datas: Iterable[str]) -> Iterator[RunGroup]:
+    def under_transfer(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
         """Every seed of the compared algorithms under perturbations made on robust models of another seed.
 
         The perturbations of a source are made once for all compared algorithms of a seed.
         """
-        for base in self.rows(datas):
+        for base in self.rows(data_sets):
             seeds = sorted({run.spec.seed for run in base.runs})
             measurements = tuple(
                 self._transfer(
