@@ -37,8 +37,8 @@ def test_numbers_as_text_are_equivalent(settings: dict[str, Any]) -> None:
 
 
 def test_the_identity_omits_defaults() -> None:
-    assert TrainSpec().facts == {"semantics": 3}
-    spec = TrainSpec(eps=0.1 + 0.2, algorithm="trades", norm="L2")
+    assert TrainSpec(model="resnet18").facts == {"semantics": 3}
+    spec = TrainSpec(model="resnet18", eps=0.1 + 0.2, algorithm="trades", norm="L2")
     expected = {"semantics": 3, "algorithm": "trades-10", "eps": 0.30000000000000004, "norm": "l2"}
     assert spec.facts == expected
 
@@ -65,6 +65,13 @@ def test_the_identity_does_not_depend_on_folders() -> None:
     here, there = ({"data": f"{place}/photos", "init_from": f"{place}/run"} for place in ("/a", "b/c"))
     assert TrainSpec.of(here).identity == TrainSpec.of(there).identity
     assert TrainSpec.of(here).identity != TrainSpec.of({**here, "data": "/a/other-images"}).identity
+
+
+def test_the_default_network_is_auto_and_named_ones_keep_their_identity() -> None:
+    """``resnet18`` was the default once, so identities still leave it out."""
+    assert TrainSpec().model == "auto"
+    assert TrainSpec().facts == TrainSpec(model="resnet18").facts | {"model": "auto"}
+    assert TrainSpec(model="cnn").facts == TrainSpec(model="resnet18").facts | {"model": "cnn"}
 
 
 def test_every_setting_changes_the_identity() -> None:

@@ -77,7 +77,7 @@ def compare(
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     freeat compare --data digits --algorithms vanilla-10,free-4,n-fgsm --with none,ema,awp,label-smoothing,proximal
     """
-    from freeat.cli.progress import TaskProgress
+    from freeat.cli.progress import TaskProgress, plan_lines
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
@@ -96,6 +96,7 @@ def compare(
     from freeat.files.documents import plain, to_json, write_text
     from freeat.reports.text import comparison_markdown, print_comparison, remarks
     from freeat.reports.training import draw_curves
+    from freeat.runs.folder import RunFolder
     from freeat.tasks import make_backend, run_tasks
 
     if preset is not None and preset not in PRESETS:
@@ -136,7 +137,8 @@ def compare(
     first = first_label(training, names)
     spends = resolve_budget(kind, tasks, reference=first, stored=stored_budget(out))
     tasks = within_budget(tasks, spends)
-    check_tasks(tasks)
+    if (plan := check_tasks(tasks)) is not None:
+        click.echo("\n".join(plan_lines(plan)), err=True)
     keep_budget(out, settings, spends)
 
     def run_all(tasks: "list[TrainTask]") -> "list[EndedTask[TrainTask]]":
@@ -155,7 +157,8 @@ def compare(
         done += run_all(weak) if weak else []
     summary = summarize(done, names, settings, spends, found)
     if summary.algorithms:
-        setting = f"{training.data}, {training.model}, {training.norm} ε = {training.eps:.4g}"
+        network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model
+        setting = f"{training.data}, {network}, {training.norm} ε = {training.eps:.4g}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"
         curves = [(row.label, curves_of(row)) for row in summary.algorithms]
         draw_curves(out / "curves.png", curves, axis=axis, title=title)

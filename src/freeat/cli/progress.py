@@ -13,10 +13,12 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from freeat.compute.machine import usable_cores
 from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
     from freeat.tasks import EndedTask
+    from freeat.training.plan import Plan
 
 
 class _WithLatest(Progress):
@@ -214,6 +216,34 @@ class SweepProgress(Reporter):
 
         advance(0)
         return advance
+
+
+def plan_lines(plan: "Plan") -> list[str]:
+    """What a training, or several, will take, and whether other programs use the cores that it needs."""
+    cores = usable_cores()
+    where = "this device" if plan.threads is None else f"{plan.threads} of {cores} cores"
+    if plan.threads is not None and (plan.threads >= cores or plan.runs > 1):
+        where = f"{cores} core{'s' if cores > 1 else ''}"
+    time = "" if plan.seconds is None else f", about {duration(max(1, plan.seconds))} on {where}"
+    counts = f"{plan.updates:,} updates, {plan.evaluations} evaluation{'s' if plan.evaluations > 1 else ''}"
+    each = f"{plan.runs} runs of {counts}" if plan.runs > 1 else counts
+    lines = [f"{plan.network}, {short_count(plan.parameters)} parameters, {each}{time}"]
+    if plan.others is not None and plan.threads is not None and plan.others + plan.threads > cores + 0.5:
+        remedy = (
+            "threads that wait for a core slow each other down, so try --threads 1"
+            if plan.threads > 1
+            else "it may take longer than said"
+        )
+        lines.append(f"other programs use {plan.others:.1f} of the {cores} cores: {remedy}")
+    return lines
+
+
+def short_count(n: int) -> str:
+    """A large number as people say it: ``650``, ``93 k``, ``11.2 M``."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if n >= size:
+            return f"{n / size:.3g} {unit}"
+    return str(n)
 
 
 def duration(seconds: float) -> str:

@@ -48,7 +48,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     freeat train --data digits --model cnn --algorithm free-4 --norm l2 --eps 0.6
     freeat train --data cifar10 --model resnet18 --algorithm vanilla-10 --norm linf --eps 8/255 --epochs 200
     """
-    from freeat.cli.progress import RunProgress
+    from freeat.cli.progress import RunProgress, plan_lines
     from freeat.files.locks import LeaseLost
     from freeat.runs.folder import RunFolder
     from freeat.runs.run import execute
@@ -71,7 +71,14 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
             if folder.exists and not finished:
                 click.echo(f"resuming {folder.path}", err=True)
             callback = Callbacks(progress, *tracking)
-            result = execute(training, evaluation, options, callback=callback, should_stop=stop)
+            result = execute(
+                training,
+                evaluation,
+                options,
+                callback=callback,
+                should_stop=stop,
+                announce=lambda plan: progress.line("\n".join(plan_lines(plan))),
+            )
             if finished:
                 click.echo(f"{folder.path} is finished: this is its stored result", err=True)
             for tracker in tracking if result else ():

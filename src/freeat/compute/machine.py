@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 DEVICES = ("auto", "cpu", "cuda", "mps")
 TRIM_THRESHOLD, MMAP_THRESHOLD, MMAP_MAX = -1, -3, -4  # glibc's parameters, from <malloc.h>
 LARGEST_KEPT = 32 << 20
+SHORTEST = 0.2
+"""Seconds below which the system's count of used time is too coarse to tell who uses the cores."""
 CALLS, QUICK = 3, 1.0
 """Calls that are timed at most, and the seconds above which one is enough."""
 
@@ -56,16 +58,48 @@ def usable_cores() -> int:
 
 def resolve_threads(threads: int | None) -> int:
     """The CPU threads to use, by default torch's choice; more than there are cores gives a warning."""
-    if threads is None:
-        return torch.get_num_threads()
-    if threads < 1:
+    if threads is not None and threads < 1:
         raise InputError(f"--threads {threads} must be at least 1")
+    chosen = torch.get_num_threads() if threads is None else threads
     cores = usable_cores()
-    if threads > cores:
-        log.warning(
-            "--threads %d on %d cores: they wait for each other; %d are enough", threads, cores, cores
-        )
-    return threads
+    if chosen > cores:
+        _warn_once(f"{chosen} threads on {cores} cores wait for each other: use --threads {cores}")
+    return chosen
+
+
+@cache
+def _warn_once(text: str) -> None:
+    log.warning("%s", text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CpuClock:
+    """Seconds so far: by the wall clock, of this process on all its threads, and of all processes on its cores."""
+
+    wall: float
+    own: float
+    all: float
+
+    @classmethod
+    def now(cls) -> "CpuClock | None":
+        """The clock now; None where the system does not tell (anywhere but on Linux)."""
+        try:
+            lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+        except OSError:
+            return None
+        names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
+        fields = [line.split() for line in lines]
+        # user nice system idle iowait irq softirq steal: of these, idle and iowait are nobody's work
+        ticks = sum(sum(map(int, f[1:4])) + sum(map(int, f[6:9])) for f in fields if f[0] in names)
+        own = time.process_time() + sum(os.times()[2:4])
+        return cls(wall=time.monotonic(), own=own, all=ticks / os.sysconf("SC_CLK_TCK"))
+
+    def cores_of_others(self) -> float | None:
+        """How many cores other processes have used since, on average; None for less than ``SHORTEST`` seconds."""
+        now = CpuClock.now()
+        if now is None or now.wall - self.wall < SHORTEST:
+            return None
+        return max(0.0, (now.all - self.all) - (now.own - self.own)) / (now.wall - self.wall)
 
 
 @contextmanager
@@ -98,14 +132,15 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
         memory.fill_uninitialized_memory = before[5]
 
 
-def quickest(call: Callable[[], object], device: torch.device) -> float:
+def quickest(call: Callable[[], object], device: torch.device, *, wall: bool = False) -> float:
     """Seconds of the quickest of ``CALLS`` calls, or of a single slow one, after a call that is not timed.
 
-    On a CPU these are the seconds in which it worked for this process, so that other processes do not count.
+    On a CPU these are the seconds in which it worked for this process, so that other processes do not count, unless
+    the ``wall`` clock is asked for.
     """
 
     def now() -> float:
-        if device.type == "cpu":
+        if device.type == "cpu" and not wall:
             return time.process_time() / min(torch.get_num_threads(), usable_cores())
         if device.type == "cuda":
             torch.cuda.synchronize(device)

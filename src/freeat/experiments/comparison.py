@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from freeat.algorithms.registry import AlgorithmName, parse_algorithm, settings_of
-from freeat.compute.machine import resolve_device
+from freeat.compute.machine import CpuClock, arithmetic, resolve_device, usable_cores
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments import mechanism
@@ -26,9 +26,10 @@ from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import RunOptions, assemble, check_finished
+from freeat.runs.run import RunOptions, assemble, check_finished, settle
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
+from freeat.training.plan import Plan, plan_training
 from freeat.training.records import Record, record_of
 
 FILE = "comparison.json"
@@ -197,8 +198,8 @@ def comparison_tasks(
     return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations - bool(task.spec.awp))
 
 
-def check_tasks(tasks: Sequence[TrainTask]) -> None:
-    """Refuse bad input before any run begins. Writes nothing.
+def check_tasks(tasks: Sequence[TrainTask]) -> Plan | None:
+    """Refuse bad input before any run begins, and say what the unfinished ones will take. Writes nothing.
 
     The runs share their data and model, so one of them is assembled for all; finished runs need neither, but data
     that changed since would make rows that cannot be compared.
@@ -210,8 +211,25 @@ def check_tasks(tasks: Sequence[TrainTask]) -> None:
         if task.finished():
             check_finished(task.spec, task.options)
     unfinished = [task for task in tasks if not task.finished()]
-    for task in unfinished[:1]:
-        assemble(task.spec, task.evaluation, task.options, torch.device("cpu"), SINGLE_PROCESS)
+    if not unfinished:
+        return None
+    first, clock = unfinished[0], CpuClock.now()
+    settled = settle(first.spec, torch.device("cpu"))
+    with arithmetic(threads=settled.threads or 1, deterministic=first.spec.deterministic):
+        trainer, about = assemble(
+            first.spec, first.evaluation, first.options, torch.device("cpu"), SINGLE_PROCESS, settled
+        )
+        others = clock.cores_of_others() if clock is not None else None
+        plan = plan_training(trainer, about.resolved.model, others=others)
+
+    def cost(task: TrainTask) -> float:
+        return algorithm_of(task).cost.total * (task.spec.updates or plan.updates)
+
+    share = sum(map(cost, unfinished)) / cost(first)
+    at_once = max(1, min(len(unfinished), usable_cores() // (settled.threads or 1)))
+    timed = plan.seconds if resolve_device(first.options.device).type == "cpu" else None
+    seconds = None if timed is None else timed * share / at_once
+    return replace(plan, runs=len(unfinished), seconds=seconds)
 
 
 def summarize(

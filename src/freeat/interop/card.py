@@ -48,7 +48,7 @@ def _front_matter(manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest) -> str:
-    spec, data = manifest.run.spec, manifest.run.data
+    spec, data = manifest.run.resolved, manifest.run.data
     c, h, w = data.shape
     adversarial = parse_algorithm(spec.algorithm).adversarial
     against = f"against {_ball(spec)} perturbations" if adversarial else "without an adversary"
@@ -147,7 +147,7 @@ def _training(manifest: Manifest) -> str:
 
 
 def _limits(manifest: Manifest) -> str:
-    scores, spec, data = manifest.scores, manifest.run.spec, manifest.run.data
+    scores, spec, data = manifest.scores, manifest.run.resolved, manifest.run.data
     limits = [
         "Robust accuracy is an upper bound from one attack. A stronger attack can only lower it.",
         f"Nothing is claimed beyond {_ball(spec)} perturbations: other norms, larger radii, rotations, blur and noise "

@@ -95,7 +95,7 @@ def export(
             scores=scores,
             further=_further(folder, digest),
             collapsed=bool(folder.result and folder.result.collapsed),
-            needs_code=is_import_path(description.spec.model),
+            needs_code=is_import_path(description.resolved.model),
             licence=source.licence if source else None,
             onnx=converted,
         )

@@ -15,6 +15,7 @@ that states a default is dropped from the canonical name: ``resnet18-bn-w64`` is
 of a Wide-ResNet is part of its base. A new network is one function of a ``NetworkConfig`` and one line of ``_BASES``.
 """
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -88,6 +89,9 @@ _BASES = {
     "mlp": _Base("two hidden layers", mlp, width=256, open=frozenset({"width", "activation"})),
     "linear": _Base("a linear classifier", linear, width=0, open=frozenset()),
 }
+AUTO = "auto"
+_AUTO = ((16, "cnn"), (32, "resnet18"), (64, "resnet18-s2"), (math.inf, "resnet18-s4"))
+"""The network for images up to a side in pixels."""
 _WIDE = re.compile(r"wrn([1-9][0-9]{0,3})-([1-9][0-9]{0,3})")
 _WIDE_EXAMPLES = ("wrn34-10", "wrn16-4")
 _VARIANT_EXAMPLES = (
@@ -148,7 +152,7 @@ def parse(name: str) -> Architecture:
         if base_name in _BASES or _WIDE.fullmatch(base_name):
             break
     else:
-        raise unknown_name("model", name, [*_BASES, *_WIDE_EXAMPLES])
+        raise unknown_name("model", name, [AUTO, *_BASES, *_WIDE_EXAMPLES])
     base = _base(base_name)
     chosen: dict[str, Any] = {}
     for suffix in parts[length:]:
@@ -192,6 +196,15 @@ def _parse_suffix(suffix: str, base_name: str, base: _Base) -> tuple[str, object
     raise unknown_name(f"suffix of model {base_name!r}", suffix, example + fitting)
 
 
+def network_for(shape: tuple[int, int, int]) -> str:
+    """The network that ``auto`` means for images of ``shape`` (C, H, W), by their longer side.
+
+    A strided stem keeps the work per image near that of 32×32.
+    """
+    side = max(shape[1:])
+    return next(name for largest, name in _AUTO if side <= largest)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
     """A named network and its description."""
@@ -218,11 +231,12 @@ def build(
 ) -> nn.Module:
     """The model ``name`` for images of ``shape`` (C, H, W), on the CPU, in float32.
 
-    ``name`` follows the grammar above, or is an import path ``package.module:factory``.
+    ``name`` follows the grammar above, or is ``auto`` or an import path ``package.module:factory``.
     A factory is called with ``args`` and nothing else, and only with ``trust_code``; its weights follow the
     seed as far as it draws them from torch's CPU generator.
     """
     _check_problem(classes, shape)
+    name = network_for(shape) if name == AUTO else name
     if is_import_path(name):
         factory = find_factory(name, trust_code=trust_code)
         make = partial(call_factory, name, factory, args or {})

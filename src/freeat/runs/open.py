@@ -298,7 +298,7 @@ def open_model(
                 normalize=normalize,
                 trust_code=trust_code,
             )
-        spec = description.spec if description else None
+        spec = description.resolved if description else None
         made_by = _factory(spec.model, spec.model_args) if spec else _factory(asked.where, args)
         results = _results_folder(asked)
     if device is not None:

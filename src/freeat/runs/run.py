@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from freeat import models
-from freeat.compute.machine import arithmetic, provenance, resolve_device, resolve_threads
+from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
 from freeat.files.locks import Lease, check_free, leased
@@ -31,6 +31,7 @@ from freeat.runs.build import (
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunFolder, RunResult
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.loop import Diverged
+from freeat.training.plan import Plan, plan_training
 from freeat.training.records import Callback, Callbacks, Record
 from freeat.training.trainer import OnCollapse, Trainer
 
@@ -64,11 +65,13 @@ def execute(
     *,
     callback: Callback | None = None,
     should_stop: Callable[[], bool] = lambda: False,
+    announce: Callable[[Plan], None] | None = None,
 ) -> RunResult | None:
     """Carry out the run in its folder, resume it, or return its result if it is finished.
 
-    Of several processes only the main one has a result.
+    ``announce`` receives what the run will take, before it begins. Of several processes only the main one has a result.
     """
+    clock = CpuClock.now()
     folder = RunFolder(options.folder)
     folder.check(spec, evaluation)
     if (result := folder.result) is not None:
@@ -94,6 +97,9 @@ def execute(
             if not processes.any(False):
                 trainer.run()
             return None
+        if announce is not None:
+            others = clock.cores_of_others() if clock is not None else None
+            announce(plan_training(trainer, description.resolved.model, others=others))
         for note in description.notes:
             log.warning("%s", note)
         with _claimed(folder) as lease:
@@ -133,6 +139,24 @@ def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None =
     return replace(spec, threads=threads, precision=precision)
 
 
+def resolve_network(spec: TrainSpec, shape: tuple[int, int, int]) -> TrainSpec:
+    """The spec with the network that ``auto`` means: that of the run to begin from, else the one for this shape."""
+    if spec.model != models.AUTO:
+        return spec
+    from freeat.runs.open import Reference
+
+    folder = Reference.of(Path(spec.init_from).expanduser()).folder if spec.init_from else None
+    if folder is not None:
+        begun = folder.spec
+        return replace(
+            spec,
+            model=begun.model,
+            model_args=spec.model_args or begun.model_args,
+            normalize=spec.normalize or begun.normalize,
+        )
+    return replace(spec, model=models.network_for(shape))
+
+
 def assemble(
     spec: TrainSpec,
     evaluation: EvalSpec,
@@ -146,9 +170,10 @@ def assemble(
     ``settled`` is the spec with settings chosen that it leaves open.
     """
     settled = settled or settle(spec, device)
-    assert settled.threads is not None
     evaluation_attack(evaluation)
     data = build_data(settled, data_dir=options.data_dir)
+    settled = resolve_network(settled, data.shape)
+    assert settled.threads is not None
     build_ball(settled).check(data.shape)
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
     model = build_model(settled, data, trust_code=options.trust_code)

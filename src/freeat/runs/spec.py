@@ -25,8 +25,9 @@ DEFAULT_EPOCHS = 30.0
 """How long a run is where neither epochs nor updates are given."""
 
 
-def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None) -> Any:
-    return field(default=default, metadata={"help": help, "parse": parse})
+def _setting(default: Any, help: str, parse: Callable[[Any], Any] | None = None, **unhashed: Any) -> Any:
+    """A setting; its identity leaves out ``unhashed``, by default the default."""
+    return field(default=default, metadata={"help": help, "parse": parse, **unhashed})
 
 
 class _Settings:
@@ -84,7 +85,12 @@ class TrainSpec(_Settings):
         "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
     )
     image_size: int | None = _setting(None, "side that images of a folder are resized to")
-    model: str = _setting("resnet18", "network by name (see `freeat models`), or package.module:factory")
+    model: str = _setting(
+        "auto",
+        "network by name (see `freeat models`), package.module:factory, or auto: that of --init-from, else cnn for "
+        "images up to 16 pixels, resnet18 up to 32, resnet18-s2 up to 64, resnet18-s4 above",
+        unhashed="resnet18",
+    )
     model_args: Mapping[str, Any] | None = _setting(None, "arguments of a factory, as JSON or key=value,…")
     normalize: str | None = _setting(
         None, "normalization put in front of the model: a data set's, or mean=…;std=…"
@@ -249,11 +255,16 @@ class TrainSpec(_Settings):
 
     @property
     def facts(self) -> Mapping[str, object]:
-        """What determines the weights: the settings that differ from their defaults, paths by their last part.
+        """What determines the weights: the settings that differ from their first defaults, paths by their last part.
 
+        A default that has changed since leaves the identities of runs as they are.
         Where files lie does not count. What they hold does: a run stores digests of its data and initial weights.
         """
-        settings = self.settings()
+        settings = {
+            name: value
+            for name, f in self.fields().items()
+            if (value := getattr(self, name)) != f.metadata.get("unhashed", f.default)
+        }
         for name in ("data", "init_from"):
             if name in settings:
                 settings[name] = Path(settings[name]).name

@@ -126,9 +126,11 @@ class Trainer:
 
     def _schedule_evaluations(self) -> EvaluationSchedule:
         """After the first batch, whose cost is then counted."""
-        learner = self.learner
-        total = learner.total_updates or 0
-        per_image = self._cost().total / learner.updates / len(self.batches(1))
+        return self.evaluation_schedule(self._cost().total / self.learner.updates / len(self.batches(1)))
+
+    def evaluation_schedule(self, per_image: float) -> EvaluationSchedule:
+        """When and on how many images to evaluate, where an update costs so many gradient evaluations per image."""
+        learner, total = self.learner, self.learner.total_updates or 0
         return schedule_evaluations(
             training_cost=per_image * self.batches.mean_size * total,
             cost_per_image=self.evaluator.cost_per_image(models=1 + len(learner.averages)),

@@ -114,7 +114,12 @@ def benchmarks_of(runs: Sequence[FoundRun], order: Sequence[str] = ()) -> list[B
 
 
 def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
-    return run.description.data.name, run.spec.model, run.spec.norm, run.evaluation.radius(run.spec)
+    return (
+        run.description.data.name,
+        run.description.resolved.model,
+        run.spec.norm,
+        run.evaluation.radius(run.spec),
+    )
 
 
 def settings_of(run: FoundRun) -> dict[str, object]:

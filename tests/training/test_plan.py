@@ -1,0 +1,134 @@
+"""What a training will take: counted as it will be, timed without a trace, and said in the first line."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from freeat.cli.main import run
+from freeat.cli.progress import plan_lines, short_count
+from freeat.compute import machine
+from freeat.compute.machine import CpuClock, resolve_threads, usable_cores
+from freeat.models import network_for
+from freeat.runs.folder import RunFolder
+from freeat.runs.run import RunOptions, execute
+from freeat.runs.spec import split_settings
+from freeat.training.plan import Plan
+from small_runs import SMALL_RUN, arguments, carry_out, outcome
+
+PLAN = Plan(
+    network="resnet18",
+    parameters=11_173_962,
+    updates=78_200,
+    evaluations=21,
+    gradient_evaluations=1e7,
+    seconds=26 * 3600,
+    threads=2,
+)
+
+
+def test_a_plan_counts_what_the_run_then_does_and_changes_no_bit(tmp_path: Path) -> None:
+    plans: list[Plan] = []
+    options = RunOptions(folder=tmp_path / "planned", device="cpu")
+    result = execute(*split_settings(SMALL_RUN), options, announce=plans.append)
+    carry_out(tmp_path / "plain")
+    (plan,) = plans
+    assert result is not None
+    assert outcome(tmp_path / "planned") == outcome(tmp_path / "plain")
+    history = list(RunFolder(tmp_path / "planned").history())
+    assert (plan.network, plan.updates, plan.evaluations) == ("mlp-w12", result.update, len(history))
+    spent = result.gradient_evaluations + sum(
+        split.cost.total for record in history for split in record.splits.values()
+    )
+    assert plan.gradient_evaluations == pytest.approx(spent, rel=0.2)
+    assert plan.seconds is not None
+    assert 0 < plan.seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("side", "network"),
+    [(8, "cnn"), (16, "cnn"), (28, "resnet18"), (32, "resnet18"), (64, "resnet18-s2"), (224, "resnet18-s4")],
+)
+def test_the_network_of_auto_fits_the_images(side: int, network: str) -> None:
+    assert network_for((3, side, side)) == network
+    assert network_for((1, 4, side)) == network
+
+
+def test_auto_is_stored_resolved_and_a_later_change_of_its_meaning_does_not_reach_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = iter([False])
+    with pytest.raises(RuntimeError, match="stopped at update"):
+        carry_out(tmp_path / "run", model="auto", should_stop=lambda: next(stop, True))
+    about = RunFolder(tmp_path / "run").description
+    assert (about.spec.model, about.resolved.model) == ("auto", "cnn")
+    monkeypatch.setattr("freeat.models.registry._AUTO", ((1e9, "linear"),))
+    carry_out(tmp_path / "run", model="auto")
+    monkeypatch.undo()
+    carry_out(tmp_path / "whole", model="auto")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_auto_takes_the_network_of_the_run_to_begin_from(tmp_path: Path) -> None:
+    carry_out(tmp_path / "first", model="mlp-w5")
+    carry_out(tmp_path / "next", model="auto", init_from=str(tmp_path / "first"))
+    assert RunFolder(tmp_path / "next").spec.model == "mlp-w5"
+
+
+def test_the_first_line_of_a_training_says_what_it_takes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", *arguments(model=None), "--out", str(tmp_path / "run")]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("cnn, 131 k parameters, 14 updates, 4 evaluations, about ")
+    assert first.endswith(f" on {'1 core' if usable_cores() == 1 else f'1 of {usable_cores()} cores'}")
+
+
+def test_the_first_line_of_a_comparison_says_what_all_runs_take(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", *arguments(), "--algorithms", "fast,free-2", "--seeds", "1", "--jobs", "1"]
+    assert run([*command, "--out", str(tmp_path / "both")]) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("mlp-w12, 1.07 k parameters, 2 runs of 14 updates, 4 evaluations, about ")
+
+
+def test_a_plan_reads_as_people_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freeat.cli.progress.usable_cores", lambda: 2)
+    (line,) = plan_lines(PLAN)
+    assert line == "resnet18, 11.2 M parameters, 78,200 updates, 21 evaluations, about 26.0 h on 2 cores"
+    assert plan_lines(replace(PLAN, seconds=None))[0].endswith("21 evaluations")
+    assert [short_count(n) for n in (650, 93_322, 11_173_962)] == ["650", "93.3 k", "11.2 M"]
+
+
+def test_cores_used_by_others_are_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("freeat.cli.progress.usable_cores", lambda: 2)
+    assert len(plan_lines(replace(PLAN, others=0.3))) == 1
+    busy = plan_lines(replace(PLAN, others=1.8))[1]
+    assert busy.startswith("other programs use 1.8 of the 2 cores")
+    assert busy.endswith("try --threads 1")
+
+
+def test_the_time_of_other_processes_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    readings = iter([(100.0, 5.0, 50.0), (102.0, 7.0, 55.0)])
+
+    def now() -> CpuClock:
+        wall, own, everyone = next(readings)
+        return CpuClock(wall=wall, own=own, all=everyone)
+
+    began = now()
+    monkeypatch.setattr(CpuClock, "now", now)
+    assert began.cores_of_others() == pytest.approx(1.5)
+
+
+def test_more_threads_than_cores_are_said_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(machine, "usable_cores", lambda: 3)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    for _ in range(2):
+        assert resolve_threads(None) == 7
+    assert [record.message for record in caplog.records] == [
+        "7 threads on 3 cores wait for each other: use --threads 3"
+    ]
