@@ -80,6 +80,13 @@ def in_255ths(radii: Iterable[float]) -> bool:
 
 
 def radius_text(eps: float) -> str:
-    """A radius in 255ths where it is one and its decimal form is long."""
+    """A radius as it was typed: a short decimal, 255ths, or another fraction of small numbers."""
     levels, plain = eps * 255, f"{eps:g}"
-    return f"{round(levels)}/255" if abs(levels - round(levels)) < 1e-6 and len(plain) > 5 else plain
+    if len(plain) <= 5:
+        return plain
+    if abs(levels - round(levels)) < 1e-6:
+        return f"{round(levels)}/255"
+    if float(plain) == eps:
+        return plain
+    fraction = Fraction(eps).limit_denominator(1000)
+    return str(fraction) if float(fraction) == eps else plain

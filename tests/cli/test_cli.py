@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from freeat.attacks.registry import EXAMPLES
+from freeat.cli import listing
 from freeat.cli.main import COMMANDS, run
-from freeat.compute.machine import usable_cores
+from freeat.compute.machine import usable_cores, warn_once
 from freeat.runs.folder import RunFolder
 from freeat.training.trainer import CheckpointFacts
 from small_runs import SMALL_RUN, arguments, carry_out
@@ -341,6 +342,7 @@ def test_a_start_that_fails_leaves_the_folder_free(
 def test_unusual_settings_are_warned_of(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    warn_once.cache_clear()
     options = {
         "batch_size": 128,
         "algorithm": "fast",
@@ -353,7 +355,7 @@ def test_unusual_settings_are_warned_of(
     for remark in ("batch size 128 exceeds the 60 training images", "α = 3 is more than twice its radius"):
         assert remark in output
         assert remark in caplog.text
-    assert "they wait for each other" in caplog.text
+    assert "wait for each other" in caplog.text
 
 
 def test_a_comparison_notes_settings_that_an_algorithm_does_not_take(
@@ -473,6 +475,22 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
+
+
+@pytest.mark.parametrize("command", ["--help", "algorithms", "attacks", "models", "train --help"])
+def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
+    code = (
+        "import sys, time; t = time.process_time(); from freeat.cli.main import run; "
+        f"code = run({command.split()!r}); "
+        "print(code, 'torch' in sys.modules, time.process_time() - t < 1.0, file=sys.stderr)"
+    )
+    done = _python(code)
+    assert done.stderr.split() == ["0", "False", "True"]
+
+
+def test_the_stored_lists_are_what_is_there() -> None:
+    stored = {name: listing.stored_rows(name) for name in ("algorithms", "attacks", "models")}
+    assert stored == listing.make_lists(), "write them again: python -m freeat.cli.listing"
 
 
 def test_help_takes_under_a_second_and_does_not_import_torch() -> None:

@@ -34,6 +34,9 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "| free-4 |" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")
     stored = json.loads((tmp_path / "c" / "comparison.json").read_text(encoding="utf-8"))
     assert stored["algorithms"] == document["algorithms"]
+    log = (tmp_path / "c" / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert sum("free-4/seed-1: update " in line for line in log) == 4  # three on the way and the last
+    assert all("robust train" in line for line in log)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")}
     assert run([*args, "--axis", "gradients"]) == 0
     assert "free-4" in capsys.readouterr().out

@@ -275,3 +275,28 @@ def test_caches_of_other_splits_are_kept(tmp_path: Path) -> None:
     assert at_work in kept
     assert first not in kept
     assert len(kept) == 2
+
+
+def spoiled(root: Path) -> None:
+    """Two classes with a text that is called an image, and an image that is cut off after its header."""
+    classes(root, per_class=6)
+    (root / "cat" / "notes.jpg").write_text("no image")
+    whole = (root / "dog" / "1.png").read_bytes()
+    (root / "dog" / "cut.png").write_bytes(whole[: len(whole) // 2])
+
+
+def test_all_unreadable_images_are_listed_at_once(tmp_path: Path) -> None:
+    spoiled(tmp_path / "pets")
+    with pytest.raises(InputError, match="2 of 14 images cannot be read") as refused:
+        load_data(tmp_path / "pets", data_dir=tmp_path)
+    message = str(refused.value)
+    assert "cat/notes.jpg" in message
+    assert "dog/cut.png" in message
+    assert message.endswith("leave them out with --skip-unreadable")
+
+
+def test_unreadable_images_can_be_left_out_and_are_counted(tmp_path: Path) -> None:
+    spoiled(tmp_path / "pets")
+    classes_only = load_data(tmp_path / "pets", data_dir=tmp_path, skip_unreadable=True)
+    assert len(classes_only.train) + len(classes_only.test) == 12
+    assert "pets: 2 of 14 images cannot be read and were left out." in classes_only.notes

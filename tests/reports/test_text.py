@@ -41,7 +41,7 @@ def summary(*rows: AlgorithmSummary, **changes: Any) -> Comparison:
 def test_accuracy_lines_show_both_splits_and_the_gap() -> None:
     split, gap = make_summary(0.75, 0.9, n=40, population=600), Gap(value=0.125, low=-0.01, high=0.26)
     lines = accuracy_lines("free-4", 40, make_record(split, split, eps=8 / 255, gap=gap, clean_gap=gap))
-    assert lines[0] == "free-4 after 40 updates, evaluated by pgd-10 at ε = 0.03137:"
+    assert lines[0] == "free-4 after 40 updates, evaluated by pgd-10 at ε = 8/255:"
     assert " ".join(lines[1].split()) == "robust train 75.0 % test 75.0 % gap 12.5 [-1.0, 26.0]"
     assert "clean" in lines[2]
     assert "90.0" in lines[2]

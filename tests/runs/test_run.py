@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 
+import freeat
 from freeat import Fast
 from freeat.cli.main import run as command_line
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
+from freeat.files.tensors import load_tensors
 from freeat.runs import build
 from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
@@ -408,13 +410,33 @@ def test_init_from_starts_with_the_weights_of_another_run(tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_init_from_reads_a_state_dict_as_evaluation_does(tmp_path: Path, wrapped: bool) -> None:
+    """Nested, with the names of a parallel module, and with a normalization, which becomes the run's."""
+    carry_out(tmp_path / "first", normalize="mean=0.3;std=0.5" if wrapped else None)
+    tensors = load_tensors(tmp_path / "first" / "model.safetensors")[0]
+    state = {"state_dict": {f"module.{k}": v for k, v in tensors.items()}} if wrapped else tensors
+    torch.save(state, tmp_path / "weights.pt")
+    settings: dict[str, Any] = {"lr": 1e-30, "eval_every": 1000}
+    ours = carry_out(tmp_path / "run", **settings, init_from=str(tmp_path / "weights.pt"))
+    again = carry_out(tmp_path / "again", **settings, init_from=str(tmp_path / "first"), model="auto")
+    assert ours.test == again.test
+    found = RunFolder(tmp_path / "run").spec.normalize
+    assert (found is None) != wrapped
+    assert freeat.load(tmp_path / "run")(torch.rand(2, 1, 8, 8)).shape == (2, 10)
+    if wrapped:
+        with pytest.raises(InputError, match="leave --normalize out"):
+            carry_out(tmp_path / "other", init_from=str(tmp_path / "weights.pt"), normalize="mnist")
+
+
 def test_init_from_makes_a_new_head_for_other_classes(tmp_path: Path) -> None:
     carry_out(tmp_path / "first")
     settings: dict[str, Any] = {
         "init_from": str(tmp_path / "first"),
         "data": noise_file(tmp_path / "d.npz", 4),
     }
-    carry_out(tmp_path / "second", **settings, lr=1e-30, weight_decay=0)
+    result = carry_out(tmp_path / "second", **settings, lr=1e-30, weight_decay=0)
+    assert any("the head (head.weight, head.bias) is new, for 4 classes" in note for note in result.notes)
     one, two = (RunFolder(tmp_path / name).weights() for name in ("first", "second"))
     head = ["head.weight", "head.bias"]
     assert RunFolder(tmp_path / "second").description.new_head == tuple(head)

@@ -10,4 +10,4 @@ def test_usual_settings_give_no_caution() -> None:
 def test_a_batch_larger_than_the_sample_and_steps_across_the_ball_give_cautions() -> None:
     batch, step = cautions(batch_size=129, n=128, steps=[("training step", 8.0, 8 / 255)])
     assert batch == "batch size 129 exceeds the 128 training images: every batch is the whole set."
-    assert step.startswith("the training step α = 8 is more than twice its radius ε = 0.03137")
+    assert step.startswith("the training step α = 8 is more than twice its radius ε = 8/255")

@@ -125,6 +125,7 @@ def test_the_time_of_other_processes_is_told_from_our_own(monkeypatch: pytest.Mo
 def test_more_threads_than_cores_are_said_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    machine.warn_once.cache_clear()
     monkeypatch.setattr(machine, "usable_cores", lambda: 3)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
     for _ in range(2):

@@ -24,7 +24,16 @@ def test_invalid_radii_are_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("eps", "text"), [(8 / 255, "8/255"), (0.5, "0.5"), (128 / 255, "128/255"), (0.0, "0")]
+    ("eps", "text"),
+    [
+        (8 / 255, "8/255"),
+        (0.5, "0.5"),
+        (128 / 255, "128/255"),
+        (0.0, "0"),
+        (1 / 7, "1/7"),
+        (0.03137, "0.03137"),
+        (2.5 / 255, "1/102"),
+    ],
 )
-def test_radii_are_written_in_255ths_or_decimals(eps: float, text: str) -> None:
+def test_radii_are_written_as_they_are_typed(eps: float, text: str) -> None:
     assert radius_text(eps) == text

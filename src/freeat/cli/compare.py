@@ -21,6 +21,7 @@ from freeat.cli.options import (
 )
 from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, split_settings
+from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.experiments.tasks import TrainTask
@@ -81,6 +82,7 @@ def compare(
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
+        LOG,
         PRESETS,
         check_folder,
         check_tasks,
@@ -158,7 +160,7 @@ def compare(
     summary = summarize(done, names, settings, spends, found)
     if summary.algorithms:
         network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model
-        setting = f"{training.data}, {network}, {training.norm} ε = {training.eps:.4g}"
+        setting = f"{training.data}, {network}, {training.norm} ε = {radius_text(training.eps)}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"
         curves = [(row.label, curves_of(row)) for row in summary.algorithms]
         draw_curves(out / "curves.png", curves, axis=axis, title=title)
@@ -169,7 +171,8 @@ def compare(
     else:
         print_comparison(summary)
         if summary.algorithms:
-            click.echo(f"curves: {out / 'curves.png'}\ntable:  {out / 'table.md'}")
+            files = {"curves": "curves.png", "table": "table.md", "log": LOG}
+            click.echo("\n".join(f"{what + ':':<7} {out / name}" for what, name in files.items()))
     return 1 if summary.failures else 0
 
 

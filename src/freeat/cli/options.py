@@ -19,6 +19,7 @@ Command = Callable[..., Any]
 Decorator = Callable[[Command], Command]
 
 FLAGS = {
+    "skip_unreadable": "--skip-unreadable",
     "box": "--box/--no-box",
     "deterministic": "--deterministic/--fast",
     "compile": "--compile",

@@ -17,6 +17,7 @@ from freeat.cli.options import (
     trusts_code,
 )
 from freeat.errors import InputError
+from freeat.units import radius_text
 
 if TYPE_CHECKING:
     from freeat.data import DataSet
@@ -150,7 +151,7 @@ def _summary(
     rows = summarize(settings, results, data.train)
     fits = exponents(results, rows)
     by_name = results_by_algorithm(whole) if (whole := converged(results)) else {}
-    title = f"{settings.data}, {settings.model}, {settings.norm} ε = {settings.eps:.4g}"
+    title = f"{settings.data}, {settings.model}, {settings.norm} ε = {radius_text(settings.eps)}"
     bounds = distance_bounds(settings, by_name)
     figures = draw_study(study.folder, by_name, bounds, fits, title) if by_name else []
     summary = StudySummary(

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,9 +144,10 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
-    from freeat.data import load_data
     from freeat.experiments.sweep import SPLITS, Sweep
     from freeat.models.imported import is_import_path
+    from freeat.runs.build import build_data
+    from freeat.runs.spec import TrainSpec
     from freeat.threat import make_ball
     from freeat.units import parse_radii, parse_radius
 
@@ -171,10 +172,10 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
         )
         for attack in given["attacks"] or ("pgd-10",)
     )
-    image_size = specs[0].image_size if specs else None
+    first = replace(specs[0] if specs else TrainSpec(), data=name)
     splits = {"both": ("train", "test"), "all": SPLITS}
     return Sweep(
-        data=load_data(name, data_dir=given["data_dir"], image_size=image_size),
+        data=build_data(first, data_dir=given["data_dir"]),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
         splits=splits.get(given["split"], (given["split"],)),

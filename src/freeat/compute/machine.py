@@ -63,12 +63,13 @@ def resolve_threads(threads: int | None) -> int:
     chosen = torch.get_num_threads() if threads is None else threads
     cores = usable_cores()
     if chosen > cores:
-        _warn_once(f"{chosen} threads on {cores} cores wait for each other: use --threads {cores}")
+        warn_once(f"{chosen} threads on {cores} cores wait for each other: use --threads {cores}")
     return chosen
 
 
 @cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
+    """Log a warning the first time that it is given."""
     log.warning("%s", text)
 
 

@@ -108,6 +108,7 @@ def load_data(
     seed: int = 0,
     test_fraction: float = 0.2,
     image_size: int | None = None,
+    skip_unreadable: bool = False,
     memory_limit: int = MEMORY_LIMIT,
 ) -> DataSet:
     """Load a data set by its name or by its path.
@@ -119,6 +120,7 @@ def load_data(
         seed: The seed of the test split, where the data have none.
         test_fraction: The fraction of images in that test split.
         image_size: The side in pixels that images of several sizes are resized to.
+        skip_unreadable: Leave out images of a folder or zip that cannot be read, instead of refusing all.
         memory_limit: The bytes of pixels above which images are decoded to memory-mapped files.
 
     Returns:
@@ -155,7 +157,14 @@ def load_data(
         return _own_images(path, arrays)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
         tree = open_tree(path)
-        arrays = read_folder(tree, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
+        arrays = read_folder(
+            tree,
+            store,
+            seed=seed,
+            test_fraction=test_fraction,
+            image_size=image_size,
+            skip_unreadable=skip_unreadable,
+        )
         return _own_images(path, arrays)
     _refuse_resizing(path.name, image_size)
     if found is not None:

@@ -30,6 +30,7 @@ from freeat.evaluation.statistics import chance_remark
 from freeat.models import check_logits
 from freeat.rng import layer_rng, stream_key
 from freeat.threat import Ball
+from freeat.units import radius_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class RobustGap:
         return same_answer(self.train, self.test)
 
     def __str__(self) -> str:
-        lines = [f"evaluated by {self.attack}, {self.norm} ε = {self.eps:.4g}"]
+        lines = [f"evaluated by {self.attack}, {self.norm} ε = {radius_text(self.eps)}"]
         for word, train, test, found in (
             ("robust", self.train.robust_accuracy, self.test.robust_accuracy, self.gap),
             ("clean", self.train.clean_accuracy, self.test.clean_accuracy, self.clean_gap),

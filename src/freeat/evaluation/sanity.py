@@ -22,6 +22,7 @@ from freeat.evaluation.evaluate import (
 )
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, NORMS, Ball
+from freeat.units import radius_text
 
 MASKED = "gradients may be masked, and the white-box accuracy is then too high"
 LEVEL = 0.05
@@ -111,9 +112,11 @@ def _compare_radii(results: Sequence[Compared]) -> list[SanityCheck]:
         ]
         sentence = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy "
         if rises:
-            sentence += f"rises from ε = {rises[0][0]:.4g} to {rises[0][1]:.4g}: {MASKED}."
+            sentence += f"rises from ε = {radius_text(rises[0][0])} to {radius_text(rises[0][1])}: {MASKED}."
         else:
-            sentence += f"does not rise as ε grows from {group[0].eps:.4g} to {group[-1].eps:.4g}."
+            sentence += (
+                f"does not rise as ε grows from {radius_text(group[0].eps)} to {radius_text(group[-1].eps)}."
+            )
         checks.append(SanityCheck(name="larger radius", passed=not rises, sentence=sentence))
     return checks
 
@@ -127,7 +130,7 @@ def _compare_boxes(results: Sequence[Compared]) -> list[SanityCheck]:
         if beaten:
             strong, weak = beaten[0]
             sentence = (
-                f"{said}: at ε = {weak.eps:.4g} the black-box {weak.attack} leaves "
+                f"{said}: at ε = {radius_text(weak.eps)} the black-box {weak.attack} leaves "
                 f"{weak.robust_accuracy:.1%} right and the white-box {strong.attack} leaves "
                 f"{strong.robust_accuracy:.1%}: {MASKED}."
             )
@@ -192,7 +195,8 @@ def sanity_checks(
     larger = []
     if wider := _wider(ball):
         wide = fooled(Pgd(steps=20, iterate="last"), wider)
-        said = f"ε = {wider.eps:.4g} fools {len(wide)} of {n} images and ε = {ball.eps:.4g} fools {len(many)}"
+        radii = radius_text(wider.eps), radius_text(ball.eps)
+        said = f"ε = {radii[0]} fools {len(wide)} of {n} images and ε = {radii[1]} fools {len(many)}"
         larger.append(_order("larger radius", said, wide, many))
     return [
         *checks,
@@ -297,7 +301,7 @@ def _order(name: str, said: str, strong: list[int], weak: list[int]) -> SanityCh
 
 
 def _vanishing(ball: Ball, right: int, n: int) -> SanityCheck:
-    said = f"At the very large radius ε = {ball.eps:.4g}, PGD-40 leaves {right} of {n} images right"
+    said = f"At the very large radius ε = {radius_text(ball.eps)}, PGD-40 leaves {right} of {n} images right"
     sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
     return SanityCheck(name="very large radius", passed=not right, sentence=sentence)
 

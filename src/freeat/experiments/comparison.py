@@ -32,7 +32,7 @@ from freeat.tasks import EndedTask
 from freeat.training.plan import Plan, plan_training
 from freeat.training.records import Record, record_of
 
-FILE = "comparison.json"
+FILE, LOG = "comparison.json", "log.txt"
 
 DEMO: dict[str, Any] = {
     "algorithms": "erm,vanilla-10,fast,free-4,trades-10,free-trades-4",
@@ -193,6 +193,7 @@ def comparison_tasks(
                     evaluation=evaluation,
                     options=replace(options, folder=folder / f"seed-{seed}"),
                     notes=notes,
+                    log=options.folder / LOG,
                 )
             )
     return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations - bool(task.spec.awp))
@@ -327,7 +328,9 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder} holds a comparison in other settings ({', '.join(changed)}): choose another --out"
             )
-    elif folder.exists() and (not folder.is_dir() or any(f.name != "runs" for f in folder.iterdir())):
+    elif folder.exists() and (
+        not folder.is_dir() or any(f.name not in ("runs", LOG) for f in folder.iterdir())
+    ):
         raise InputError(
             f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
         )

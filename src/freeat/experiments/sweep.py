@@ -14,6 +14,7 @@ from freeat.runs.open import Opened
 from freeat.runs.results import SEMANTICS, Identity, attack_identity, settings_of
 from freeat.runs.spec import EvalSpec
 from freeat.threat import Ball, make_ball
+from freeat.units import radius_text
 
 SPLITS = ("train", "train_augmented", "test", "validation")
 OTHER_DATA = (
@@ -34,7 +35,7 @@ class Condition:
 
     def title(self, model: str) -> str:
         """A line for the progress."""
-        return f"{model}: {self.attack.name}, {self.ball.norm} ε = {self.ball.eps:.4g}, {self.split}"
+        return f"{model}: {self.attack.name}, {self.ball.norm} ε = {radius_text(self.ball.eps)}, {self.split}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

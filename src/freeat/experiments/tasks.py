@@ -3,6 +3,7 @@
 A process that needs a finished task finds its result, and one that needs a running task waits for it.
 """
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Start, make_ball
-from freeat.training.records import Callback, accuracies
+from freeat.training.records import Callback, Callbacks, Record, accuracies
 from freeat.training.trainer import Stopped
 
 R = TypeVar("R")
@@ -90,9 +91,23 @@ def _read_whole(folder: Path) -> Iterator[None]:
         raise InputError(f"{error}; restore it, or delete {folder} to have it made again") from None
 
 
+class EvaluationLog:
+    """A callback that adds a line to a file at every evaluation; several processes may share the file."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name, self.path = name, path
+
+    def step(self, update: int, total: int, loss: float | None) -> None: ...
+
+    def record(self, record: Record) -> None:
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(f"{now}  {self.name}: update {record.update}  {accuracies(record)}\n")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainTask(StoredTask[RunResult]):
-    """One run; ``notes`` are what its readers must know before it begins."""
+    """One run; ``notes`` are what its readers must know before it begins, ``log`` receives a line per evaluation."""
 
     name: str
     key: str
@@ -101,6 +116,7 @@ class TrainTask(StoredTask[RunResult]):
     options: RunOptions
     needs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    log: Path | None = None
 
     @property
     def folder(self) -> RunFolder:
@@ -127,6 +143,8 @@ class TrainTask(StoredTask[RunResult]):
             return result
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        if self.log is not None:
+            callback = Callbacks(callback, EvaluationLog(self.name, self.log))
         execute(self.spec, self.evaluation, self.options, callback=callback, should_stop=should_stop)
 
     def summary(self) -> str:

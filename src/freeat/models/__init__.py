@@ -1,6 +1,6 @@
 """Classifiers: named networks in their CIFAR form, or a user's model by import path."""
 
-from freeat.models.head import check_logits, replace_head
+from freeat.models.head import check_logits, head_of, replace_head
 from freeat.models.registry import (
     AUTO,
     Architecture,
@@ -20,6 +20,7 @@ __all__ = [
     "build",
     "catalogue",
     "check_logits",
+    "head_of",
     "network_for",
     "parameter_count",
     "parse",

@@ -88,13 +88,13 @@ def replace_head(model: nn.Module, classes: int, seed: int) -> nn.Module:
 
     The last layer is the linear layer or 1×1 convolution that was registered last.
     """
-    heads = list(_heads(model))
-    if not heads:
+    found = head_of(model)
+    if found is None:
         raise InputError(
             f"{type(model).__name__} has no linear layer or 1×1 convolution whose classes could be changed: "
             f"start from a model with {classes} classes"
         )
-    name, old = heads[-1]
+    name, old = found
     bias = old.bias is not None
     new: nn.Module
     with seeded(seed, "head"):
@@ -110,7 +110,10 @@ def replace_head(model: nn.Module, classes: int, seed: int) -> nn.Module:
     return model
 
 
-def _heads(model: nn.Module) -> Iterator[tuple[str, nn.Linear | nn.Conv2d]]:
+def head_of(model: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d] | None:
+    """The last layer of a classifier with its name: the linear layer or 1×1 convolution that was registered last."""
+    head: tuple[str, nn.Linear | nn.Conv2d] | None = None
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) or (isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1)):
-            yield name, module
+            head = name, module
+    return head

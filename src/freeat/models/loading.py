@@ -24,22 +24,27 @@ State = dict[str, Tensor]
 def load_weights(model: nn.Module, path: Path | str, *, channels: int) -> nn.Module:
     """The model with the weights of a file; where the file holds a normalization, it becomes the first layer."""
     path = Path(path).expanduser()
-    state = read_state(path)
-    prefix = _prefix(model, state, path)
-    own = model.state_dict()
-    filled = {name: state.get(prefix + name, value) for name, value in own.items()}
-    for name, value in own.items():
+    filled, normalization = weights_for(model, path)
+    for name, value in model.state_dict().items():
         if filled[name].shape != value.shape:
             raise InputError(
-                f"{path.name}: {prefix + name} is {tuple(filled[name].shape)}, but {tuple(value.shape)} in the "
+                f"{path.name}: {name} is {tuple(filled[name].shape)}, but {tuple(value.shape)} in the "
                 "model: build the model with the classes and width the weights were trained with"
             )
     model.load_state_dict(filled)
-    extra = {name: value for name, value in state.items() if name.removeprefix(prefix) not in own}
-    normalization = _normalization(extra, path)
     if normalization is None:
         return model
     return nn.Sequential(OrderedDict(normalize=normalization.layer(channels), model=model))
+
+
+def weights_for(model: nn.Module, path: Path) -> tuple[State, Normalization | None]:
+    """The tensors of a file under the names of the model, of any shape, and the normalization that it holds."""
+    state = read_state(path)
+    prefix = _prefix(model, state, path)
+    own = model.state_dict()
+    extra = {name: value for name, value in state.items() if name.removeprefix(prefix) not in own}
+    filled = {name: state.get(prefix + name, value) for name, value in own.items()}
+    return filled, _normalization(extra, path)
 
 
 def read_state(path: Path) -> State:

@@ -101,7 +101,9 @@ def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
         ("robust", train.robust_accuracy, test.robust_accuracy, scores.gap),
         ("clean", train.clean_accuracy, test.clean_accuracy, scores.clean_gap),
     ]
-    lines = [f"{algorithm} after {update} updates, evaluated by {scores.attack} at ε = {scores.eps:.4g}:"]
+    lines = [
+        f"{algorithm} after {update} updates, evaluated by {scores.attack} at ε = {radius_text(scores.eps)}:"
+    ]
     for kind, on_train, on_test, gap in rows:
         lines.append(
             f"  {kind:<6} train {percent(on_train)} %   test {percent(on_test)} %   "

@@ -39,7 +39,7 @@ def build_data(spec: TrainSpec, **where: Any) -> DataSet:
 
     The run's seed does not choose images: of data without a test split all runs have the same one.
     """
-    return load_data(spec.data, image_size=spec.image_size, **where)
+    return load_data(spec.data, image_size=spec.image_size, skip_unreadable=spec.skip_unreadable, **where)
 
 
 def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:
@@ -144,7 +144,8 @@ def start_from(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
         what = f"lack {missing[0]!r}" if missing else f"have {unknown[0]!r}"
         raise InputError(f"the weights in {source} {what} unlike the model: they belong to another --model")
     misfits = [name for name in own if own[name].shape != weights[name].shape]
-    head = list(own)[-2:]  # a classifier ends with the weight and bias of its head
+    layer = models.head_of(model)
+    head = [] if layer is None else [f"{layer[0]}.{name}".lstrip(".") for name in layer[1].state_dict()]
     if not set(misfits) <= set(head):
         name = next(name for name in misfits if name not in head)
         raise InputError(

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -256,15 +256,40 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Modul
     return model.eval()
 
 
-def stored_weights(reference: str | Path) -> dict[str, Tensor]:
-    """The weights of a run or exported folder, or of a .safetensors file."""
-    asked = Reference.of(Path(reference).expanduser())
+def initial_weights(
+    spec: TrainSpec, *, classes: int, shape: tuple[int, int, int], trust_code: bool = False
+) -> tuple[TrainSpec, dict[str, Tensor]]:
+    """The weights that a spec begins with, under the names of its model, and the spec with their normalization.
+
+    They are those of a run or exported folder, or of any weights file that can be evaluated. A normalization that the
+    file holds becomes that of the spec.
+    """
+    from freeat.models.loading import weights_for
+    from freeat.models.normalize import Normalization
+
+    assert spec.init_from is not None
+    path = Path(spec.init_from).expanduser()
+    asked = Reference.of(path)
     if asked.folder is not None:
-        return asked.folder.weights(asked.weights or "model")
-    path = Path(reference).expanduser()
+        return spec, asked.folder.weights(asked.weights or "model")
     if path.is_dir():
         raise InputError(f"{path} is neither a run folder (run.json) nor an exported model (freeat.json)")
-    return load_tensors(path)[0]
+    if not path.is_file():
+        raise InputError(
+            f"--init-from {path}: no such file or folder; give a run folder, an exported one, or a weights file"
+        )
+    bare = build_network(replace(spec, normalize=None), classes=classes, shape=shape, trust_code=trust_code)
+    weights, found = weights_for(bare, path)
+    given = Normalization.parse(spec.normalize) if spec.normalize else None
+    if found is not None and given not in (None, found):
+        raise InputError(f"{path} brings its own normalization ({found}): leave --normalize out")
+    normalization = given or found
+    if normalization is None:
+        return spec, weights
+    layer = normalization.layer(shape[0]).state_dict()
+    own = {f"normalize.{name}": value for name, value in layer.items()}
+    own |= {f"model.{name}": value for name, value in weights.items()}
+    return replace(spec, normalize=str(normalization)), own
 
 
 def open_model(

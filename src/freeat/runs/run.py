@@ -173,15 +173,24 @@ def assemble(
     evaluation_attack(evaluation)
     data = build_data(settled, data_dir=options.data_dir)
     settled = resolve_network(settled, data.shape)
-    assert settled.threads is not None
     build_ball(settled).check(data.shape)
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
-    model = build_model(settled, data, trust_code=options.trust_code)
-    fresh: list[str] = []
-    if spec.init_from:
-        from freeat.runs.open import stored_weights
+    weights: dict[str, torch.Tensor] = {}
+    if settled.init_from:
+        from freeat.runs.open import initial_weights
 
-        fresh = start_from(model, stored_weights(spec.init_from), spec.init_from)
+        settled, weights = initial_weights(
+            settled, classes=len(data.classes), shape=data.shape, trust_code=options.trust_code
+        )
+    model = build_model(settled, data, trust_code=options.trust_code)
+    fresh = start_from(model, weights, settled.init_from) if settled.init_from else []
+    notes = spec_warnings(spec, evaluation, len(evaluator.train))
+    if fresh:
+        notes = (
+            f"the head ({', '.join(fresh)}) is new, for {len(data.classes)} classes: "
+            f"{Path(settled.init_from or '').name} has another number; all other weights are from there.",
+            *notes,
+        )
     digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
         settled, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
@@ -189,6 +198,7 @@ def assemble(
     trainer.folder = RunFolder(options.folder)
     trainer.checkpoint_every, trainer.on_collapse = options.checkpoint_every, options.on_collapse
     n = len(evaluator.train)
+    assert settled.threads is not None
     return trainer, RunDescription(
         identity=spec.identity,
         semantics=SEMANTICS,
@@ -217,7 +227,7 @@ def assemble(
             processes=processes.size,
             torch=str(torch.__version__),
         ),
-        notes=spec_warnings(spec, evaluation, n),
+        notes=notes,
         provenance=provenance(device),
     )
 

@@ -85,6 +85,9 @@ class TrainSpec(_Settings):
         "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
     )
     image_size: int | None = _setting(None, "side that images of a folder are resized to")
+    skip_unreadable: bool = _setting(
+        False, "leave out images of a folder that cannot be read, and say how many"
+    )
     model: str = _setting(
         "auto",
         "network by name (see `freeat models`), package.module:factory, or auto: that of --init-from, else cnn for "
@@ -95,7 +98,11 @@ class TrainSpec(_Settings):
     normalize: str | None = _setting(
         None, "normalization put in front of the model: a data set's, or mean=…;std=…"
     )
-    init_from: str | None = _setting(None, "begin with the weights of this run folder or .safetensors file")
+    init_from: str | None = _setting(
+        None,
+        "begin with the weights of this run folder, exported folder or weights file (.safetensors, .pt); a head for "
+        "other classes is new",
+    )
     algorithm: str = _setting(
         "free-4", "training algorithm (see `freeat algorithms`), e.g. free-trades-4, or package.module:Class"
     )

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from freeat.data import Images
 from freeat.learner import Learner
+from freeat.units import radius_text
 
 CROSSING = 2.0
 """A step of this many radii leads from anywhere in a ball to its boundary or beyond."""
@@ -25,8 +26,8 @@ def cautions(
             f"batch size {batch_size} exceeds the {n} training images: every batch is the whole set."
         )
     warnings += [
-        f"the {what} α = {alpha:.4g} is more than twice its radius ε = {eps:.4g}: every step crosses the whole ball "
-        "and ends on its boundary."
+        f"the {what} α = {radius_text(alpha)} is more than twice its radius ε = {radius_text(eps)}: every step "
+        "crosses the whole ball and ends on its boundary."
         for what, alpha, eps in steps
         if alpha is not None and alpha > CROSSING * eps
     ]

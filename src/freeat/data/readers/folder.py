@@ -1,6 +1,6 @@
 """Folders and archives with one folder per class, and Tiny-ImageNet's layout."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -9,13 +9,23 @@ import numpy as np
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Arrays, make_test_split
-from freeat.data.readers.pixels import SUFFIXES, Frame, PixelStore, is_image, read_header
+from freeat.data.readers.pixels import (
+    SUFFIXES,
+    Frame,
+    PixelStore,
+    UnreadableImage,
+    find_unreadable,
+    is_image,
+    read_header,
+)
 from freeat.data.readers.trees import NestedTree, Tree, open_tree
 from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 LARGEST_DEFAULT_SIZE = 64
+LISTED = 100
+"""The most unreadable images that a message lists."""
 LAYOUT = "expected CLASS/*.png, or train/CLASS/*.png with test/CLASS/*.png"
 
 
@@ -34,12 +44,43 @@ class Listing:
 
 
 def read_folder(
-    tree: NestedTree, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
+    tree: NestedTree,
+    store: PixelStore,
+    *,
+    seed: int,
+    test_fraction: float,
+    image_size: int | None,
+    skip_unreadable: bool = False,
 ) -> Arrays:
-    """Both splits; without a test folder a stratified test split is made and noted."""
-    listing = list_images(tree, seed=seed, test_fraction=test_fraction)
-    frame, resized = choose_frame(tree, [name for name, _ in (*listing.train, *listing.test)], image_size)
-    return read_listing(tree, replace(listing, notes=(*listing.notes, *resized)), frame, store)
+    """Both splits; without a test folder a stratified test split is made and noted.
+
+    Images that cannot be read are refused, all at once, or left out and counted in a note.
+    """
+    images = [name for name in tree.files if is_image(name)]
+    skipped = find_unreadable(tree, images) if skip_unreadable else {}
+    listing = list_images(tree, seed=seed, test_fraction=test_fraction, leave_out=skipped)
+    names = [name for name, _ in (*listing.train, *listing.test)]
+    try:
+        frame, resized = choose_frame(tree, names, image_size)
+        arrays = read_listing(tree, replace(listing, notes=(*listing.notes, *resized)), frame, store)
+    except UnreadableImage as error:
+        reasons = list(find_unreadable(tree, names).values())
+        if len(reasons) < 2:
+            raise InputError(f"{error}, or leave it out with --skip-unreadable") from None
+        raise InputError(
+            f"{len(reasons)} of {len(names)} images cannot be read:\n{_some(reasons)}\n"
+            "leave them out with --skip-unreadable"
+        ) from None
+    if not skipped:
+        return arrays
+    note = f"{tree.path.name}: {len(skipped)} of {len(images)} images cannot be read and were left out."
+    return replace(arrays, notes=(*arrays.notes, note))
+
+
+def _some(reasons: list[str]) -> str:
+    """Reasons one below the other; of very many, the first."""
+    more = [f"  and {len(reasons) - LISTED} more"] if len(reasons) > LISTED else []
+    return "\n".join([*(f"  {reason}" for reason in reasons[:LISTED]), *more])
 
 
 def read_listing(tree: Tree, listing: Listing, frame: Frame, store: PixelStore) -> Arrays:
@@ -63,9 +104,11 @@ def read_listing(tree: Tree, listing: Listing, frame: Frame, store: PixelStore) 
     )
 
 
-def list_images(tree: NestedTree, *, seed: int, test_fraction: float) -> Listing:
+def list_images(
+    tree: NestedTree, *, seed: int, test_fraction: float, leave_out: Collection[str] = ()
+) -> Listing:
     """Find the classes and the split of a folder."""
-    images = [name for name in tree.files if is_image(name)]
+    images = [name for name in tree.files if is_image(name) and name not in leave_out]
     tops = {name.split("/", 1)[0] for name in images if "/" in name}
     test_folder = next((name for name in TEST_FOLDERS if name in tops), None)
     if "train" in tops and test_folder is not None:

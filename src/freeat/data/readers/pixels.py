@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +76,22 @@ def decode(tree: Tree, name: str, frame: Frame) -> Array:
         return np.asarray(plain).reshape(frame.shape)
 
 
+class UnreadableImage(InputError):
+    """An image file that cannot be decoded."""
+
+
+def find_unreadable(tree: Tree, names: Iterable[str]) -> dict[str, str]:
+    """The images that cannot be decoded, each with the reason."""
+    reasons: dict[str, str] = {}
+    for name in names:
+        try:
+            with _opened(tree, name) as image:
+                image.load()
+        except UnreadableImage as error:
+            reasons[name] = str(error)
+    return reasons
+
+
 @contextmanager
 def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
     what = f"{tree.path}/{name}"
@@ -84,20 +100,20 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower
             image = Image.open(io.BytesIO(tree.read(name)))
         if image.width * image.height > LARGEST_PIXELS:
-            raise InputError(
+            raise UnreadableImage(
                 f"{what}: {image.width}×{image.height} pixels; at most {LARGEST_PIXELS} are read, scale it down"
             )
         if image.mode in ("I", "F"):
-            raise InputError(f"{what}: 32-bit pixels; only 8- and 16-bit images are read, convert it")
+            raise UnreadableImage(f"{what}: 32-bit pixels; only 8- and 16-bit images are read, convert it")
         yield image
     except InputError:
         raise
     except UnidentifiedImageError:
-        raise InputError(
+        raise UnreadableImage(
             f"{what}: not a readable image (its content is of no known format); repair or remove it"
         ) from None
     except Exception as error:  # Pillow's decoders raise many kinds on damaged files
-        raise InputError(f"{what}: not a readable image ({error}); repair or remove it") from None
+        raise UnreadableImage(f"{what}: not a readable image ({error}); repair or remove it") from None
 
 
 FORMAT = 1

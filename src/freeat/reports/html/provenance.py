@@ -8,6 +8,7 @@ from freeat.reports.html.blocks import Block, FactList, Section
 from freeat.reports.html.gather import Findings, FoundRun
 from freeat.reports.tables import NO_VALUE, ReportTable, count_text
 from freeat.runs.results import StoredEvaluation
+from freeat.units import radius_text
 
 
 def provenance_section(found: Findings) -> Section:
@@ -39,7 +40,7 @@ def provenance_section(found: Findings) -> Section:
 
 
 def _evaluated(one: StoredEvaluation) -> str:
-    condition = f"{one.norm} ε = {one.eps:.4g}, {one.n} {one.split} images, seed {one.seed}"
+    condition = f"{one.norm} ε = {radius_text(one.eps)}, {one.n} {one.split} images, seed {one.seed}"
     return f"{one.model}: {one.attack}, {condition}"
 
 
