@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from freeat.reports.html.page import write_report
+from freeat.reports.html.gather import Findings
+from freeat.reports.html.page import make_document, render, write_report
 from freeat.reports.html.stability import RANGES
 from freeat.theory import Bound, bound_by_name
 from freeat.theory.problem import USED
 from report_store import HOSTILE
+from stored_results import stored_evaluation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -332,6 +334,42 @@ def test_narrow_page_does_not_scroll_sideways(browser: "Browser", address: str) 
         boxes = [plot.bounding_box() for plot in page.locator('[data-chart="curves-0"] .plot').all()]
         assert len(boxes) == 3
         assert all(box is not None and box["width"] > 250 for box in boxes)
+
+
+def test_nothing_is_cut_off_on_a_laptop(browser: "Browser", address: str) -> None:
+    """Neither the list of sections nor a table, with all numbers unfolded."""
+    with opened(browser, address, viewport={"width": 1300, "height": 900}) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        cut = page.evaluate(
+            """() => [...document.querySelectorAll('.top nav, .scroll')]
+                .filter((one) => one.scrollWidth > one.clientWidth + 1)
+                .map((one) => one.innerText.slice(0, 60))"""
+        )
+        assert cut == []
+
+
+def test_a_series_of_one_radius_is_visible_with_its_interval(browser: "Browser", tmp_path: Path) -> None:
+    results = [stored_evaluation(model="a", eps=eps) for eps in (0.2, 0.4, 0.6)]
+    results.append(stored_evaluation(model="b", eps=0.6))
+    path = tmp_path / "report.html"
+    found = Findings(evaluations=results)
+    path.write_text(render(make_document(found, [tmp_path])), encoding="utf-8")
+    with opened(browser, path.as_uri()) as page:
+        page.evaluate("freeat.charts.drawAll()")
+        marks = page.evaluate(
+            """() => {
+                const chart = echarts.getInstanceByDom(document.querySelector('[data-chart="robustness-0"] .plot'));
+                const option = chart.getOption();
+                const one = option.series.find(({ name, data }) => name && data.length === 1);
+                const [x] = chart.convertToPixel({ seriesIndex: option.series.indexOf(one) }, one.data[0]);
+                return [one.symbolSize(one.data[0], { dataIndex: 0 }), chart.getWidth() - x];
+            }"""
+        )
+        size, room = marks
+        assert size >= 10
+        assert room > size  # the last mark lies inside the drawing
+        bars = page.locator('[data-chart="robustness-0"] .plot path[stroke-width="2"]').count()
+        assert bars >= 3  # the interval with both its ends
 
 
 def test_printed_page_is_white_and_without_controls(browser: "Browser", address: str, tmp_path: Path) -> None:

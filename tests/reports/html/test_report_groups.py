@@ -71,3 +71,11 @@ def test_labels_write_step_sizes_in_255ths(store: Path) -> None:
     other = replace(run, description=replace(run.description, spec=replace(run.spec, alpha=32 / 255)))
     (benchmark,) = benchmarks_of([run, other])
     assert {group.label for group in benchmark.groups} == {"free-4", "free-4, alpha 32/255"}
+
+
+def test_labels_write_whole_numbers_without_decimals(store: Path) -> None:
+    run = gather([store / "runs" / "free-4-60" / "seed-0"]).runs[0]
+    specs = (replace(run.spec, updates=None, epochs=epochs) for epochs in (15.0, 2.5))
+    runs = [replace(run, description=replace(run.description, spec=spec)) for spec in specs]
+    (benchmark,) = benchmarks_of(runs)
+    assert {group.label for group in benchmark.groups} == {"free-4, epochs 15", "free-4, epochs 2.5"}

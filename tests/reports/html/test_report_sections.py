@@ -438,6 +438,21 @@ def test_chance_is_the_share_of_the_largest_class(store: Path) -> None:
         assert any("above chance" in line for line in _about(only)) is said
 
 
+def test_a_gap_whose_interval_contains_zero_is_called_not_measurable(store: Path) -> None:
+    (benchmark, *_) = benchmarks_of(gather([store]).runs)
+    group = benchmark.groups[0]
+    found = group.finished[0]
+    train = replace(found.train, robust_interval=(0.9, 1.0), constant_answer=None)
+
+    def headline(low: float) -> str:
+        gap = replace(found.gap, value=0.013, low=low, high=0.04)
+        run = replace(group.runs[0], result=replace(found, train=train, gap=gap))
+        return _of_benchmark(replace(benchmark, groups=[replace(group, runs=[run])]))
+
+    assert headline(-0.02).endswith("gap that is not measurable (95 % interval -2.0 to 4.0).")
+    assert headline(0.001).endswith("gap of 1.3 points (95 % interval 0.1 to 4.0).")
+
+
 def test_a_constant_answer_is_named_and_its_gap_is_not_compared(store: Path) -> None:
     (benchmark, *_) = benchmarks_of(gather([store]).runs)
     first, second, *_ = benchmark.groups

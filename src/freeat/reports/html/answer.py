@@ -8,7 +8,7 @@ from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
-from freeat.reports.html.groups import Benchmark, SeedGroup
+from freeat.reports.html.groups import Benchmark, GroupMean, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
 from freeat.reports.text import comparison_tables
 from freeat.runs.results import StoredEvaluation
@@ -77,12 +77,12 @@ def _of_benchmark(benchmark: Benchmark) -> str:
     attack = best.finished[0].attack.upper()
     start = (
         f"On {benchmark.data}, {best.label} has {percent(_robust_test(best))} % robust test accuracy under {attack} "
-        f"at {ball_text(benchmark.norm, benchmark.eps)}, with a robust generalization gap of {percent(gap.mean)} points"
+        f"at {ball_text(benchmark.norm, benchmark.eps)}, with {_gap_text(gap, 'robust generalization gap')}"
     )
     if not trained:
         return f"{start}; {NO_EVIDENCE}."
     if len(trained) == 1:
-        return f"{start} (95 % interval {percent(gap.low)} to {percent(gap.high)})."
+        return f"{start}." if _contains_zero(gap) else f"{start} ({_interval_text(gap)})."
     near = [group for group in trained if _robust_test(group) >= _robust_test(best) - NEAR]
     other = min(near, key=lambda group: group.gap().mean)
     if other is best:
@@ -92,9 +92,24 @@ def _of_benchmark(benchmark: Benchmark) -> str:
         f" and {ratio:.{0 if ratio >= 10 else 1}f} times fewer gradient evaluations" if ratio >= 1.5 else ""
     )
     return (
-        f"{start}; {other.label} is {percent(_robust_test(best) - _robust_test(other))} points less accurate, with a "
-        f"gap of only {percent(other.gap().mean)} points{cost}."
+        f"{start}; {other.label} is {percent(_robust_test(best) - _robust_test(other))} points less accurate, with "
+        f"{_gap_text(other.gap(), 'gap', only='only ')}{cost}."
     )
+
+
+def _contains_zero(gap: GroupMean) -> bool:
+    return gap.low <= 0 <= gap.high
+
+
+def _interval_text(gap: GroupMean) -> str:
+    return f"95 % interval {percent(gap.low)} to {percent(gap.high)}"
+
+
+def _gap_text(gap: GroupMean, what: str, *, only: str = "") -> str:
+    """The gap in points; one that its interval does not tell from zero is called not measurable."""
+    if _contains_zero(gap):
+        return f"a {what} that is not measurable ({_interval_text(gap)})"
+    return f"a {what} of {only}{percent(gap.mean)} points"
 
 
 def _robust_test(group: SeedGroup) -> float:

@@ -161,8 +161,15 @@ def _varied(settings: Sequence[Mapping[str, object]]) -> list[str]:
 def _label(run: FoundRun, varied: Sequence[str]) -> str:
     settings = settings_of(run)
     extra = [
-        f"{name.replace('_', ' ')} {radius_text(value) if name in LENGTHS and isinstance(value, float) else value}"
+        f"{name.replace('_', ' ')} {_shown(name, value)}"
         for name in varied
         if (value := settings.get(name)) is not None
     ]
     return ", ".join([run.spec.label, *extra])
+
+
+def _shown(name: str, value: object) -> str:
+    """A setting as people write it: radii as fractions, other numbers without a needless ``.0``."""
+    if not isinstance(value, float):
+        return str(value)
+    return radius_text(value) if name in LENGTHS else f"{value:g}"

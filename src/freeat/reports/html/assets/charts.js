@@ -70,7 +70,7 @@ freeat.charts = (() => {
         animationDuration: 250,
         animationDurationUpdate: 250,
         textStyle: { fontFamily: theme.font },
-        grid: { left: 6, right: 18, top: 14, bottom: 34, containLabel: true },
+        grid: { left: 6, right: 26, top: 14, bottom: 34, containLabel: true },
       },
       tooltip: {
         confine: true,
@@ -96,7 +96,9 @@ freeat.charts = (() => {
         customValues: few ? [...(axis.log ? [] : [0]), ...distinct] : undefined,
       },
       name: axis.label.split(" (")[0], nameLocation: "middle", nameGap: 30,
-      min: axis.log ? "dataMin" : undefined, max: "dataMax",
+      min: axis.log ? "dataMin" : undefined,
+      /* Marks at the end of an axis with few values are drawn whole. */
+      max: few && !axis.log ? ({ min, max }) => max + 0.02 * (max - Math.min(0, min)) : "dataMax",
       splitLine: { show: false },
     };
   }
@@ -123,6 +125,16 @@ freeat.charts = (() => {
     return shown.length ? logAxis(Math.min(...shown) / 1.25, Math.max(...shown) * 1.25, common) : logAxis(0.1, 10, common);
   }
 
+  /* The interval of a series of one point, which has no band. */
+  function whisker([x, low, high], api, index) {
+    const [[left, bottom], [, top]] = [api.coord([x, low]), api.coord([x, high])];
+    const bar = (x1, y1, x2, y2) => ({
+      type: "line", shape: { x1, y1, x2, y2 }, style: { stroke: style.colour(index), lineWidth: 2 },
+    });
+    const ends = [top, bottom].map((y) => bar(left - 5, y, left + 5, y));
+    return { type: "group", children: [bar(left, bottom, left, top), ...ends] };
+  }
+
   /* The band between the lowest and the highest, as one polygon. */
   function band(curve, axis, index) {
     const points = curve.x[axis.key]
@@ -133,6 +145,7 @@ freeat.charts = (() => {
       dimensions: ["x", "low", "high"], encode: { x: 0, y: [1, 2] }, tooltip: { show: false },
       renderItem: (params, api) => {
         if (params.dataIndex > 0) return null;
+        if (points.length === 1) return whisker(points[0], api, index);
         const up = points.map(([x, , high]) => api.coord([x, high]));
         const down = points.map(([x, low]) => api.coord([x, low])).reverse();
         return { type: "polygon", shape: { points: [...up, ...down] }, style: { fill: style.colour(index), opacity: 0.14 } };
@@ -153,9 +166,10 @@ freeat.charts = (() => {
     if (curve.limit) {
       return { ...plain, name: `bound, ${name}`, symbol: "none", lineStyle: { color: colour, width: 1, opacity: 0.9 } };
     }
+    const single = curve.y.filter((value) => value !== null).length === 1;
     return {
-      ...plain, symbol: style.mark(index), showAllSymbol: true,
-      symbolSize: (value, { dataIndex }) => (dataIndex % every === 0 ? 7 : 0),
+      ...plain, z: single ? 4 : 2, symbol: style.mark(index), showAllSymbol: true,
+      symbolSize: (value, { dataIndex }) => (single ? 12 : dataIndex % every === 0 ? 7 : 0),
       lineStyle: { color: colour, width: 2, type: style.dash(index).length ? style.dash(index) : "solid" },
       emphasis: { focus: "series" },
     };
