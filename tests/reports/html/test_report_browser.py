@@ -349,8 +349,11 @@ def test_nothing_is_cut_off_on_a_laptop(browser: "Browser", address: str) -> Non
 
 
 def test_a_series_of_one_radius_is_visible_with_its_interval(browser: "Browser", tmp_path: Path) -> None:
-    results = [stored_evaluation(model="a", eps=eps) for eps in (0.2, 0.4, 0.6)]
-    results.append(stored_evaluation(model="b", eps=0.6))
+    names = ("weights", "architecture", "images", "index", "seed")
+    results = [
+        stored_evaluation(model=model, eps=eps, identity=dict.fromkeys(names, model))
+        for model, eps in (("a", 0.2), ("a", 0.4), ("a", 0.6), ("b", 0.6))
+    ]
     path = tmp_path / "report.html"
     found = Findings(evaluations=results)
     path.write_text(render(make_document(found, [tmp_path])), encoding="utf-8")

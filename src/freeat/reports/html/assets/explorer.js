@@ -29,29 +29,18 @@ freeat.explorer = (() => {
     return [...new Set(values)];
   }
 
-<<<<<<< HEAD
-  function option(spec, parameters, name) {
-    const theme = style.theme();
-=======
   function option(spec, parameters, name, average) {
-    const theme = looks.theme();
->>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
+    const theme = style.theme();
     const { axis: common, base, tooltip } = charts.frame(theme);
     const slider = spec.sliders.find((one) => one.name === name);
     const values = along(slider).filter((value) => !bounds.problem({ ...parameters, [name]: value }));
     const here = parameters[name];
     const series = spec.algorithms.map(([algorithm], index) => ({
-<<<<<<< HEAD
       type: "line", name: algorithm, symbol: "none", color: style.colour(index),
-      data: values.map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }).logBound / Math.LN10]),
-      lineStyle: { width: 2.2, color: style.colour(index), type: style.dash(index).length ? style.dash(index) : "solid" },
-=======
-      type: "line", name: algorithm, symbol: "none", color: looks.colour(index),
       data: values
         .filter((value) => !bounds.missing(algorithm, { ...parameters, [name]: value }))
         .map((value) => [value, bounds.bound(algorithm, { ...parameters, [name]: value }, average).logBound / Math.LN10]),
-      lineStyle: { width: 2.2, color: looks.colour(index), type: looks.dash(index).length ? looks.dash(index) : "solid" },
->>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
+      lineStyle: { width: 2.2, color: style.colour(index), type: style.dash(index).length ? style.dash(index) : "solid" },
       endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
       labelLayout: { moveOverlap: "shiftY" },
     }));
@@ -85,21 +74,10 @@ freeat.explorer = (() => {
 
   function fill(root, parameters, average) {
     root.querySelectorAll("[data-algorithm]").forEach((row) => {
-<<<<<<< HEAD
-      const found = bounds.bound(row.dataset.algorithm, parameters);
-      const cell = row.querySelector(".bound");
-      cell.textContent = style.fromLog(found.logBound);
-      cell.dataset.log = found.logBound;
-      if (found.vacuous) cell.append(Object.assign(document.createElement("small"), { textContent: "vacuous" }));
-      row.querySelector(".lambda").textContent = style.fromLog(found.logLambda);
-      row.querySelector(".lambda").dataset.log = found.logLambda;
-      row.querySelector(".t0").textContent = style.fromLog(found.logT0);
-      row.querySelector(".t0").dataset.log = found.logT0;
-=======
       const found = bounds.bound(row.dataset.algorithm, parameters, average);
       const show = (selector, log) => {
         const cell = row.querySelector(selector);
-        cell.textContent = Number.isNaN(log) ? "–" : looks.fromLog(log);
+        cell.textContent = Number.isNaN(log) ? "–" : style.fromLog(log);
         cell.dataset.log = log;
         return cell;
       };
@@ -108,7 +86,6 @@ freeat.explorer = (() => {
       if (remark) cell.append(Object.assign(document.createElement("small"), { textContent: remark }));
       show(".lambda", found.logLambda);
       show(".t0", found.logT0);
->>>>>>> 6ea9d43 (Bound approximate smoothness, convex losses, averages and proximal steps)
     });
   }
 
