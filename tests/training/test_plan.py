@@ -14,7 +14,7 @@ from freeat.models import network_for
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_settings
-from freeat.training.plan import Plan
+from freeat.training.trainer import Plan
 from small_runs import SMALL_RUN, arguments, carry_out, outcome
 
 PLAN = Plan(

@@ -18,7 +18,7 @@ from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
     from freeat.tasks import EndedTask
-    from freeat.training.plan import Plan
+    from freeat.training.trainer import Plan
 
 
 class _WithLatest(Progress):

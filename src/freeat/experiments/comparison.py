@@ -29,8 +29,8 @@ from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
 from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
-from freeat.training.plan import Plan, plan_training
 from freeat.training.records import Record, record_of
+from freeat.training.trainer import Plan, plan_training
 
 FILE, LOG = "comparison.json", "log.txt"
 

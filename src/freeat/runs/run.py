@@ -31,9 +31,8 @@ from freeat.runs.build import (
 from freeat.runs.folder import DataFacts, MachineSettings, RunDescription, RunFolder, RunResult
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.loop import Diverged
-from freeat.training.plan import Plan, plan_training
 from freeat.training.records import Callback, Callbacks, Record
-from freeat.training.trainer import OnCollapse, Trainer
+from freeat.training.trainer import OnCollapse, Plan, Trainer, plan_training
 
 log = logging.getLogger(__name__)
 
