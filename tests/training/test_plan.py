@@ -110,7 +110,7 @@ def test_cores_used_by_others_are_said_with_the_remedy(monkeypatch: pytest.Monke
     assert busy.endswith("try --threads 1")
 
 
-def test_the_time_of_other_processes_is_told_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_of_other_processes_is_separated_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
     readings = iter([(100.0, 5.0, 50.0), (102.0, 7.0, 55.0)])
 
     def now() -> CpuClock:

@@ -239,7 +239,7 @@ def plan_lines(plan: "Plan") -> list[str]:
 
 
 def short_count(n: int) -> str:
-    """A large number as people say it: ``650``, ``93 k``, ``11.2 M``."""
+    """A large number as short text: ``650``, ``93 k``, ``11.2 M``."""
     for size, unit in ((1_000_000, "M"), (1_000, "k")):
         if n >= size:
             return f"{n / size:.3g} {unit}"

@@ -90,7 +90,7 @@ class CpuClock:
             return None
         names = {f"cpu{core}" for core in os.sched_getaffinity(0)}
         fields = [line.split() for line in lines]
-        # user nice system idle iowait irq softirq steal: of these, idle and iowait are nobody's work
+        # user nice system idle iowait irq softirq steal: idle and iowait are no work
         ticks = sum(sum(map(int, f[1:4])) + sum(map(int, f[6:9])) for f in fields if f[0] in names)
         own = time.process_time() + sum(os.times()[2:4])
         return cls(wall=time.monotonic(), own=own, all=ticks / os.sysconf("SC_CLK_TCK"))

@@ -133,7 +133,7 @@ class Trainer:
         return self.evaluation_schedule(self._cost().total / self.learner.updates / len(self.batches(1)))
 
     def evaluation_schedule(self, per_image: float) -> EvaluationSchedule:
-        """When and on how many images to evaluate, where an update costs so many gradient evaluations per image."""
+        """When and on how many images to evaluate, given the gradient evaluations of an update per image."""
         learner, total = self.learner, self.learner.total_updates or 0
         return schedule_evaluations(
             training_cost=per_image * self.batches.mean_size * total,
