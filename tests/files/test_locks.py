@@ -33,6 +33,7 @@ def grow_old(folder: Path, age: float) -> None:
 
 def test_lease_is_exclusive_until_released(tmp_path: Path) -> None:
     folder = tmp_path / "run"
+    folder.mkdir()
     with leased(folder) as lease:
         lease.check()
         with pytest.raises(Busy, match=r"in use by another process.*choose another --out"):

@@ -21,7 +21,6 @@ EVALUATION = EvalSpec(eval_every=5)
 
 def begun(path: Path) -> RunFolder:
     folder = RunFolder(path)
-    folder.claim()
     folder.describe(make_description(SPEC, EVALUATION))
     return folder
 
@@ -76,12 +75,11 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"thesis.tex": b"dear"}
 
 
-@pytest.mark.parametrize("left", [LEASE, ".writable", ".run.json.0a1b2c3d.tmp"])
+@pytest.mark.parametrize("left", [LEASE, ".run.json.0a1b2c3d.tmp"])
 def test_a_run_killed_before_its_description_can_start_again(tmp_path: Path, left: str) -> None:
     (tmp_path / left).write_text("")
     folder = RunFolder(tmp_path)
     folder.check(SPEC, EVALUATION)
-    folder.claim()
     folder.tidy()
     assert not list(tmp_path.glob(".*"))
 
@@ -95,7 +93,7 @@ def test_a_damaged_description_is_refused(tmp_path: Path) -> None:
 def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"cannot write to .*choose another --out"):
-        RunFolder(tmp_path / "file" / "run").claim()
+        RunFolder(tmp_path / "file" / "run").check(SPEC, EVALUATION)
 
 
 def test_history_is_appended_and_truncated(tmp_path: Path) -> None:

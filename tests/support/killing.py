@@ -2,11 +2,13 @@
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,40 @@ def training_past(update: int, store: Path) -> Moment:
 
 def _saved(folder: Path) -> int:
     return RunFolder(folder).checkpoints.latest_update or 0
+
+
+SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+
+def interrupt_at_random(
+    begin: Callable[[], Process], folder: Path, rng: random.Random, *, times: int, longest: float
+) -> int:
+    """Send a random signal to a command, up to ``longest`` seconds after it first wrote to the folder.
+
+    It is begun again up to ``times`` times, until it has finished; returns how many signals hit it.
+    """
+    hits = 0
+    for _ in range(times):
+        before = written(folder)
+        with begin() as process:
+            while process.poll() is None and written(folder) == before:
+                time.sleep(0.005)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(0, longest))
+            if process.poll() is None:
+                hits += 1
+                os.killpg(process.pid, rng.choice(SIGNALS))
+            _, errors = process.communicate(timeout=PATIENCE)
+        assert "Traceback" not in str(errors), errors
+        if process.returncode == 0:
+            break
+    return hits
+
+
+def written(folder: Path, pattern: str = "**/*") -> dict[Path, int]:
+    """Such files and when they were written; temporary ones may vanish meanwhile."""
+    found = {}
+    for path in folder.glob(pattern):
+        with suppress(FileNotFoundError):
+            found[path] = path.stat().st_mtime_ns
+    return found

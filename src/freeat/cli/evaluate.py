@@ -94,37 +94,39 @@ def _as_trained(
     from freeat.cli.progress import SweepProgress
     from freeat.compute.machine import arithmetic, resolve_device, resolve_threads
     from freeat.experiments.evaluations import SweepReport, check_distinct, evaluate_models, merged_reports
-    from freeat.experiments.sweep import OTHER_DATA, as_trained
+    from freeat.experiments.sweep import OTHER_DATA, Sweep, as_trained
     from freeat.reports.robustness import trained_lines
     from freeat.runs.build import build_data
     from freeat.runs.folder import RunFolder
-    from freeat.runs.open import open_model
+    from freeat.runs.open import Opened, open_model
 
     reports: list[SweepReport] = []
     tables: list[str] = []
     notes: dict[str, None] = {}
     check_distinct([model.name for model in models])
+    opened: list[tuple[NamedReference, RunFolder, Opened, Sweep]] = []
+    for named in models:  # all are checked before the first is evaluated
+        folder = named.reference.folder
+        assert isinstance(folder, RunFolder)
+        data = build_data(folder.spec, data_dir=given["data_dir"])
+        folder.check_data(data.digest, OTHER_DATA)
+        model = open_model(
+            named.text,
+            data,
+            device=resolve_device(given["device"]),
+            name=named.name,
+            trust_code=trusts_code(given["trust_code"], names_code=False),
+        )
+        sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
+        opened.append((named, folder, model, sweep))
     with SweepProgress() as progress:
-        for named in models:
-            folder = named.reference.folder
-            assert isinstance(folder, RunFolder)
-            spec = folder.spec
+        for named, folder, model, sweep in opened:
             threads = given["threads"] or folder.description.chosen.threads
-            with arithmetic(threads=resolve_threads(threads), deterministic=spec.deterministic):
-                data = build_data(spec, data_dir=given["data_dir"])
-                folder.check_data(data.digest, OTHER_DATA)
-                model = open_model(
-                    named.text,
-                    data,
-                    device=resolve_device(given["device"]),
-                    name=named.name,
-                    trust_code=trusts_code(given["trust_code"], names_code=False),
-                )
-                sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
+            with arithmetic(threads=resolve_threads(threads), deterministic=folder.spec.deterministic):
                 report = evaluate_models([model], sweep, folder=out, checks=False, watch=progress.watch)
             update = folder.weights_update(named.reference.weights or "model")
             reports.append(report)
-            lines, remarks = trained_lines(report, spec.algorithm, update)
+            lines, remarks = trained_lines(report, folder.spec.algorithm, update)
             tables += lines
             notes |= dict.fromkeys(remarks)
     return merged_reports(reports), tables, list(notes)

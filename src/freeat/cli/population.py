@@ -65,12 +65,13 @@ def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str
     from dataclasses import asdict
 
     from freeat.cli.progress import TaskProgress
-    from freeat.files.documents import plain, to_json, write_document, write_text
+    from freeat.files.documents import check_output, plain, to_json, write_document, write_text
     from freeat.reports.population import draw_population, population_lines, population_markdown
     from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
     from freeat.tasks import make_backend, run_tasks
 
     tasks = _tasks(out, _split(arms), match, given)
+    check_output(*(out / name for name in (POPULATION, "table.md", "population.png", "results/result")))
     with (
         stop_on_signal() as stop,
         TaskProgress("measuring", [task.name for task in tasks]) as progress,

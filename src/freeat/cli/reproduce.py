@@ -87,11 +87,13 @@ def reproduce(
     from freeat.cli.progress import TaskProgress
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.settings import find_scale
+    from freeat.files.documents import check_output
     from freeat.tasks import make_backend
 
     size, folder = find_scale(scale), out or store / scale
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file: name the folder that tables and figures go to")
+    check_output(*(folder / part / "file" for part in (".", "tables", "figures")), store / "runs" / "run")
     if dry_run and so_far:
         raise InputError("--dry-run shows what would be done, --so-far what is done: choose one of them")
     where = _store(size, store.resolve(), device, data_dir, checkpoint_every)
@@ -108,6 +110,7 @@ def reproduce(
         with workers:
             _print_dry_run(work.dry_run(workers.workers), as_json)
         return 0
+    work.make_data()
     work.check_data()
     weights = work.weights()
     click.echo(_total(weights.values()), err=True)

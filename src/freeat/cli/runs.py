@@ -92,6 +92,7 @@ def delete(
 
     Results of `freeat reproduce` on a deleted run are discarded, and measured again when they are needed.
     """
+    from freeat.files.locks import check_free
     from freeat.runs.inventory import delete_run
 
     found = {run.folder.path: run for run in (_find(context, store, name) for name in names)}
@@ -101,6 +102,8 @@ def delete(
         for run in found.values():
             click.echo(f"{run.key} ({run.status})", err=True)
         click.confirm(f"delete {'these runs' if len(found) > 1 else 'this run'}?", abort=True, err=True)
+    for run in found.values():
+        check_free(run.folder.path)
     for run in found.values():
         delete_run(run)
     deleted = [run.key for run in found.values()]

@@ -102,6 +102,10 @@ def _check_figure(context: click.Context, parameter: click.Parameter, path: Path
     """Refuse the name of a figure that cannot be drawn, before anything is computed for it."""
     if path is not None and path.suffix not in (".png", ".pdf", ".svg"):
         raise InputError(f"{path}: a figure is drawn as .png, .pdf or .svg, by the ending of its name")
+    if path is not None:
+        from freeat.files.documents import check_output
+
+        check_output(path)
     return path
 
 

@@ -23,7 +23,7 @@ from freeat.experiments.mechanism import (
     weak_tasks,
 )
 from freeat.experiments.tasks import TrainTask
-from freeat.files.documents import read_document, write_document
+from freeat.files.documents import check_output, is_unfinished, read_document, write_document
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
@@ -32,7 +32,7 @@ from freeat.tasks import EndedTask
 from freeat.training.records import Record, record_of
 from freeat.training.trainer import Plan, plan_training
 
-FILE, LOG = "comparison.json", "log.txt"
+FILE, CURVES, TABLE, LOG = "comparison.json", "curves.png", "table.md", "log.txt"
 
 DEMO: dict[str, Any] = {
     "algorithms": "erm,vanilla-10,fast,free-4,trades-10,free-trades-4",
@@ -328,12 +328,16 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder} holds a comparison in other settings ({', '.join(changed)}): choose another --out"
             )
-    elif folder.exists() and (
-        not folder.is_dir() or any(f.name not in ("runs", LOG) for f in folder.iterdir())
-    ):
+    elif folder.exists() and (not folder.is_dir() or not all(map(_left_over, folder.iterdir()))):
         raise InputError(
             f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
         )
+    check_output(*(folder / name for name in (FILE, CURVES, TABLE, LOG)))
+
+
+def _left_over(path: Path) -> bool:
+    """Whether this is left from a comparison that was killed before it was stored."""
+    return path.name in ("runs", LOG) or is_unfinished(path)
 
 
 def weak_arms(

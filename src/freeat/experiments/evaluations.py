@@ -15,6 +15,7 @@ from freeat.evaluation.sanity import IMAGES, SanityCheck, compare, sanity_checks
 from freeat.evaluation.transfer import apply_to, weakness
 from freeat.experiments.examples import examples_path, save_examples
 from freeat.experiments.sweep import Condition, Sweep, architecture
+from freeat.files.documents import check_output
 from freeat.runs.open import Opened
 from freeat.runs.results import (
     Blocks,
@@ -91,6 +92,7 @@ def evaluate_models(
     check_distinct([model.name for model in models])
     if examples and any(_results_folder(model, folder) is None for model in models):
         raise InputError("adversarial examples need a folder: give one with --out")
+    _check_folders(models, folder)
     results: list[StoredEvaluation] = []
     found: list[SanityCheck] = []
     per_split = len(sweep.attacks) * len(sweep.balls)
@@ -117,8 +119,11 @@ def _result(
     notes = sweep.notes(model, condition.split)
     found = store.find(identity, StoredEvaluation)
     file = examples_path(store.folder, found) if found and examples and store.folder else None
-    if found is None or (file is not None and not file.is_file()):
-        with store.blocks(_blocks_identity(identity, sweep, keep_delta=examples)) as kept:
+    own_blocks = _blocks_identity(identity, sweep, keep_delta=examples)
+    if found is not None and (file is None or file.is_file()):
+        store.clear_blocks(own_blocks)  # of a process that was killed after it had published the result
+    else:
+        with store.blocks(own_blocks) as kept:
             blocks = evaluated_blocks(model, sweep, condition, watch, keep_delta=examples, kept=kept)
             evaluation = joined(list(blocks), population=condition.population)
             found = with_notes(_stored(identity, model, sweep, condition, evaluation), notes)
@@ -188,6 +193,11 @@ def check_distinct(names: Sequence[str]) -> None:
         raise InputError(
             f"two models are called {sorted(twice)[0]!r}: give them names, as NAME=REFERENCE, to tell them apart"
         )
+
+
+def _check_folders(models: Sequence[Opened], folder: Path | None) -> None:
+    """Refuse folders that results cannot be written to, before anything is evaluated."""
+    check_output(*(Path(one) / "result.json" for one in _result_folders(models, folder)))
 
 
 def _results_folder(model: Opened, folder: Path | None) -> Path | None:
@@ -306,6 +316,7 @@ def transfer_models(
     check_distinct([model.name for model in targets])
     for attack in sweep.attacks:
         weakness(attack)  # refused before anything is evaluated
+    _check_folders(targets, folder)
     groups = [(split, group) for split in sweep.splits for group in _on_same_images(targets, sweep, split)]
     conditions = (
         (source, group, condition)

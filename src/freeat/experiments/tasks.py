@@ -243,7 +243,6 @@ class Measurement(StoredTask[MeasurementDocument]):
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Open the models, measure, publish; finished results are found again after an interruption."""
         store, spec = self.store, self.target.spec
-        self.folder.mkdir(parents=True, exist_ok=True)
         with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=spec.deterministic):
             if self.finished():
                 return

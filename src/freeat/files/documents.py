@@ -91,10 +91,34 @@ def space_for(path: Path, size: int | None = None) -> Iterator[None]:
         ) from None
 
 
+def check_output(*paths: Path) -> None:
+    """Refuse files that cannot be written, before they are computed: a folder has the name, or it is below a file."""
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, and a file of that name has to be written: remove it")
+        existing = next(parent for parent in path.absolute().parents if parent.exists())
+        if not existing.is_dir():
+            raise InputError(f"cannot write to {path.parent}: {existing} is a file; choose another --out")
+        if not os.access(existing, os.W_OK):
+            raise InputError(f"cannot write to {path.parent}: {existing} is read-only; choose another --out")
+
+
+@contextmanager
+def made_folder(folder: Path) -> Iterator[None]:
+    """The folder, made with its parents if need be; those that were made and stay empty are removed again."""
+    made = [one for one in (folder, *folder.parents) if not one.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    finally:
+        for one in made:
+            with suppress(OSError):  # it has content
+                one.rmdir()
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file atomically: it has the whole content, or is as it was."""
-    with space_for(path, len(content)):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with space_for(path, len(content)), made_folder(path.parent):
         remove_abandoned(path.parent)
         temporary = temporary_name(path)
         try:
@@ -115,8 +139,7 @@ def write_text(path: Path, text: str) -> None:
 @contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
-    with space_for(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with space_for(path), made_folder(path.parent):
         remove_abandoned(path.parent)
         temporary = temporary_name(path)
         old = temporary.with_suffix(".old.tmp")

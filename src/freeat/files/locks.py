@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from freeat.errors import InputError
-from freeat.files.documents import is_alive, remove, space_for, temporary_name
+from freeat.files.documents import is_alive, made_folder, remove, space_for, temporary_name
 
 LEASE = "lease.json"
 HEARTBEAT = 10.0
@@ -62,11 +62,15 @@ class Lease:
         holder = Holder(host=socket.gethostname(), pid=os.getpid(), token=self.token)
         content = msgspec.json.encode(holder)
         with space_for(self.path, len(content)):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(20):
                 try:
+                    self.path.parent.mkdir(parents=True, exist_ok=True)
                     handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+                except FileNotFoundError:
+                    continue  # the process that had made the folder removed it in this moment
                 except FileExistsError:
+                    if not self.path.parent.is_dir():
+                        raise
                     if self.stale():
                         self._remove()
                     elif not self._holder():
@@ -127,12 +131,15 @@ class Lease:
         limit = STALE_AFTER if holder else UNWRITTEN_AFTER
         try:
             beat = self.path.stat().st_mtime
+            age = time.time() - beat
+            if abs(age) <= limit:
+                return False
             # On a network the file system's clock gave that time: this host's may be wrong.
-            ages = [time.time() - beat, self._file_system_time() - beat]
-            if max(ages) < -limit:
+            there = self._file_system_time() - beat
+            if max(age, there) < -limit:
                 with suppress(PermissionError):
                     os.utime(self.path)
-            return min(ages) > limit
+            return min(age, there) > limit
         except FileNotFoundError:
             return False  # released in this moment
 
@@ -193,17 +200,21 @@ def check_free(folder: Path) -> None:
 
 @contextmanager
 def leased(folder: Path, *, wait: bool = False) -> Iterator[Lease]:
-    """The lease of a folder for the length of a block; with ``wait``, after the process that holds it now."""
+    """The lease of a folder for the length of a block; with ``wait``, after the process that holds it now.
+
+    A folder that is made for it and stays empty is removed again.
+    """
     lease = Lease(folder)
-    while True:
+    with space_for(lease.path), made_folder(folder):
+        while True:
+            try:
+                lease.acquire()
+                break
+            except Busy:
+                if not wait:
+                    raise
+                time.sleep(0.2)
         try:
-            lease.acquire()
-            break
-        except Busy:
-            if not wait:
-                raise
-            time.sleep(0.2)
-    try:
-        yield lease
-    finally:
-        lease.release()
+            yield lease
+        finally:
+            lease.release()

@@ -6,6 +6,7 @@ from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
 
+from freeat.files.documents import check_output
 from freeat.reports.plots import save_figure, series_style, styled
 from freeat.reports.tables import aligned
 from freeat.theory import (
@@ -109,6 +110,7 @@ def draw_bounds(
     folder: Path, parameters: Mapping[str, float | None], names: Sequence[str], *, average: bool = False
 ) -> list[Path]:
     """A figure of the bounds along each parameter; where the paper's three are drawn, its comparison and Remark 3."""
+    check_output(*(folder / name for name in ("bounds.png", "comparison.png", "remark-3.png")))
     with styled():
         figures = [_draw_sweeps(folder / "bounds.png", parameters, names, average=average)]
         if set(THEOREMS) <= set(names):

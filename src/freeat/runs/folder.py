@@ -12,14 +12,31 @@ from torch import Tensor
 
 from freeat.compute.machine import Provenance
 from freeat.errors import InputError
-from freeat.files.documents import decoded, is_unfinished, plain, read_document, space_for, write_document
+from freeat.files.documents import (
+    check_output,
+    decoded,
+    is_unfinished,
+    plain,
+    read_document,
+    remove,
+    space_for,
+    write_document,
+)
 from freeat.files.locks import LEASE
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
 
-PROBE = ".writable"
 ANOTHER_OUT = "choose another --out"
+WRITTEN = (
+    "run.json",
+    "history.jsonl",
+    "result.json",
+    "model.safetensors",
+    "ema.safetensors",
+    "best.safetensors",
+)
+"""The files that a run writes into its folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,23 +127,12 @@ class RunFolder:
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
                     "choose another --out, or delete the folder"
                 )
-            return
-        if self.path.exists() and not (self.path.is_dir() and all(map(_left_over, self.path.iterdir()))):
+        elif self.path.exists() and not (self.path.is_dir() and all(map(_left_over, self.path.iterdir()))):
             raise InputError(
                 f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
             )
-
-    def claim(self) -> None:
-        """Make the folder, and make sure that it can be written."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            probe = self.path / PROBE
-            probe.touch()
-            probe.unlink(missing_ok=True)  # another process may be probing too
-        except OSError as error:
-            raise InputError(
-                f"cannot write to {self.path}: {error.strerror or error}; choose another --out"
-            ) from None
+        if self.result is None:
+            check_output(*(self.path / name for name in WRITTEN), self.checkpoints.folder / "update")
 
     @property
     def empty(self) -> bool:
@@ -146,7 +152,12 @@ class RunFolder:
     def tidy(self) -> None:
         """Remove what killed processes left of files they were writing; for the holder of the lease."""
         for path in filter(is_unfinished, self.path.iterdir()):
-            path.unlink(missing_ok=True)
+            remove(path)
+
+    @property
+    def left_over(self) -> bool:
+        """Whether a killed process left something that a finished run does not need."""
+        return any(map(_left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
 
     def describe(self, description: RunDescription) -> None:
         """Write what the run is."""
@@ -264,7 +275,7 @@ def _record(line: str, where: str) -> Record:
 
 def _left_over(path: Path) -> bool:
     """Whether this file is left from a run that was killed before it was described."""
-    return path.name in (LEASE, PROBE) or is_unfinished(path)
+    return path.name == LEASE or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:

@@ -128,10 +128,17 @@ class Results:
     @contextmanager
     def blocks(self, identity: Mapping[str, Any]) -> Iterator["Blocks"]:
         """The finished blocks of an evaluation. They go when it is published, and stay where it was interrupted."""
-        path = self._path(identity)
-        kept = Blocks(None if path is None else path.with_suffix(".blocks"))
+        kept = self._blocks(identity)
         yield kept
         kept.clear()
+
+    def clear_blocks(self, identity: Mapping[str, Any]) -> None:
+        """Remove the blocks of an evaluation whose result is published."""
+        self._blocks(identity).clear()
+
+    def _blocks(self, identity: Mapping[str, Any]) -> "Blocks":
+        path = self._path(identity)
+        return Blocks(None if path is None else path.with_suffix(".blocks"))
 
     def _path(self, identity: Mapping[str, Any]) -> Path | None:
         return None if self.folder is None else self.folder / f"{identity_of(identity)}.json"

@@ -1,8 +1,8 @@
 """A run in its folder: begun, resumed, or found finished."""
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from freeat import models
 from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
-from freeat.files.locks import Lease, check_free, leased
+from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
     algorithm_source,
@@ -76,7 +76,13 @@ def execute(
     if (result := folder.result) is not None:
         check_finished(spec, options)
         log.info("%s is finished already; its stored result is returned", folder.path)
-        return result if is_main_process() else None
+        if not is_main_process():
+            return None
+        if folder.left_over:
+            with suppress(Busy, OSError), leased(folder.path):  # also where it is read-only
+                folder.tidy()
+                folder.checkpoints.clear()
+        return result
     check_free(folder.path)
     device = resolve_device(options.device)
     begun = folder.description if folder.exists else None
@@ -101,8 +107,7 @@ def execute(
             announce(plan_training(trainer, description.resolved.model, others=others))
         for note in description.notes:
             log.warning("%s", note)
-        with _claimed(folder) as lease:
-            should_stop()  # the data are read: from here on the run can be saved
+        with leased(folder.path) as lease:
             if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result
             trainer.may_write = lease.check
@@ -249,20 +254,6 @@ def check_finished(spec: TrainSpec, options: RunOptions) -> None:
         log.warning("%s is finished, and its data are not here to compare: %s", folder.path, error)
         return
     folder.check_data(data.digest)
-
-
-@contextmanager
-def _claimed(folder: RunFolder) -> Iterator[Lease]:
-    """The folder, made if need be, with the right to write it; one that stays empty is removed again."""
-    made = not folder.path.exists()
-    folder.claim()
-    try:
-        with leased(folder.path) as lease:
-            yield lease
-    finally:
-        if made:
-            with suppress(OSError):  # it is empty only where the run never began
-                folder.path.rmdir()
 
 
 def _train(trainer: Trainer, folder: RunFolder) -> Record:

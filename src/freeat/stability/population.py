@@ -340,9 +340,10 @@ class PopulationTask:
                 raise Stopped("stopped as asked; run the same command again to resume")
             callback.step(update, total, None)
 
-        lock = self._path(self.arm).with_suffix("")
-        lock.mkdir(parents=True, exist_ok=True)
-        with leased(lock), arithmetic(threads=self.threads, deterministic=True):
+        with (
+            leased(self._path(self.arm).with_suffix("")),
+            arithmetic(threads=self.threads, deterministic=True),
+        ):
             if self.finished():
                 return
             radius, replay = self._matched()

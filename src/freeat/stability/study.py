@@ -8,7 +8,13 @@ from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
-from freeat.files.documents import in_file_name, read_document, write_document
+from freeat.files.documents import (
+    check_output,
+    in_file_name,
+    is_unfinished,
+    read_document,
+    write_document,
+)
 from freeat.files.locks import LEASE, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
@@ -91,7 +97,6 @@ class TwinTask:
                 raise Stopped("stopped as asked; run the same command again to resume")
             callback.step(update, total, None)
 
-        self.folder.mkdir(parents=True, exist_ok=True)
         with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=True):
             if self.finished():
                 return
@@ -146,6 +151,7 @@ class StabilityStudy:
         """
         self._document(data)
         tasks = self._tasks()
+        check_output(self.folder / STUDY, self.folder / SUMMARY, *(task.folder / RESULT for task in tasks))
         for task in tasks[: len(self.sizes) * len(self.algorithms)]:
             setup = task.setup(data)
         setup.model()
@@ -177,7 +183,7 @@ class StabilityStudy:
             sources = {**stored.sources, **document.sources}
             return replace(document, engines=stored.engines, sources=sources)
         found = self.folder.iterdir() if self.folder.exists() else ()
-        if any(file.name != LEASE and file.suffix != ".tmp" for file in found):
+        if any(file.name != LEASE and not is_unfinished(file) for file in found):
             raise InputError(
                 f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
             )

@@ -20,7 +20,7 @@ from freeat.experiments.paper.documents import Figure, PaperTable
 from freeat.experiments.paper.settings import SMOKE
 from freeat.experiments.tasks import Store, TransferTask
 from freeat.files.documents import decoded, plain, to_json
-from killing import Process, cut_off, strike, training_past, working_in
+from killing import Process, cut_off, interrupt_at_random, strike, training_past, working_in
 from small_runs import outcome
 
 pytestmark = [
@@ -183,6 +183,21 @@ def test_resume_after_several_kills_is_bit_identical(whole: Whole, path: Path) -
         cut_off(begin, path, training_past(update, path))
     cut_off(begin, path, working_in("measurements"))
     whole.check_same(finish(begin(), path / "out"), PART)
+
+
+def test_resume_after_random_signals_is_bit_identical(whole: Whole, path: Path) -> None:
+    def begin() -> Process:
+        return start(path, ["table-6"], "--jobs", "2")
+
+    assert interrupt_at_random(begin, path, random.Random(11), times=5, longest=8.0) >= 3
+    whole.check_same(finish(begin(), path / "out"), ["table-6"])
+
+
+def test_two_processes_share_a_store_and_tables(whole: Whole, path: Path) -> None:
+    processes = [start(path, ["table-6"], "--jobs", "1") for _ in range(2)]
+    for process in processes:
+        whole.check_same(finish(process, path / "out"), ["table-6"])
+    assert not [*path.rglob("lease.json"), *path.rglob("*.tmp")]
 
 
 def test_three_processes_share_a_store_and_one_is_killed(whole: Whole, path: Path) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from freeat.compute.machine import provenance, resolve_device
 from freeat.data import data_folder, load_data
@@ -17,10 +19,10 @@ from freeat.experiments.paper.catalogue import (
     names_of,
     part_of,
 )
-from freeat.experiments.paper.costs import Estimator, TaskCost
+from freeat.experiments.paper.costs import Estimator, TaskCost, dataset_info
 from freeat.experiments.paper.documents import LeftOut, ReproductionDocument, TaskFailure
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.paper.settings import Scale
+from freeat.experiments.paper.settings import Scale, source
 from freeat.experiments.tasks import PaperTask, Store, TrainTask
 from freeat.tasks import Backend, EndedTask, Progress, run_tasks
 
@@ -60,7 +62,20 @@ class Reproduction:
 
     @cached_property
     def estimator(self) -> Estimator:
-        return Estimator(data_dir=self.store.data_dir, device=self.store.device)
+        estimator = Estimator(data_dir=self.store.data_dir, device=self.store.device)
+        if self.scale.synthetic:
+            with TemporaryDirectory() as folder:  # the data are made when runs begin
+                elsewhere = Store(path=self.store.path, data_dir=Path(folder))
+                write_synthetic(Path(folder), SYNTHETIC_IMAGES)
+                for name in self.scale.setups:
+                    made, path = (source(self.scale, store, name) for store in (elsewhere, self.store))
+                    estimator.know(path, dataset_info(made, None))
+        return estimator
+
+    def make_data(self) -> None:
+        """Write the data of a synthetic scale, where they are not there."""
+        if self.scale.synthetic:
+            write_synthetic(data_folder(self.store.data_dir), SYNTHETIC_IMAGES)
 
     def check_data(self) -> None:
         """Refuse other data than the runs in the store were begun with: nothing there could be reused or resumed."""
@@ -173,10 +188,8 @@ def prepare(
 ) -> Reproduction:
     """The tables and figures ``names`` at a scale, on those of the requested data sets (None: all four) that are here.
 
-    With ``dry`` nothing will be run, so that no data set need be here.
+    Writes nothing. With ``dry`` nothing will be run, so that no data set need be here.
     """
-    if scale.synthetic:
-        write_synthetic(data_folder(store.data_dir), SYNTHETIC_IMAGES)
     requested = [_data_name(name, scale) for name in data] if data is not None else list(scale.setups)
     absent = [] if scale.synthetic else [one for name in requested for one in _absent(name, scale, store)]
     elsewhere = {one.what for one in absent}

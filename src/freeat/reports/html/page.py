@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 
 import freeat
 from freeat.errors import InputError
-from freeat.files.documents import to_json, write_text
+from freeat.files.documents import check_output, to_json, write_text
 from freeat.reports.html.answer import answer_tables, answers, checks_section, remarks
 from freeat.reports.html.blocks import Chart, ReportPage, Section
 from freeat.reports.html.curves import curves_section, fairness_section, gradients_section, sizes_section
@@ -57,6 +57,7 @@ def write_report(path: Path, folders: Sequence[Path], *, title: str | None = Non
     """One self-contained HTML page of everything found in the folders."""
     if path.suffix.lower() not in (".html", ".htm"):
         raise InputError(f"--out {path}: the report is a page; give it a name that ends in .html")
+    check_output(path)
     document = make_document(gather(folders), folders, title)
     page = render(document)
     write_text(path, page)
