@@ -102,8 +102,20 @@ def _dtype(x: Tensor) -> torch.dtype:
     return x.dtype if x.is_floating_point() else torch.float32
 
 
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """x on ``device``; from pinned memory where it is sent to a GPU, so that the program does not wait for the copy."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
+def reading_is_free(x: Tensor) -> bool:
+    """Whether the program may look at values of x without waiting for a device."""
+    return x.device.type == "cpu"
+
+
 def _like(drawn: np.ndarray, x: Tensor) -> Tensor:
-    return torch.from_numpy(drawn).to(device=x.device, dtype=_dtype(x))
+    return to_device(torch.from_numpy(drawn), x.device).to(_dtype(x))
 
 
 def _filling_order(size: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from freeat.errors import InputError, unknown_name, wrong_type
-from freeat.rng import Rng
+from freeat.rng import Rng, reading_is_free
 from freeat.units import parse_radius
 
 Start = Literal["uniform", "radius", "gaussian", "zero"]
@@ -28,6 +28,25 @@ def l2_norm(v: Tensor, *, keepdim: bool = False) -> Tensor:
     """‖v‖₂ of each image."""
     norms: Tensor = torch.linalg.vector_norm(v, dim=PIXELS, keepdim=keepdim)
     return norms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feasible:
+    """The perturbations of given images that are allowed: in Δ, with x + δ in the box. Its bounds are computed once.
+
+    As a function it is P_Δ followed by `Ball.confine`. ``project`` is P_Δ; None where the bounds have it in them.
+    """
+
+    project: Projection | None
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def confine(self, delta: Tensor) -> Tensor:
+        """A δ of Δ shortened, pixel by pixel, until x + δ is in the box."""
+        return delta if self.low is None else delta.clamp(self.low, self.high)
+
+    def __call__(self, v: Tensor) -> Tensor:
+        return self.confine(v if self.project is None else self.project(v))
 
 
 @dataclass(frozen=True)
@@ -97,12 +116,11 @@ class Ball(ABC):
         """δ shortened, pixel by pixel, until x + δ is in the box; a δ in Δ stays in Δ."""
         return delta if self.box is None else delta.clamp(self.box[0] - x, self.box[1] - x)
 
-    def feasible(self, x: Tensor) -> Projection:
-        """P_Δ and then `confine` to the box around x, as one function: its bounds are computed once."""
+    def feasible(self, x: Tensor) -> "Feasible":
+        """The perturbations of x that are allowed."""
         if self.box is None:
-            return self.project
-        low, high = self.box[0] - x, self.box[1] - x
-        return lambda v: self.project(v).clamp(low, high)
+            return Feasible(project=self.project)
+        return Feasible(project=self.project, low=self.box[0] - x, high=self.box[1] - x)
 
     def scaled(self, factor: float) -> Self:
         """The ball of radius factor·ε."""
@@ -112,7 +130,7 @@ class Ball(ABC):
         """v, with a random direction for the images whose ``largest`` entry is zero or not finite."""
         points = (largest > 0) & largest.isfinite()
         # On the CPU the check is free and nearly always saves the draw; elsewhere it would wait for the device.
-        if v.device.type == "cpu" and points.all():
+        if reading_is_free(v) and points.all():
             return v
         return torch.where(points, v, rng.common("direction", v))
 
@@ -206,15 +224,15 @@ class Linf(Ball):
         moved = torch.add(delta, self._direction(g, rng), alpha=alpha)
         return (project or self.project)(moved)
 
-    def feasible(self, x: Tensor) -> Projection:
+    def feasible(self, x: Tensor) -> "Feasible":
         if self.box is None:
-            return self.project
+            return super().feasible(x)
         # Both intervals hold 0: one clamp to their intersection is the one after the other.
         low, high = (self.box[0] - x).clamp_(min=-self.eps), (self.box[1] - x).clamp_(max=self.eps)
-        return lambda v: v.clamp(low, high)
+        return Feasible(project=None, low=low, high=high)
 
     def _direction(self, g: Tensor, rng: Rng) -> Tensor:
-        if g.device.type == "cpu":
+        if reading_is_free(g):
             total = g.sum(
                 PIXELS
             )  # half the work of the largest; neither zero nor not finite: the gradient points
@@ -223,7 +241,7 @@ class Linf(Ball):
         return self._or_random(g, self.size(g), rng).sign()
 
     def _uniform(self, x: Tensor, rng: Rng) -> Tensor:
-        return self.project(self.eps * (2 * rng.uniform("start", x) - 1))
+        return (2 * rng.uniform("start", x)).sub_(1).mul_(self.eps).clamp_(-self.eps, self.eps)
 
     def check(self, shape: tuple[int, int, int]) -> None:
         """Accept every shape: construction checked the radius, and a pixel's range does not depend on the shape."""

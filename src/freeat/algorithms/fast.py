@@ -68,10 +68,11 @@ class Fast:
         h = perturbed_loss(self.objective, learner, ball)
 
         def one_step(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
-            delta = ball.confine(x, ball.start(x, self.start, rng))  # line 5
+            feasible = ball.feasible(x)
+            delta = feasible.confine(ball.start(x, self.start, rng))  # line 5
             g_delta = delta_gradient(self.objective.attack(learner.logits, x, y), x, delta, ball)  # line 6
             norms.append(l2_norm(g_delta))
-            return ball.confine(x, ball.ascend(delta, g_delta, self.step_size, rng.at(0)))  # line 7
+            return ball.ascend(delta, g_delta, self.step_size, rng.at(0), feasible)  # line 7
 
         rng = learner.begin(x, ball.box)  # line 3
         norms = [l2_norm(x[..., :0, :, :, :])]  # a process may have no image of a batch

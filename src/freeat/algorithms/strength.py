@@ -30,14 +30,14 @@ class MeasuredObjective:
     loss_passes: ClassVar[int] = 1
     attack_forwards: ClassVar[int] = 0
     passes: float = 0.0
-    size: float = 0.0
-    loss_increase: float = 0.0
-    lowered: float = 0.0
-    largest: float = 0.0
+    size: Tensor | float = 0.0  # these stay on the device until they are asked for
+    loss_increase: Tensor | float = 0.0
+    lowered: Tensor | float = 0.0
+    largest: Tensor | float = 0.0
 
     @property
     def margin_share(self) -> float:
-        return self.lowered / self.largest
+        return float(self.lowered / self.largest)
 
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor:
         clean = x.detach().requires_grad_()
@@ -48,15 +48,20 @@ class MeasuredObjective:
         with torch.no_grad():
             perturbed = f(x_adv)
             self.passes += part
-            self.size += part * float(self.ball.size(x_adv - x).mean()) / self.ball.eps
+            self.size += part * _mean(self.ball.size(x_adv - x)) / self.ball.eps
             increase = cross_entropy(perturbed, y) - cross_entropy(logits, y)
-            self.loss_increase += part * float(increase.mean())
-            self.lowered += part * float((margin(perturbed, y) - before).mean())
-            self.largest += part * self.ball.eps * float(dual_norm(slope.flatten(-3), self.ball).mean())
+            self.loss_increase += part * _mean(increase)
+            self.lowered += part * _mean(margin(perturbed, y) - before)
+            self.largest += part * self.ball.eps * _mean(dual_norm(slope.flatten(-3), self.ball))
         return self.objective.loss(f, x, y, x_adv)
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         return self.objective.attack(f, x, y)
+
+
+def _mean(values: Tensor) -> Tensor:
+    """Their mean, in double precision where the device has it."""
+    return values.mean().to(torch.float32 if values.device.type == "mps" else torch.float64)
 
 
 def measure_strength(
@@ -77,7 +82,7 @@ def measure_strength(
     device = learner.precision.device
     dtype = torch.float32 if device.type == "mps" else torch.float64
     passes, size, increase, lowered, largest = learner.processes.sum(
-        torch.tensor(sums, dtype=dtype, device=device)
+        torch.stack([torch.as_tensor(value, dtype=dtype, device=device) for value in sums])
     ).tolist()
     return Strength(
         size=size / passes,

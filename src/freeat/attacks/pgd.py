@@ -12,11 +12,13 @@ from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import LOSS_NAMES, LOSSES, LossName, Model, cross_entropy, defined_loss
-from freeat.rng import ImageRng, Rng
+from freeat.rng import ImageRng, Rng, reading_is_free
 from freeat.threat import STARTS, Ball, Start
 
 Iterate = Literal["last", "worst"]
 ITERATES: tuple[str, ...] = get_args(Iterate)
+COMPACT_EVERY = 4
+"""The steps after which images that stopped leave a batch that is not on the CPU: to know them is to wait."""
 NO_GRADIENT = (
     "The model has no gradient: PGD took random steps, and the accuracy it left is no robust accuracy."
 )
@@ -67,7 +69,8 @@ def projected_ascent(
         alpha: the length of a step, in input units.
         noise: the standard deviation of Gaussian noise that is added to each step.
         patience: the steps that an image still takes once it is misclassified; None: no image stops.
-        shrink: images that stop leave the batch instead of keeping their δ. Otherwise no shape depends on values.
+        shrink: images that stop leave the batch, on the CPU at once and elsewhere after every few steps. Otherwise they
+            keep their δ, and no shape depends on values.
         finish: receives the last iterate, with gradients disabled.
         gradient: the gradient at x + δ of the values that ``evaluate`` returned.
     """
@@ -75,8 +78,9 @@ def projected_ascent(
     left = torch.full(
         x.shape[:-3], patience or 0, device=x.device
     )  # the steps that an image has left once wrong
-    delta = ball.confine(x, ball.start(x, start, rng)).detach()
     feasible = ball.feasible(x)
+    delta = feasible.confine(ball.start(x, start, rng)).detach()
+    compact_every = 1 if reading_is_free(x) else COMPACT_EVERY
     for k in range(steps):
         if not len(rows):
             return delta
@@ -94,13 +98,12 @@ def projected_ascent(
         assert wrong is not None
         moves = ~wrong | (left > 0)
         left = left - wrong.to(left.dtype)
-        if not shrink:
-            delta = torch.where(moves[..., None, None, None], onward, delta)
-        elif moves.all():
-            delta = onward
-        else:
+        if not shrink or compact_every > 1:
+            onward = torch.where(moves[..., None, None, None], onward, delta)
+        delta = onward
+        if shrink and (k + 1) % compact_every == 0 and not moves.all():
             still = moves.nonzero().squeeze(-1)
-            rows, x, left, delta = rows[still], x[still], left[still], onward[still]
+            rows, x, left, delta = rows[still], x[still], left[still], delta[still]
             feasible = ball.feasible(x)
     if finish is not None and len(rows):
         with torch.no_grad():

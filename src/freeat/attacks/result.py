@@ -9,7 +9,7 @@ from torch import Tensor
 from freeat.compute.cost import Cost
 from freeat.compute.precision import Precision
 from freeat.objectives import Model, cross_entropy
-from freeat.rng import ImageRng
+from freeat.rng import ImageRng, reading_is_free
 from freeat.threat import Ball
 
 
@@ -104,6 +104,15 @@ class Oracle:
         return logits
 
 
+def _store(kept: Tensor, rows: Tensor, chosen: Tensor, values: Tensor) -> None:
+    """Put the ``chosen`` of the values of the images ``rows`` in their place among those kept."""
+    if reading_is_free(kept):
+        kept[rows[chosen]] = values[chosen]
+    else:
+        chosen = chosen.view(-1, *[1] * (values.ndim - 1))
+        kept[rows] = torch.where(chosen, values, kept[rows])
+
+
 class Search:
     """The best perturbation found so far for each image of a batch, while an attack runs."""
 
@@ -129,10 +138,9 @@ class Search:
         loss = loss.detach().to(self.loss.dtype)
         if wrong is not None:
             better = ~self.fooled[rows] & (wrong | (loss > self._kept[rows]))
-            at = rows[better]
-            self.delta[at] = delta.detach()[better]
-            self._kept[at] = loss[better]
-            self.fooled[at] = wrong[better]
+            _store(self.delta, rows, better, delta.detach())
+            _store(self._kept, rows, better, loss)
+            _store(self.fooled, rows, better, wrong)
         self.loss[rows] = torch.maximum(self.loss[rows], loss)
 
     def result(

@@ -13,10 +13,12 @@ from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
-from freeat.rng import ImageRng
+from freeat.rng import ImageRng, reading_is_free
 from freeat.threat import L2, Ball, Linf
 
 BLOCK = 256
+COMPACT_EVERY = 32
+"""The queries after which fooled images leave a batch that is not on the CPU: to know them is to wait."""
 TINY = 1e-12
 HALVINGS = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)
 """The queries after which the part of the image that a move changes is halved."""
@@ -87,9 +89,10 @@ class Square:
         _, c, h, w = x.shape
         move = moves(ball, (c, h, w))
         x, y = x[rows], y[rows]
-        draws = SquareDraws(rng.select(rows.tolist()), move.per_query, x)
+        draws = SquareDraws(rng.select(rows.tolist()) if until_fooled else rng, move.per_query, x)
         best = torch.zeros_like(x)
         height = torch.full_like(x[:, 0, 0, 0], -torch.inf)
+        compact_every = 1 if reading_is_free(x) else COMPACT_EVERY
         for t in range(self.queries):
             if t == 0:
                 raw = move.first(draws.start(move.first_shape()))
@@ -98,15 +101,15 @@ class Square:
             delta = ball.confine(x, ball.project(raw))
             x_adv = ball.apply(x, delta)
             logits = search.oracle.logits(x_adv)
-            queries[rows] += 1
+            queries[rows] += ~search.fooled[rows] if until_fooled else 1
             wrong = search.oracle.wrong(x_adv, y, logits)
             search.update(rows, delta, cross_entropy(logits, y), wrong)
             score = margin(logits, y)
             better = score > height
             height = torch.where(better, score, height)
             best = torch.where(better[:, None, None, None], delta, best)
-            if until_fooled and bool(wrong.any()):
-                still = (~wrong).nonzero().squeeze(-1)
+            if until_fooled and (t + 1) % compact_every == 0 and bool(search.fooled[rows].any()):
+                still = (~search.fooled[rows]).nonzero().squeeze(-1)
                 if not len(still):
                     return
                 rows, x, y, best, height = rows[still], x[still], y[still], best[still], height[still]

@@ -44,10 +44,10 @@ def true_fp32() -> Iterator[None]:
 
 
 class _ScaleGradient(torch.autograd.Function):
-    """The identity, whose gradient is multiplied by a constant."""
+    """The identity, whose gradient is multiplied by a number."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, scale: Tensor) -> Tensor:
         ctx.scale = scale
         return x.view_as(x)
 
@@ -71,7 +71,8 @@ class Precision:
         self.scaler: torch.amp.GradScaler | None = None
         if self.name == "fp16":
             self.scaler = torch.amp.GradScaler(device.type, init_scale=2.0**12)
-            self.scaler.scale(torch.zeros((), device=device))  # initializes its lazy state
+            self._one = torch.ones((), device=device)
+            self.scaler.scale(self._one)  # initializes its lazy state
 
     def run(self, model: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The model's output in fp32 (or wider, if the model is), computed in this arithmetic."""
@@ -80,7 +81,7 @@ class Precision:
         with torch.autocast(self.device.type, dtype=self.dtype):
             if self.scaler is None:
                 return self._widened(model(x))
-            scale = self.scaler.get_scale()
+            scale = self.scaler.scale(self._one)  # a tensor: the number would have to be waited for
             x = _ScaleGradient.apply(x, 1 / scale)  # type: ignore[no-untyped-call]
             logits = self._widened(model(x))
             enlarged: Tensor = _ScaleGradient.apply(logits, scale)  # type: ignore[no-untyped-call]

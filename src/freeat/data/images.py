@@ -11,7 +11,7 @@ from torch import Tensor
 
 from freeat.data.augmentation import Augmentation
 from freeat.errors import InputError
-from freeat.rng import Rng, stream_key
+from freeat.rng import Rng, stream_key, to_device
 
 EVALUATION = "evaluation sample"
 """The random stream of the images that evaluations use."""
@@ -189,7 +189,7 @@ class Images:
         self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
         """(x, y) at ``rows`` of shape (…, b): x float32 in [0, 1], (…, b, C, H, W), channels_last."""
-        rows = rows.to(self.x.device)
+        rows = to_device(rows, self.x.device)
         x = self.x.permute(0, 2, 3, 1)[rows].movedim(-1, -3)
         if augment is not None:
             if rng is None:

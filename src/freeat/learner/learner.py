@@ -3,6 +3,7 @@
 import copy
 import sys
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +15,7 @@ from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.learner.schedules import Clock, Schedule
-from freeat.rng import StepRng
+from freeat.rng import StepRng, to_device
 
 if TYPE_CHECKING:  # most trainings have none of them
     from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
@@ -154,7 +155,7 @@ class Learner:
     def to_device(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """A batch on the model's device."""
         device = self.precision.device
-        return x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+        return to_device(x, device), to_device(y, device)
 
     def begin(self, x: Tensor, box: tuple[float, float] | None = None) -> StepRng:
         """Begin with the batch x, whose pixels lie in ``box``: count it, and return the rng of its step."""
@@ -192,7 +193,7 @@ class Learner:
                 attack(x[..., rows, :, :, :], y[..., rows], rng.from_row(rows.start))
                 for rows in self._micro_batches(x)
             ]
-        return _joined(parts, -4, torch.zeros_like(x))
+        return _joined(parts, -4, x)
 
     def weight_gradient(self, h: Loss, delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """g_w = (1/b) Σ_j ∇_w h(w, δ_j; x_j, y_j), left on the parameters; returns the losses.
@@ -260,12 +261,13 @@ class Learner:
             self._backpropagate(values.sum() / b)
             losses.append(values.detach())
             if part.grad is not None:
-                grads.append(part.grad * b)
-        return _joined(losses, -1, x.new_zeros(y.shape)), _joined(grads, -4, torch.zeros_like(x))
+                grads.append(part.grad.mul_(b))
+        return _joined(losses, -1, x[..., 0, 0, 0]), _joined(grads, -4, x)
 
     def _forget_gradients(self) -> None:
-        self.model.zero_grad(set_to_none=True)  # also of weights that the optimizer does not hold
-        self.optimizer.zero_grad(set_to_none=True)
+        held = (p for group in self.optimizer.param_groups for p in group["params"])
+        for p in chain(self.model.parameters(), held):  # also of weights that the optimizer does not hold
+            p.grad = None
 
     def _micro_batches(self, x: Tensor) -> Iterator[slice]:
         size = x.shape[-4]
@@ -274,10 +276,10 @@ class Learner:
             yield slice(first, min(first + part, size))
 
 
-def _joined(parts: list[Tensor], dim: int, empty: Tensor) -> Tensor:
-    """The parts as one tensor; ``empty`` where a process has no images of a batch."""
+def _joined(parts: list[Tensor], dim: int, like: Tensor) -> Tensor:
+    """The parts as one tensor; zeros ``like`` another where a process has no images of a batch."""
     if not parts:
-        return empty
+        return torch.zeros_like(like)
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
 
 

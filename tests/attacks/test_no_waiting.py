@@ -1,0 +1,273 @@
+"""Nothing on the hot path waits for a device: no value of a tensor is looked at, but for what is named here."""
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import freeat.rng
+from freeat import Learner, Linf, Pgd
+from freeat.algorithms import make_algorithm
+from freeat.algorithms.strength import MeasuredObjective
+from freeat.attacks.pgd import COMPACT_EVERY
+from freeat.attacks.result import Attack
+from freeat.attacks.square import COMPACT_EVERY as SQUARE_COMPACT_EVERY
+from freeat.attacks.square import Square
+from freeat.compute.frozen import frozen_eval
+from freeat.compute.precision import Precision
+from freeat.data import CropFlip, Images
+from freeat.data.batches import Batches
+from freeat.objectives import CrossEntropy
+from freeat.rng import ImageRng
+from freeat.threat import L2, Ball
+from freeat.training.loop import Meter, train
+
+READS = {
+    "item",
+    "tolist",
+    "cpu",
+    "numpy",
+    "nonzero",
+    "masked_select",
+    "__bool__",
+    "__float__",
+    "__int__",
+    "__index__",
+}
+"""Methods of a tensor that look at its values, or fetch them."""
+
+ALLOWED = {
+    "rng.sample": "indices of a batch are drawn on the CPU",
+    "learner.check_batch": "the first batch of a loop of one's own is looked at once",
+    "pgd.__call__": "PGD asks once a restart which images are fooled already",
+    "square.__call__": "Square asks once which images are wrong before it begins",
+    "pgd.projected_ascent": f"images that stopped leave the batch every {COMPACT_EVERY} steps",
+    "square._search": f"fooled images leave the batch every {SQUARE_COMPACT_EVERY} queries",
+    "result.wrong": "an attack in bf16 or fp16 asks which images fp32 has to confirm",
+    "precision.apply": "fp16: torch's scaler asks once an update whether the gradients overflowed",
+}
+"""The functions that may wait, each with its reason."""
+
+
+def reader() -> str:
+    """The innermost function of freeat on the stack, with its file."""
+    for frame in inspect.stack():
+        if "/freeat/" in frame.filename and not frame.function.startswith("<"):
+            return f"{Path(frame.filename).stem}.{frame.function}"
+    return "the test"
+
+
+class Methods(TorchFunctionMode):
+    """Notes the functions that read or fetch values by a method of a tensor."""
+
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        to_host = name == "to" and any(
+            a in ("cpu", torch.device("cpu")) for a in args[1:] if isinstance(a, str)
+        )
+        if name in READS or to_host:
+            self.seen.append(reader())
+        return func(*args, **(kwargs or {}))
+
+
+class Operations(TorchDispatchMode):
+    """Notes the functions that run an operation whose result, or its shape, needs values on the host."""
+
+    def __init__(self, seen: list[str]) -> None:
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        masked = name in ("index", "index_put", "index_put_", "_unsafe_index") and any(
+            t.dtype in (torch.bool, torch.uint8) for t in tree_leaves(args[1]) if isinstance(t, Tensor)
+        )
+        if masked or name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal"):
+            self.seen.append(reader())
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Inside, freeat does what it does elsewhere than on the CPU; what read a value is in the list afterwards."""
+    for module in ("rng", "threat", "attacks.pgd", "attacks.result", "attacks.square"):
+        monkeypatch.setattr(f"freeat.{module}.reading_is_free", lambda x: False)
+    seen: list[str] = []
+    with Methods(seen), Operations(seen):
+        yield seen
+    monkeypatch.undo()
+
+
+def network(channels: int = 3) -> nn.Module:
+    g = torch.Generator().manual_seed(0)
+    layers = [nn.Conv2d(channels, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 10)]
+    net = nn.Sequential(*layers)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(0.2 * torch.randn(p.shape, generator=g))
+    return net
+
+
+def batch(n: int = 12) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(1)
+    return torch.rand(n, 3, 8, 8, generator=g), torch.randint(10, (n,), generator=g)
+
+
+def a_learner(precision: str = "fp32", **settings: Any) -> Learner:
+    net = network()
+    sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    return Learner(net, sgd, precision=Precision(precision, torch.device("cpu")), **settings)
+
+
+ALGORITHMS = [
+    "erm",
+    "fast",
+    "vanilla-3",
+    "free-3",
+    "friendly",
+    "trades-3",
+    "free-trades-2",
+    "mart-3",
+    "alp-3",
+]
+
+
+@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5)], ids=["linf", "l2"])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_step_reads_no_value(name: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch()
+    learner = a_learner(micro_batch=5, clip_grad=1.0)
+    algorithm = make_algorithm(name, ball)
+    meter = Meter()
+    learner.expect(len(x), 0)
+    with as_on_a_gpu(monkeypatch) as seen:
+        meter.add(algorithm.step(learner, x, y), len(x))
+    assert seen == []
+
+
+@pytest.mark.parametrize("name", ["free-3", "vanilla-2"])
+def test_a_batch_of_the_loop_is_fetched_without_reading_a_value(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = batch(24)
+    data = Images.of((255 * x).to(torch.uint8), y)
+    for sampling in ("epochs", "independent"):
+        batches = Batches(n=24, size=8, seed=0, sampling=sampling)  # type: ignore[arg-type]
+        steps = train(a_learner(), make_algorithm(name, Linf(8 / 255)), data, batches, CropFlip(pad=2))
+        with as_on_a_gpu(monkeypatch) as seen:
+            next(steps)
+        assert set(seen) <= {"rng.sample"}
+
+
+def test_the_first_batch_of_a_loop_of_ones_own_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch()
+    learner, algorithm = a_learner(), make_algorithm("free-3", Linf(8 / 255))
+    with as_on_a_gpu(monkeypatch) as seen:
+        algorithm.step(learner, x, y)
+        assert set(seen) == {"learner.check_batch"}
+        seen.clear()
+        algorithm.step(learner, x, y)
+    assert seen == []
+
+
+def test_fp16_waits_once_an_update_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch()
+    learner = a_learner("fp16")
+    learner.expect(len(x), 0)
+    with as_on_a_gpu(monkeypatch) as seen:
+        make_algorithm("vanilla-3", Linf(8 / 255)).step(learner, x, y)
+    assert set(seen) == {"precision.apply"}
+    assert len(seen) <= 2, "an item, seen as a method and as an operation"
+
+
+def test_strength_is_summed_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch()
+    measured = MeasuredObjective(CrossEntropy(), Linf(0.1), len(x))
+    with as_on_a_gpu(monkeypatch) as seen:
+        measured.loss(network(), x, y, (x + 0.05).clamp(0, 1))
+    assert seen == []
+    assert measured.margin_share != 0
+
+
+ATTACKS: dict[str, Attack] = {
+    "last": Pgd(steps=9, iterate="last"),
+    "worst": Pgd(steps=9, restarts=2),
+    "square": Square(queries=100),
+    "worst-bf16": Pgd(steps=3, precision="bf16"),
+}
+
+
+@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5)], ids=["linf", "l2"])
+@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
+@pytest.mark.parametrize("with_loss", [False, True], ids=["", "with-loss"])
+def test_attacks_read_values_only_where_it_is_allowed_and_find_the_same(
+    attack: Attack, ball: Ball, with_loss: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, y = batch(40)
+    net = network().eval()
+    with torch.no_grad():
+        y = net(x).argmax(1)  # all images are right at first
+
+    def attacked() -> Any:
+        with frozen_eval(net):
+            return attack(net, x, y, ball, ImageRng(0, range(len(x))), with_loss=with_loss)
+
+    expected = attacked()
+    with as_on_a_gpu(monkeypatch) as seen:
+        found = attacked()
+    assert set(seen) <= set(ALLOWED)
+    if with_loss or attack is ATTACKS["last"]:
+        assert set(seen) <= {"pgd.__call__", "square.__call__", "result.wrong"}
+    assert 0 < int(expected.fooled.sum()) < len(x)
+    assert torch.equal(found.fooled, expected.fooled)
+    torch.testing.assert_close(found.delta, expected.delta)
+    if expected.queries is not None:
+        assert torch.equal(found.queries, expected.queries)
+
+
+def test_images_leave_at_the_cadence_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch(40)
+    net = network().eval()
+    with torch.no_grad():
+        y = net(x).argmax(1)
+    sizes: list[int] = []
+
+    def watched(z: Tensor) -> Tensor:
+        sizes.append(len(z))
+        return net(z)
+
+    def sizes_of(attack: Attack) -> list[int]:
+        sizes.clear()
+        with frozen_eval(net):
+            attack(watched, x, y, Linf(8 / 255), ImageRng(0, range(len(x))))
+        return sizes[1:]  # the first is the clean image
+
+    attack = Pgd(steps=9)
+    at_once = sizes_of(attack)
+    with as_on_a_gpu(monkeypatch):
+        later = sizes_of(attack)
+    assert len(set(at_once)) > 3
+    assert [later[k] for k in range(len(later)) if k % COMPACT_EVERY] == [
+        later[k - k % COMPACT_EVERY] for k in range(len(later)) if k % COMPACT_EVERY
+    ]
+    assert [later[k] for k in range(0, 9, COMPACT_EVERY)] == [at_once[k] for k in range(0, 9, COMPACT_EVERY)]
+
+
+def test_indices_are_sent_to_a_gpu_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+    monkeypatch.setattr(Tensor, "pin_memory", lambda x: calls.append("pinned") or x)
+    monkeypatch.setattr(Tensor, "to", lambda x, device, **how: calls.append((device.type, how)) or x)
+    freeat.rng.to_device(torch.arange(3), torch.device("cuda"))
+    assert calls == ["pinned", ("cuda", {"non_blocking": True})]
