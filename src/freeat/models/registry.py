@@ -90,6 +90,8 @@ _BASES = {
     "linear": _Base("a linear classifier", linear, width=0, open=frozenset()),
 }
 AUTO = "auto"
+"""The name that stands for the network that fits the images, `network_for` their shape."""
+
 _AUTO = ((16, "cnn"), (32, "resnet18"), (64, "resnet18-s2"), (math.inf, "resnet18-s4"))
 """The network for images up to a side in pixels."""
 _WIDE = re.compile(r"wrn([1-9][0-9]{0,3})-([1-9][0-9]{0,3})")
