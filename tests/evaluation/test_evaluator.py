@@ -13,8 +13,8 @@ from freeat.attacks.pgd import Pgd
 from freeat.data import CropFlip, load_data
 from freeat.evaluation.evaluator import (
     BUDGET,
+    CURVE_IMAGES,
     CURVE_POINTS,
-    WORTHWHILE,
     Evaluator,
     collapse_warning,
     one_step_attack,
@@ -23,6 +23,7 @@ from freeat.evaluation.evaluator import (
 )
 from freeat.models import build
 from freeat.threat import L2, Linf
+from made_records import make_record, make_summary
 
 
 @pytest.fixture(scope="module")
@@ -79,48 +80,35 @@ def test_a_subset_reports_its_size_and_is_the_same_every_time(net: nn.Module) ->
 
 @pytest.mark.parametrize("iterate", ["worst", "last"])
 @pytest.mark.parametrize("restarts", [1, 2])
-@pytest.mark.parametrize("watches_collapse", [True, False])
-def test_cost_per_image_is_what_an_evaluation_spends(
-    net: nn.Module, iterate: Any, restarts: int, watches_collapse: bool
-) -> None:
-    attack = Pgd(steps=3, restarts=restarts, iterate=iterate)
-    evaluator = make_evaluator(attack=attack, watches_collapse=watches_collapse)
-    record = evaluator.scores(net, 40)
-    one_step = evaluator.one_step(net, 40) if watches_collapse else None
-    expected = 40 * evaluator.cost_per_image()
-    assert spent(record, one_step) <= expected + 1e-9
-    assert spent(record, one_step) > 0.9 * expected
-    assert 40 * evaluator.cost_per_image(models=2) == pytest.approx(
-        expected + spent(evaluator.scores(net, 40)), rel=0.1
-    )
+def test_cost_per_image_is_what_an_evaluation_spends(net: nn.Module, iterate: Any, restarts: int) -> None:
+    evaluator = make_evaluator(attack=Pgd(steps=3, restarts=restarts, iterate=iterate))
+    expected = 40 * evaluator.cost_per_image
+    assert 0.9 * expected < spent(evaluator.scores(net, 40)) <= expected + 1e-9
 
 
 @given(
-    training_cost=st.floats(1, 1e12),
+    images=st.floats(1, 1e12),
     cost_per_image=st.floats(0.5, 1e4),
     updates=st.integers(1, 10**6),
     largest=st.integers(1, 10**6),
 )
-def test_scheduled_evaluations_stay_within_the_budget(
-    training_cost: float, cost_per_image: float, updates: int, largest: int
+def test_a_curve_has_twelve_points_of_enough_images_and_more_only_within_the_budget(
+    images: float, cost_per_image: float, updates: int, largest: int
 ) -> None:
     schedule = schedule_evaluations(
-        training_cost=training_cost,
+        images=images,
         cost_per_image=cost_per_image,
         updates=updates,
         every=None,
         size=None,
         largest=largest,
     )
-    if schedule.every is None:
-        assert schedule.size is None
-        assert min(largest, BUDGET * training_cost / cost_per_image) < WORTHWHILE
-        return
-    assert schedule.size is not None
-    assert WORTHWHILE <= schedule.size <= largest
-    evaluations = (updates - 1) // schedule.every  # the end has its own
-    assert evaluations <= CURVE_POINTS
-    assert evaluations * schedule.size * cost_per_image <= BUDGET * training_cost * (1 + 1e-9)
+    points = updates // schedule.every  # besides the one at update 0
+    assert points >= min(CURVE_POINTS, updates)
+    assert points < 2 * CURVE_POINTS
+    assert min(CURVE_IMAGES, largest) <= schedule.size <= largest
+    if schedule.size > CURVE_IMAGES:
+        assert (1 + points) * schedule.size * cost_per_image <= BUDGET * images * (1 + 1e-9)
 
 
 @given(
@@ -130,14 +118,22 @@ def test_scheduled_evaluations_stay_within_the_budget(
 )
 def test_settings_of_the_user_are_kept(every: int | None, size: int | None, updates: int) -> None:
     schedule = schedule_evaluations(
-        training_cost=100.0, cost_per_image=3.0, updates=updates, every=every, size=size, largest=500
+        images=100.0, cost_per_image=3.0, updates=updates, every=every, size=size, largest=500
     )
-    if every is not None:
-        assert schedule.every == every
-        assert schedule.size is not None
-    if size is not None:
-        assert schedule.size == size
-        assert schedule.every is not None
+    assert every is None or schedule.every == every
+    assert size is None or schedule.size == size
+
+
+def test_a_model_trained_without_an_adversary_is_above_chance_by_its_clean_accuracy() -> None:
+    fitted = make_record(train=make_summary(robust=0.02, clean=0.9), adversarial=False)
+    assert fitted.above_chance
+    assert not make_record(train=make_summary(robust=0.02, clean=0.9)).above_chance
+    assert not make_record(train=make_summary(robust=0.5, clean=0.1), adversarial=False).above_chance
+
+
+def test_scores_know_whether_the_model_is_trained_for_robust_accuracy(net: nn.Module) -> None:
+    for adversarial in (True, False):
+        assert make_evaluator(watches_collapse=adversarial).scores(net, 10).adversarial is adversarial
 
 
 @pytest.mark.parametrize(

@@ -110,9 +110,12 @@ def _name(spec: TrainSpec) -> str:
 def _result_text(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> str:
     """The result as a document or as lines, with the remarks that its reader needs."""
     from freeat.files.documents import plain, to_json
-    from freeat.reports.text import accuracy_lines, run_remarks
+    from freeat.reports.text import accuracy_lines, run_remarks, share_remark
 
-    notes = run_remarks(algorithm, result, result.notes)
+    notes = [
+        *run_remarks(algorithm, result, result.notes),
+        *share_remark({algorithm: result.evaluation_share}),
+    ]
     if as_json:
         return to_json({"folder": str(folder), **plain(result), "notes": notes})
     return "\n".join([*accuracy_lines(algorithm, result.update, result), *notes, f"run folder: {folder}"])

@@ -6,7 +6,7 @@ from torch import nn
 
 from freeat.algorithms.step import Strength
 from freeat.attacks.pgd import Pgd
-from freeat.compute.cost import FORWARD_SHARE, Cost
+from freeat.compute.cost import Cost
 from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import Evaluation, Gap, Summary, evaluate, gap, same_answer
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
@@ -15,9 +15,8 @@ from freeat.threat import Ball
 BUDGET = 0.15
 """The cost of the evaluations during training, as a part of the training's, by default."""
 
-CURVE_POINTS = 20
-WORTHWHILE = 32
-"""Fewer images than this say nothing about a curve."""
+CURVE_POINTS, CURVE_IMAGES = 12, 128
+"""The points of a learning curve after the one at update 0, and the images of each split, at least and by default."""
 
 COLLAPSE_SPREAD, COLLAPSE_SHARE = 0.25, 0.5
 """Where robust training accuracy counts as collapsed (``collapse_warning``)."""
@@ -29,7 +28,8 @@ class Scores:
 
     ``train_augmented`` is the training split seen through the augmentation, where there is one. ``test_halves`` counts
     the test images that are right under the attack, first those in even rows of the evaluated images, then
-    those in odd rows: a checkpoint that is chosen on one half can be evaluated on the other.
+    those in odd rows: a checkpoint that is chosen on one half can be evaluated on the other. ``adversarial`` says
+    whether the model was trained for robust accuracy; otherwise it was for clean.
     """
 
     attack: str
@@ -43,6 +43,7 @@ class Scores:
     train_augmented: Summary | None = None
     validation: Summary | None = None
     test_halves: tuple[int, int] | None = None
+    adversarial: bool = True
 
     @property
     def splits(self) -> dict[str, Summary]:
@@ -52,8 +53,8 @@ class Scores:
 
     @property
     def above_chance(self) -> bool:
-        """Whether the robust training accuracy is above chance by its 95 % interval."""
-        return self.train.above_chance()
+        """Whether the training accuracy that the model was trained for is above chance by its 95 % interval."""
+        return self.train.above_chance("robust_accuracy" if self.adversarial else "clean_accuracy")
 
     @property
     def constant_answer(self) -> int | None:
@@ -75,10 +76,10 @@ class OneStep:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSchedule:
-    """Evaluate every ``every`` updates on ``size`` images of each split; never, where ``every`` is None."""
+    """Evaluate at update 0 and every ``every`` updates on ``size`` images of each split."""
 
-    every: int | None
-    size: int | None
+    every: int
+    size: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,7 @@ class Evaluator:
             gap=gap(found["train"], found["test"]),
             clean_gap=gap(found["train"], found["test"], "clean_accuracy"),
             test_halves=(int(right[0::2].sum()), int(right[1::2].sum())),
+            adversarial=self.watches_collapse,
         )
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
@@ -153,13 +155,12 @@ class Evaluator:
             processes=self.processes,
         )
 
-    def cost_per_image(self, *, models: int = 1) -> float:
-        """Gradient evaluations per image of every split, of every model (the weights, and their average)."""
+    @property
+    def cost_per_image(self) -> float:
+        """Gradient evaluations of the attack on one image of every split."""
         steps, restarts = self.attack.steps, self.attack.restarts
         attack = Cost(gradient_evaluations=steps * restarts, forward_passes=restarts + 2)
-        return models * len(self.views) * attack.total + (
-            1 + 2 * FORWARD_SHARE if self.watches_collapse else 0
-        )
+        return len(self.views) * attack.total
 
 
 def one_step_attack(ball: Ball) -> Pgd:
@@ -195,28 +196,22 @@ def spent(*found: Scores | OneStep | Strength | None) -> float:
 
 def schedule_evaluations(
     *,
-    training_cost: float,
+    images: float,
     cost_per_image: float,
     updates: int,
     every: int | None,
     size: int | None,
     largest: int,
 ) -> EvaluationSchedule:
-    """When and on how many images to evaluate so that all of it costs at most ``BUDGET`` of the training.
+    """When and on how many images to evaluate during a training that sends ``images`` through the network.
 
-    The evaluation at the end is not counted. What the user set (``every``, ``size``) is kept. ``cost_per_image`` is
-    that of one image of every split.
+    By default the evaluations cost ``BUDGET`` of a training with one gradient evaluation per image and update, but
+    there are ``CURVE_POINTS`` on ``CURVE_IMAGES`` images at least. This is the same for all algorithms, so that their
+    curves can be compared; a costlier algorithm spends a smaller share. What the user set (``every``, ``size``) is
+    kept. ``cost_per_image`` is that of one image of every split.
     """
-    affordable = BUDGET * training_cost / cost_per_image
-    if every is not None:
-        points = max(1, (updates - 1) // every)
-    elif size is not None:
-        points = max(1, min(CURVE_POINTS, int(affordable / size)))
-    else:
-        points = max(1, min(CURVE_POINTS, int(affordable / (4 * WORTHWHILE))))
+    every = every or max(1, updates // CURVE_POINTS)
     if size is None:
-        size = min(largest, int(affordable / points))
-        if size < WORTHWHILE and every is None:
-            return EvaluationSchedule(every=None, size=None)
-        size = max(size, min(WORTHWHILE, largest))
-    return EvaluationSchedule(every=every or -(-updates // (points + 1)), size=size)
+        points = 1 + updates // every
+        size = min(largest, max(CURVE_IMAGES, int(BUDGET * images / cost_per_image / points)))
+    return EvaluationSchedule(every=every, size=size)

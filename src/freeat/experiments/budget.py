@@ -29,6 +29,7 @@ class Budget:
         amount: what a run of the reference spends, in gradient evaluations or seconds.
         update_cost: what one weight update spends, by algorithm.
         updates: the weight updates T, by algorithm. Equal numbers of updates need no resolution: nothing is stored.
+        eval_size: the images of each split that learning curves are made of, the same for all algorithms.
     """
 
     kind: BudgetKind = "updates"
@@ -36,6 +37,7 @@ class Budget:
     amount: float | None = None
     update_cost: Mapping[str, float] = field(default_factory=dict)
     updates: Mapping[str, int] = field(default_factory=dict)
+    eval_size: int | None = None
 
 
 def resolve_budget(
@@ -63,7 +65,11 @@ def resolve_budget(
         if name not in updates:
             costs[name] = _update_cost(kind, task, _assembled(task))
             updates[name] = whole_batches(amount / costs[name], algorithm_of(task).updates_per_batch)
-    return replace(budget, amount=amount, update_cost=costs, updates=updates)
+    budget = replace(budget, amount=amount, update_cost=costs, updates=updates)
+    if budget.eval_size is None:
+        shortest = min(within_budget(tasks, budget), key=lambda task: updates[label_of(task)])
+        budget = replace(budget, eval_size=_assembled(shortest).evaluations.size)
+    return budget
 
 
 def whole_batches(updates: float, per_batch: int) -> int:
@@ -73,12 +79,14 @@ def whole_batches(updates: float, per_batch: int) -> int:
 
 def within_budget(tasks: Sequence[TrainTask], budget: Budget) -> list[TrainTask]:
     """The tasks with the updates that the budget gives to their algorithms; the reference keeps its spec."""
-    return [
-        task
-        if (name := label_of(task)) == budget.reference or name not in budget.updates
-        else replace(task, spec=replace(task.spec, epochs=None, updates=budget.updates[name]))
-        for task in tasks
-    ]
+    made = []
+    for task in tasks:
+        if budget.eval_size is not None:
+            task = replace(task, evaluation=replace(task.evaluation, eval_size=budget.eval_size))
+        if (name := label_of(task)) != budget.reference and name in budget.updates:
+            task = replace(task, spec=replace(task.spec, epochs=None, updates=budget.updates[name]))
+        made.append(task)
+    return made
 
 
 def label_of(task: TrainTask) -> str:

@@ -67,9 +67,9 @@ class MeanStd:
 class AlgorithmSummary:
     """An algorithm of a comparison: its accuracies as shares, the cost of an average run, and its run folders.
 
-    ``constant_answers`` counts the runs that give the same answer to every image. ``curves`` compares its learning
-    curves with those of the first algorithm. ``weights`` are those whose accuracies it holds: ``model`` (the last),
-    ``ema`` or ``slow``.
+    ``evaluation_share`` is the cost of the learning curve as a part of the training's. ``constant_answers`` counts the
+    runs that give the same answer to every image. ``curves`` compares its learning curves with those of the first
+    algorithm. ``weights`` are those whose accuracies it holds: ``model`` (the last), ``ema`` or ``slow``.
     """
 
     algorithm: str
@@ -83,6 +83,7 @@ class AlgorithmSummary:
     seconds: float
     gradient_evaluations: int
     updates: int
+    evaluation_share: float
     collapsed: int
     above_chance: bool
     constant_answers: int = 0
@@ -309,6 +310,7 @@ def _row(label: str, runs: Sequence[TrainTask], weights: str) -> AlgorithmSummar
         seconds=mean_std([result.seconds for result in results])[0],
         gradient_evaluations=results[0].gradient_evaluations,
         updates=results[0].update,
+        evaluation_share=mean_std([result.evaluation_share for result in results])[0],
         collapsed=sum(result.collapsed for result in results),
         above_chance=all(result.above_chance for result in results),
         constant_answers=sum(result.constant_answer is not None for result in results),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from freeat.algorithms.registry import parse_algorithm
 from freeat.data.images import stratified_order
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
@@ -75,6 +76,7 @@ def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[lis
         test=splits["test"],
         gap=gap,
         clean_gap=gap.clean,
+        adversarial=parse_algorithm(algorithm).adversarial,
     )
     return accuracy_lines(algorithm, update, scores), run_remarks(algorithm, scores, notes)
 

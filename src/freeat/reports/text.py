@@ -1,6 +1,6 @@
 """Runs and comparisons as text, and the parts of which tables of text are made."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from freeat.evaluation.statistics import chance_remark
@@ -115,6 +115,16 @@ def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
     return lines
 
 
+def share_remark(shares: Mapping[str, float]) -> list[str]:
+    """What learning curves cost, by the name of what was trained, where it is more than the usual part."""
+    from freeat.evaluation.evaluator import BUDGET
+
+    over = [
+        f"{percent(share)} % of the training of {name}" for name, share in shares.items() if share > BUDGET
+    ]
+    return [f"Evaluations on the way cost {', '.join(over)}: fewer with --eval-every."] if over else []
+
+
 def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:
     """Notes on the accuracies of one model."""
     constant = scores.constant_answer is not None
@@ -156,6 +166,8 @@ def remarks(comparison: "Comparison") -> list[str]:
         for row in comparison.algorithms
         if row.collapsed
     ]
+    shares = {row.label: row.evaluation_share for row in comparison.algorithms}
+    lines += share_remark(shares)
     lines += [f"{failure.run} failed: {failure.reason}" for failure in comparison.failures]
     return [*lines, *comparison.notes]
 

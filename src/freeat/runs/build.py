@@ -380,10 +380,17 @@ def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:
     )
 
 
-def resolve_evaluation(evaluation: EvalSpec, evaluator: Evaluator) -> EvalSpec:
-    """The evaluation with the radius, step and start that its defaults have come to."""
-    attack, ball = evaluator.attack, evaluator.ball
-    return replace(evaluation, eval_eps=ball.eps, eval_alpha=attack.step_size(ball), eval_start=attack.start)
+def resolve_evaluation(evaluation: EvalSpec, trainer: Trainer) -> EvalSpec:
+    """The evaluation with the radius, step, start and curve that its defaults have come to in its trainer."""
+    attack, ball, curve = trainer.evaluator.attack, trainer.evaluator.ball, trainer.evaluations
+    return replace(
+        evaluation,
+        eval_eps=ball.eps,
+        eval_alpha=attack.step_size(ball),
+        eval_start=attack.start,
+        eval_every=curve.every,
+        eval_size=curve.size,
+    )
 
 
 def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, ...]:

@@ -209,7 +209,7 @@ def assemble(
         spec=spec,
         resolved=resolve(settled, trainer),
         evaluation=evaluation,
-        resolved_evaluation=resolve_evaluation(evaluation, evaluator),
+        resolved_evaluation=resolve_evaluation(evaluation, trainer),
         updates=trainer.learner.total_updates or 0,
         data=DataFacts(
             name=data.name,

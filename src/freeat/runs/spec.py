@@ -336,9 +336,12 @@ class EvalSpec(_Settings):
         "worst", "evaluate every iterate (worst) or the last one only, as the paper (last)"
     )
     eval_every: int | None = _setting(
-        None, "evaluate every this many updates; default: as 15 % of the training cost allows"
+        None, "evaluate at update 0 and every this many updates; default: 12 times"
     )
-    eval_size: int | None = _setting(None, "images of each split used while training; default as above")
+    eval_size: int | None = _setting(
+        None,
+        "images of each split used while training; default: 128, more where that is cheap, the same for all algorithms",
+    )
     strength: bool = _setting(
         False,
         "at every evaluation also measure how strong the training attack is: ‖δ‖/ε, the increase of the loss",

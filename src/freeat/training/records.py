@@ -15,7 +15,7 @@ from freeat.files.tensors import Checkpoints
 
 @dataclass(frozen=True, kw_only=True)
 class Record(Scores):
-    """One evaluation of a model in training, at the end of a batch.
+    """One evaluation of a model in training, before the first batch or at the end of one.
 
     Args:
         kind: ``evaluation`` on the way, ``final`` at the end.

@@ -4,13 +4,14 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, Strength
-from freeat.compute.cost import Cost
+from freeat.compute.cost import FORWARD_SHARE, Cost
 from freeat.compute.machine import CALLS, quickest
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
@@ -24,6 +25,7 @@ from freeat.evaluation.evaluator import (
     schedule_evaluations,
     spent,
 )
+from freeat.evaluation.gradient_norms import NormCounts
 from freeat.learner import Learner
 from freeat.models import parameter_count
 from freeat.objectives import cross_entropy
@@ -57,7 +59,6 @@ class CheckpointFacts:
 
     learner: LearnerState
     meter: MeterState
-    evaluations: EvaluationSchedule | None
     history_bytes: int
     best_robust: float
     best_validation: float
@@ -85,7 +86,6 @@ class Trainer:
     should_stop: Callable[[], bool] = lambda: False
     may_write: Callable[[], None] = lambda: None
 
-    evaluations: EvaluationSchedule | None = None
     meter: Meter = field(default_factory=Meter)
     history: list[Record] = field(default_factory=list)
     best_robust: float = 0.0
@@ -102,6 +102,8 @@ class Trainer:
         """Train to the end and evaluate the result; resumes from the newest checkpoint if there is one."""
         self._resume()
         learner, total = self.learner, self.learner.total_updates or 0
+        if self._has_curve and not self.history:
+            self._evaluate("evaluation")
         try:
             for record in train(learner, self.algorithm, self.evaluator.train, self.batches, self.augment):
                 self.meter.add(record, len(self.batches(learner.batches)))
@@ -109,9 +111,8 @@ class Trainer:
                     self.meter.fetch()
                     if learner.processes.is_main:
                         self.callback.step(learner.updates, total, self.meter.latest)
-                self.evaluations = self.evaluations or self._schedule_evaluations()
                 if self._evaluation_due():
-                    self._evaluate()
+                    self._evaluate("evaluation")
                 self._checkpoint_if_due()
         except RuntimeError as error:
             if not out_of_memory(error):
@@ -128,16 +129,13 @@ class Trainer:
         near = self.learner.precision.device.type == "cpu" and self.learner.processes.size == 1
         return near or self.learner.batches % FETCH_EVERY == 0
 
-    def _schedule_evaluations(self) -> EvaluationSchedule:
-        """After the first batch, whose cost is then counted."""
-        return self.evaluation_schedule(self._cost().total / self.learner.updates / len(self.batches(1)))
-
-    def evaluation_schedule(self, per_image: float) -> EvaluationSchedule:
-        """When and on how many images to evaluate, given the gradient evaluations of an update per image."""
-        learner, total = self.learner, self.learner.total_updates or 0
+    @cached_property
+    def evaluations(self) -> EvaluationSchedule:
+        """When the model is evaluated on the way, and on how many images."""
+        total = self.learner.total_updates or 0
         return schedule_evaluations(
-            training_cost=per_image * self.batches.mean_size * total,
-            cost_per_image=self.evaluator.cost_per_image(models=1 + len(learner.averages)),
+            images=total * self.batches.mean_size,
+            cost_per_image=self.evaluator.cost_per_image,
             updates=total,
             every=self.eval_every,
             size=self.eval_size,
@@ -147,19 +145,50 @@ class Trainer:
     def _cost(self) -> Cost:
         return self.learner.processes.total(self.learner.cost, self.learner.precision.device)
 
+    @property
+    def _has_curve(self) -> bool:
+        return self.evaluations.every < (self.learner.total_updates or 0)
+
+    @property
+    def curve_points(self) -> int:
+        """The evaluations besides the final one: at update 0, on the way at the ends of batches, and at the end."""
+        if not self._has_curve:
+            return 0
+        m, every = self.algorithm.updates_per_batch, self.evaluations.every
+        batches = ((self.learner.total_updates or 0) - 1) // m
+        on_the_way = batches if m > every else batches * m // every
+        return 1 + on_the_way + self._curve_is_smaller
+
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
-        assert self.evaluations is not None
         every, learner = self.evaluations.every, self.learner
-        if every is None or learner.updates_left <= 0:
+        if not self._has_curve or learner.updates_left <= 0:
             return False
-        done = sum(1 for record in self.history if record.kind == "evaluation")
-        return learner.updates // every > done
+        return learner.updates // every > self.history[-1].update // every
 
-    def _evaluate(self, *, final: bool = False) -> Record:
-        size = self.final_size if final else self.evaluations.size if self.evaluations else None
-        learner, cost = self.learner, self._cost()
+    def _evaluate(self, kind: Literal["evaluation", "final"]) -> Record:
+        """Evaluate and record. Where the final evaluation is on other images, the curve has an end of its own."""
         loss, norms = self.meter.take()
+        if kind == "final" and self._has_curve and self._curve_is_smaller:
+            self._record("evaluation", loss, None)
+        record = self._record(kind, loss, norms)
+        if record.collapsed and self.on_collapse == "stop" and kind != "final":
+            self._checkpoint()
+            raise Stopped(f"stopped at update {self.learner.updates} because of a {record.collapse}")
+        return record
+
+    @property
+    def _curve_is_smaller(self) -> bool:
+        """Whether the final evaluation is on other images than those on the way."""
+        numbers = [len(images) for images, _ in self.evaluator.views.values()]
+        sizes = (self.evaluations.size, self.final_size or max(numbers))
+        return any(len({min(size, n) for size in sizes}) > 1 for n in numbers)
+
+    def _record(
+        self, kind: Literal["evaluation", "final"], loss: float | None, norms: NormCounts | None
+    ) -> Record:
+        size = self.final_size if kind == "final" else self.evaluations.size
+        learner, cost = self.learner, self._cost()
         scores = self.evaluator.scores(learner.model, size)
         check_losses(scores)
         one_step, collapse = self._check_collapse(scores, size)
@@ -169,10 +198,12 @@ class Trainer:
             if average.begun(learner.updates)
         }
         strength = self._strength()
-        self.evaluation_cost += 0 if final else spent(scores, one_step, strength, *averages.values())
+        self.evaluation_cost += (
+            0 if kind == "final" else spent(scores, one_step, strength, *averages.values())
+        )
         record = Record(
             **vars(scores),
-            kind="final" if final else "evaluation",
+            kind=kind,
             update=learner.updates,
             batch=learner.batches,
             epoch=learner.batches / self.batches.replay / self.batches.per_epoch,
@@ -188,16 +219,13 @@ class Trainer:
             strength=strength,
             ema=averages.get("ema"),
             slow=averages.get("slow"),
-            best=self._is_best(scores),
-            evaluation_share=self.evaluation_cost / cost.total,
+            best=learner.updates > 0 and self._is_best(scores),
+            evaluation_share=self.evaluation_cost / cost.total if cost.total else 0.0,
             seconds=self.seconds,
         )
         if record.best:
             self._publish("best", learner.model)
         self._append(record)
-        if record.collapsed and self.on_collapse == "stop" and not final:
-            self._checkpoint()
-            raise Stopped(f"stopped at update {learner.updates} because of a {record.collapse}")
         return record
 
     def _strength(self) -> Strength | None:
@@ -274,7 +302,6 @@ class Trainer:
         facts = CheckpointFacts(
             learner=replace(state, cost=cost),
             meter=meter,
-            evaluations=self.evaluations,
             history_bytes=folder.history_length,
             best_robust=self.best_robust,
             best_validation=self.best_validation,
@@ -293,7 +320,6 @@ class Trainer:
         tensors, facts = found
         restore_snapshot(self.learner, tensors, facts.learner)
         self.meter.restore(facts.meter)
-        self.evaluations = facts.evaluations
         self.best_robust, self.best_validation = facts.best_robust, facts.best_validation
         self.evaluation_cost, self.seconds_before = facts.evaluation_cost, facts.seconds
         if folder := self._writable():
@@ -304,7 +330,7 @@ class Trainer:
 
     def _finish(self) -> Record:
         self.meter.fetch()
-        final = self._evaluate(final=True)
+        final = self._evaluate("final")
         self._publish("model", self.learner.model)
         for name, average in self.learner.averages.items():
             self._publish(name, average.model)
@@ -350,14 +376,14 @@ def plan_training(trainer: Trainer, network: str, *, others: float | None = None
     learner, evaluator = trainer.learner, trainer.evaluator
     updates, device = learner.total_updates or 0, learner.precision.device
     per_image = trainer.algorithm.cost.total
-    schedule = trainer.evaluation_schedule(per_image)
-    points = (updates - 1) // schedule.every if schedule.every else 0
+    points = trainer.curve_points
     models = 1 if learner.average is None else 2
-    per_view = evaluator.cost_per_image(models=models) / len(evaluator.views)
+    one_step = 1 + 2 * FORWARD_SHARE if evaluator.watches_collapse else 0
+    per_view = (models * evaluator.cost_per_image + one_step) / len(evaluator.views)
     sizes = [len(images) for images, _ in evaluator.views.values()]
     evaluated = sum(
         count * min(n, size or n)
-        for count, size in ((points, schedule.size), (1, trainer.final_size))
+        for count, size in ((points, trainer.evaluations.size), (1, trainer.final_size))
         for n in sizes
     )
     cost = per_image * trainer.batches.mean_size * updates + per_view * evaluated

@@ -124,7 +124,8 @@ def evaluation_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     n = spec.train_size or info.n_train
     augmented = info.augmented if spec.augment == "auto" else spec.augment != "none"
     views = 2 if augmented else 1
-    points = (spec.updates - 1) // evaluation.eval_every
+    every = evaluation.eval_every
+    points = 1 + spec.updates // every if every < spec.updates else 0
     images = 0
     for size, times in ((evaluation.eval_size, points), (evaluation.final_size, 1)):
         images += times * (views * min(size or n, n) + min(size or info.n_test, info.n_test))

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from freeat.compute.machine import Provenance
 from freeat.evaluation.gradient_norms import NormCounts
+from freeat.experiments.curves import comparable
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
 from freeat.experiments.paper.documents import (
@@ -157,7 +158,7 @@ def _key(group: RunGroup) -> PanelKey:
 def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]:
     """Figures 1, 5, 11: robust errors and their gap against the updates, on the augmented view as the paper's."""
     for group in groups:
-        histories = {run: list(run.folder.history()) for run in finished(group.runs)}
+        histories = {run: comparable(list(run.folder.history())) for run in finished(group.runs)}
         if not histories:
             continue
         shared = list(zip(*histories.values(), strict=False))  # the points that all seeds have
@@ -176,18 +177,18 @@ def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]
             test=tuple(1 - mean.mean for mean in test),
             points=tuple(gap),
             images=tuple(record.test.n for record in first),
-            collapse=tuple(_collapse(run, history) for run, history in histories.items()),
+            collapse=tuple(map(_collapse, histories.values())),
             fits=tuple(train),
         )
         yield _key(group), series
 
 
-def _collapse(run: TrainTask, history: Sequence[Record]) -> Collapse:
+def _collapse(history: Sequence[Record]) -> Collapse:
     robust = [record.train.robust_accuracy for record in history]
     return Collapse(
         left=robust[-1] / max(robust) if max(robust) else 1.0,
         seen=any(record.collapsed for record in history),
-        learnt=any(above_chance(run, record) for record in history),
+        learnt=any(above_chance(record) for record in history),
     )
 
 

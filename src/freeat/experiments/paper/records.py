@@ -5,8 +5,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from freeat.algorithms.registry import parse_algorithm
-from freeat.evaluation.evaluate import Measure
 from freeat.experiments.paper.catalogue import Experiment
 from freeat.experiments.paper.documents import DataOrigin, MeasurementOrigin, RunOrigin, SeedMean
 from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion_error, seed_mean
@@ -65,14 +63,12 @@ def over_seeds(records: Sequence[Record], column: str, view: View, seeds: Sequen
     return seed_mean(values, errors, within, of_seeds=seeds)
 
 
-def above_chance(run: TrainTask, record: Record) -> bool:
+def above_chance(record: Record) -> bool:
     """Whether the run had learnt by then: the accuracy it is trained for, and clean test accuracy, above chance.
 
     Both by their intervals. A run is trained for robust training accuracy; without an adversary, for clean.
     """
-    adversarial = parse_algorithm(run.spec.algorithm).adversarial
-    trained_for: Measure = "robust_accuracy" if adversarial else "clean_accuracy"
-    return record.train.above_chance(trained_for) and record.test.above_chance("clean_accuracy")
+    return record.above_chance and record.test.above_chance("clean_accuracy")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +84,7 @@ def learnt(read: Iterable[tuple[TrainTask, Record]]) -> Learnt:
     """What runs had learnt by these records."""
     pairs = list(read)
     return Learnt(
-        above_chance=all(above_chance(run, record) for run, record in pairs),
+        above_chance=all(above_chance(record) for _, record in pairs),
         constant_answers=sum(record.constant_answer is not None for _, record in pairs),
         models=len(pairs),
     )
