@@ -5,6 +5,7 @@ import pytest
 
 from freeat.errors import InputError
 from freeat.evaluation.matched import (
+    ImageOutcomes,
     LearningCurves,
     matched_gap,
     mean_interval,
@@ -54,6 +55,37 @@ def test_the_interval_covers_the_true_difference(seeds: int) -> None:
         found = matched_gap(one, two).difference
         covered += found.low <= 0.1 <= found.high
     assert covered >= 0.88 * repeats
+
+
+@pytest.mark.parametrize("seeds", [3, 24])
+def test_with_outcomes_of_images_the_interval_covers_the_choice_of_test_images(seeds: int) -> None:
+    """Two algorithms with the same risks, right on different images: all seeds share the 100 test images."""
+    rng = np.random.default_rng(1)
+    fits, times, n = np.linspace(0.3, 0.9, 5), 5, 100
+    covered, narrow, repeats = 0, 0, 60
+    for _ in range(repeats):
+        both = []
+        for _ in range(2):
+            easy = rng.random((1, 1, n))  # how easy an image is for an algorithm, whatever the seed
+            noise = rng.random((seeds, times, n))
+            test = (0.9 * easy + 0.1 * noise < 0.5).astype(np.uint8)
+            train = np.broadcast_to(np.arange(n) < fits[:, None] * n, (seeds, times, n)).astype(np.uint8)
+            both.append((train, test))
+        made = [
+            LearningCurves(
+                fit=train.mean(-1),
+                gap=train.mean(-1) - test.mean(-1),
+                outcomes=ImageOutcomes(train=train, test=test, all_train=True),
+            )
+            for train, test in both
+        ]
+        found = matched_gap(*made)
+        bare = matched_gap(*(LearningCurves(fit=c.fit, gap=c.gap) for c in made)).difference
+        covered += found.difference.low <= 0 <= found.difference.high
+        narrow += bare.low <= 0 <= bare.high
+        assert found.method.endswith("images")
+    assert covered >= 0.88 * repeats
+    assert narrow < 0.7 * repeats
 
 
 def test_student_intervals_have_their_closed_form() -> None:

@@ -5,11 +5,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from freeat.evaluation.evaluator import RobustRight
 from freeat.experiments.curves import CurveSummary, comparable, summarize_curves
 from freeat.reports.text import curves_table
 from freeat.training.records import Record
 from made_records import make_record, make_summary
+
+
+def some_right(train: int, halves: tuple[int, int], n: int) -> RobustRight:
+    """The outcomes of images of which so many are right, of the test images in even and in odd rows."""
+    test = torch.zeros(n, dtype=torch.bool)
+    for first, right in enumerate(halves):
+        test[first : 2 * right : 2] = True
+    return RobustRight.of(torch.arange(n) < train, test)
 
 
 def history(
@@ -25,7 +35,7 @@ def history(
             make_summary(fit, n=n),
             make_summary(fit * (1 - slope), n=n),
             update=10 * (k + 1),
-            test_halves=None if halves is None else halves[k],
+            robust_right=None if halves is None else some_right(round(fit * n), halves[k], n),
         )
         for k, fit in enumerate(fits)
     ]
@@ -46,6 +56,29 @@ def test_gaps_are_compared_at_the_accuracy_that_both_reach() -> None:
     assert (matched.level, matched.first, matched.second) == pytest.approx((0.6, 0.12, 0.18))
     difference = matched.difference
     assert (difference.value, difference.low, difference.high) == pytest.approx((-0.06, -0.06, -0.06))
+
+
+def test_the_interval_says_how_it_was_made_and_includes_the_images_where_they_are_known() -> None:
+    halves = [(10, 10), (20, 20), (30, 30)]
+    own, reference = (
+        {seed: history(np.array(fits) + seed / 100, 0.2, halves=halves) for seed in range(3)}
+        for fits in ([0.2, 0.4, 0.6], [0.3, 0.6, 0.8])
+    )
+    _, known = summarize_curves([reference, own])
+    bare = [{seed: [replace(r, robust_right=None) for r in run] for seed, run in by_seed.items()}
+            for by_seed in (reference, own)]  # fmt: skip
+    _, unknown = summarize_curves(bare)
+    assert known is not None
+    assert unknown is not None
+    assert known.matched_gap is not None
+    assert unknown.matched_gap is not None
+    assert known.matched_gap.method == "Student's t over 3 paired seeds and a bootstrap over images"
+    assert unknown.matched_gap.method == "Student's t over 3 paired seeds"
+    assert known.matched_gap.difference.value == unknown.matched_gap.difference.value
+    assert known.matched_gap.difference.high > unknown.matched_gap.difference.high
+    table = curves_table([("vanilla-10", None), ("free-4", known)])
+    assert table is not None
+    assert f"Interval of the gap difference: {known.matched_gap.method}." in table.notes
 
 
 def test_only_seeds_of_both_algorithms_are_paired() -> None:
@@ -85,7 +118,7 @@ def test_robust_overfitting_needs_the_counts_of_both_halves() -> None:
     # one half chooses the second checkpoint, the other the first: 30 - 20 of 50 images, both ways
     assert found.robust_overfitting.difference.value == pytest.approx(0.2)
     assert found.robust_overfitting.same_images == pytest.approx(0.3)
-    older = [replace(with_counts[0], test_halves=None), *with_counts[1:]]
+    older = [replace(with_counts[0], robust_right=None), *with_counts[1:]]
     (found,) = summarize_curves([{0: with_counts, 1: older}])
     assert found is not None
     assert found.robust_overfitting is None

@@ -1,8 +1,11 @@
 """Evaluations of a model during and after training: its scores, their cost, catastrophic overfitting."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from torch import nn
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from freeat.algorithms.step import Strength
 from freeat.attacks.pgd import Pgd
@@ -23,13 +26,25 @@ COLLAPSE_SPREAD, COLLAPSE_SHARE = 0.25, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
+class RobustRight:
+    """Which of the evaluated images are right under the attack: a bit for each, in hexadecimal digits."""
+
+    train: str
+    test: str
+
+    @classmethod
+    def of(cls, train: Tensor, test: Tensor) -> "RobustRight":
+        packed = (np.packbits(right.cpu().numpy()).tobytes().hex() for right in (train, test))
+        return cls(**dict(zip(("train", "test"), packed, strict=True)))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scores:
     """A model's clean and robust accuracy and loss on every split under one attack, and the gaps.
 
-    ``train_augmented`` is the training split seen through the augmentation, where there is one. ``test_halves`` counts
-    the test images that are right under the attack, first those in even rows of the evaluated images, then
-    those in odd rows: a checkpoint that is chosen on one half can be evaluated on the other. ``adversarial`` says
-    whether the model was trained for robust accuracy; otherwise it was for clean.
+    ``train_augmented`` is the training split seen through the augmentation, where there is one. ``robust_right`` has
+    the outcome of every image: all models of a comparison are evaluated on the same ones. ``adversarial`` says whether
+    the model was trained for robust accuracy; otherwise it was for clean.
     """
 
     attack: str
@@ -42,7 +57,7 @@ class Scores:
     clean_gap: Gap
     train_augmented: Summary | None = None
     validation: Summary | None = None
-    test_halves: tuple[int, int] | None = None
+    robust_right: RobustRight | None = None
     adversarial: bool = True
 
     @property
@@ -50,6 +65,22 @@ class Scores:
         """The splits that were evaluated, by name."""
         named = {name: getattr(self, name) for name in SPLITS}
         return {name: summary for name, summary in named.items() if summary is not None}
+
+    def right(self, split: Literal["train", "test"]) -> NDArray[np.uint8] | None:
+        """1 for every evaluated image that is right under the attack, 0 for the others; None where it was not kept."""
+        if self.robust_right is None:
+            return None
+        packed = np.frombuffer(bytes.fromhex(getattr(self.robust_right, split)), np.uint8)
+        return np.unpackbits(packed, count=getattr(self, split).n)
+
+    @property
+    def test_halves(self) -> tuple[int, int] | None:
+        """The test images that are right under the attack among those in even rows, and among those in odd rows.
+
+        A checkpoint that is chosen on one half can be evaluated on the other.
+        """
+        right = self.right("test")
+        return None if right is None else (int(right[0::2].sum()), int(right[1::2].sum()))
 
     @property
     def above_chance(self) -> bool:
@@ -115,7 +146,6 @@ class Evaluator:
             for name, (images, augment) in self.views.items()
         }
         found = {name: evaluation.summary() for name, evaluation in evaluations.items()}
-        right = evaluations["test"].robust_correct
         return Scores(
             attack=self.attack.name,
             iterate=self.attack.iterate,
@@ -124,7 +154,7 @@ class Evaluator:
             **found,
             gap=gap(found["train"], found["test"]),
             clean_gap=gap(found["train"], found["test"], "clean_accuracy"),
-            test_halves=(int(right[0::2].sum()), int(right[1::2].sum())),
+            robust_right=RobustRight.of(*(evaluations[name].robust_correct for name in ("train", "test"))),
             adversarial=self.watches_collapse,
         )
 

@@ -36,23 +36,43 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class MatchedGap:
-    """The gaps of two algorithms at the training accuracy ``level``, and the first minus the second."""
+    """The gaps of two algorithms at the training accuracy ``level``, and the first minus the second.
+
+    ``method`` says how the interval of the difference was made.
+    """
 
     level: float
     first: float
     second: float
     difference: Interval
+    method: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ImageOutcomes:
+    """1 for every image that is right and 0 for the others, of shape (seeds, times, images), on both splits.
+
+    ``all_train``: the training images are all of S, so that another sample of them is not conceivable.
+    """
+
+    train: NDArray[np.uint8]
+    test: NDArray[np.uint8]
+    all_train: bool
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LearningCurves:
-    """Learning curves by seed: fit (training accuracy) and gap, each of shape (seeds, times)."""
+    """Learning curves by seed: fit (training accuracy) and gap, each of shape (seeds, times).
+
+    With ``outcomes``, fit is their mean over the training images, and gap that minus their mean over the test images.
+    """
 
     fit: Array
     gap: Array
+    outcomes: ImageOutcomes | None = None
 
     def __post_init__(self) -> None:
-        if self.fit.shape != self.gap.shape or self.fit.ndim != 2 or 0 in self.fit.shape:
+        if self.fit.shape != self.gap.shape or self.fit.ndim not in (2, 3) or 0 in self.fit.shape:
             raise InputError(
                 f"curves of shapes {self.fit.shape} and {self.gap.shape}: give both as (seeds, times), none empty"
             )
@@ -116,6 +136,11 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
 
     Curves are averaged over seeds and made monotone in t by isotonic regression; the time at which they reach the level
     is found by linear interpolation, and the gap is read there. The level is found anew in every replicate.
+
+    With ``FEW_SEEDS`` and more the interval is a bootstrap over paired seeds. A bootstrap over three seeds is their
+    range, which covers 75 %: with fewer it is Student's t on jackknife values. Where the outcomes of all images are
+    known, the images are drawn anew too, the same for both algorithms and all times: in the bootstrap together with
+    the seeds, otherwise as a second source of error with Satterthwaite's degrees of freedom.
     """
     seeds = len(first.fit)
     if len(second.fit) != seeds:
@@ -124,15 +149,51 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
         )
     whole = np.full((1, seeds), 1 / seeds)
     level, one, two = (float(v[0]) for v in _read(first, second, whole))
+    rng = np.random.default_rng(stream_key(0, "matched gap", seeds))
+    weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+    images = _other_images(first, second, rng)
     if seeds >= FEW_SEEDS:
-        rng = np.random.default_rng(stream_key(0, "matched gap", seeds))
-        weights = rng.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
-        _, ones, twos = _read(first, second, weights)
+        method = f"bootstrap over {seeds} paired seeds{' and images' if images else ''}"
+        _, ones, twos = _read(*(images or (first, second)), weights)
         low, high = np.percentile(ones - twos, (2.5, 97.5))
         difference = Interval(value=one - two, low=float(low), high=float(high))
     else:
-        difference = _student(one - two, matched_differences(first, second))
-    return MatchedGap(level=level, first=one, second=two, difference=difference)
+        method = f"Student's t over {seeds} paired seeds{' and a bootstrap over images' if images else ''}"
+        spread = 0.0
+        if images:
+            _, ones, twos = _read(*images, np.repeat(whole, RESAMPLES, 0))
+            spread = float((ones - twos).var(ddof=1))
+        difference = _student(one - two, matched_differences(first, second), spread)
+    if difference.low is None:
+        method = "one seed: no interval"
+    return MatchedGap(level=level, first=one, second=two, difference=difference, method=method)
+
+
+def _other_images(
+    first: LearningCurves, second: LearningCurves, rng: np.random.Generator
+) -> tuple[LearningCurves, LearningCurves] | None:
+    """Both curves on ``RESAMPLES`` samples of their images, (resamples, seeds, times); None where they are not known.
+
+    Both algorithms are evaluated on the same images, at all times.
+    """
+    one, two = first.outcomes, second.outcomes
+    if one is None or two is None or one.train.shape[-1] != two.train.shape[-1]:
+        return None
+    if one.test.shape[-1] != two.test.shape[-1] or one.all_train != two.all_train:
+        return None
+
+    def drawn(n: int) -> Array:
+        return rng.multinomial(n, np.full(n, 1 / n), RESAMPLES).T / n
+
+    n = one.train.shape[-1]
+    of_train = np.full((n, RESAMPLES), 1 / n) if one.all_train else drawn(n)
+    of_test = drawn(one.test.shape[-1])
+
+    def on_them(outcomes: ImageOutcomes) -> LearningCurves:
+        fit: Array = np.moveaxis(outcomes.train @ of_train, -1, 0)
+        return LearningCurves(fit=fit, gap=fit - np.moveaxis(outcomes.test @ of_test, -1, 0))
+
+    return on_them(one), on_them(two)
 
 
 def matched_differences(first: LearningCurves, second: LearningCurves) -> Array:
@@ -151,20 +212,28 @@ def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:
     return bool(max(fit[0] for fit in fits) <= min(fit[-1] for fit in fits))
 
 
-def _student(value: float, values: Array) -> Interval:
+def _student(value: float, values: Array, images: float = 0.0) -> Interval:
+    """A mean over the seeds with Student's t interval; ``images`` is the variance that the choice of images adds."""
     if len(values) < 2:
         return Interval(value=value)
-    half = float(student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
+    seeds = float(values.var(ddof=1)) / len(values)
+    total = seeds + images
+    freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else np.inf
+    half = float(student.ppf(0.975, freedom) * np.sqrt(total))
     return Interval(value=value, low=value - half, high=value + half)
 
 
 def _read(first: LearningCurves, second: LearningCurves, weights: Array) -> tuple[Array, Array, Array]:
-    """Level and both gaps for every row of weights over the seeds."""
+    """Level and both gaps for every row of weights over the seeds; of curves (resamples, seeds, times), by resample."""
+    fitted, gapped = (
+        [np.einsum("rs,st->rt" if part.ndim == 2 else "rs,rst->rt", weights, part) for part in parts]
+        for parts in ((first.fit, second.fit), (first.gap, second.gap))
+    )
     found = []
-    for row in weights:
-        fits = [isotonic_regression(row @ curve.fit).x for curve in (first, second)]
+    for row in range(len(weights)):
+        fits = [isotonic_regression(fit[row]).x for fit in fitted]
         level = min(fit[-1] for fit in fits)
-        gaps = [_gap_at(level, fit, row @ c.gap) for fit, c in zip(fits, (first, second), strict=True)]
+        gaps = [_gap_at(level, fit, gap[row]) for fit, gap in zip(fits, gapped, strict=True)]
         found.append((level, *gaps))
     columns = np.array(found).T
     return columns[0], columns[1], columns[2]

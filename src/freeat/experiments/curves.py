@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from freeat.evaluation.matched import (
+    ImageOutcomes,
     LearningCurves,
     MatchedGap,
     RobustOverfitting,
@@ -81,7 +82,21 @@ def seed_curves(histories: Sequence[Sequence[Record]]) -> LearningCurves | None:
     return LearningCurves(
         fit=np.array([[record.train.robust_accuracy for record in run] for run in runs]),
         gap=np.array([[record.gap.value for record in run] for run in runs]),
+        outcomes=_outcomes(runs),
     )
+
+
+def _outcomes(runs: Sequence[Sequence[Record]]) -> ImageOutcomes | None:
+    """What every image was, where all records have kept it: the images are the same in all of them."""
+    records = [record for run in runs for record in run]
+    if any(record.robust_right is None for record in records):
+        return None
+    train, test = (
+        np.array([[record.right(split) for record in run] for run in runs], np.uint8)
+        for split in ("train", "test")
+    )
+    whole = all(record.train.n == record.train.population for record in records)
+    return ImageOutcomes(train=train, test=test, all_train=whole)
 
 
 def _overfitting(histories: Sequence[Sequence[Record]]) -> RobustOverfitting | None:

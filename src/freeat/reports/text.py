@@ -268,9 +268,7 @@ def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]], *, name: str
         best = NO_VALUE if overfitting is None else _percent_with_interval(overfitting.difference)
         cells.append([label, *at_equal_fit, best])
     return ReportTable(
-        caption=f"{name}: at equal robust training accuracy, in % [95 % interval over the seeds]".removeprefix(
-            ": "
-        ),
+        caption=f"{name}: at equal robust training accuracy, in % [95 % interval]".removeprefix(": "),
         columns=(
             "algorithm",
             "robust train",
@@ -305,6 +303,8 @@ def _curve_notes(
         notes.append(
             f"Learning curves are on {', '.join(images)} training and test images: --eval-size makes them equal."
         )
+    methods = dict.fromkeys(curves.matched_gap.method for _, curves in summaries if curves.matched_gap)
+    notes += [f"Interval of the gap difference: {method}." for method in methods if method]
     if any(curves.robust_overfitting for _, curves in summaries):
         notes.append(
             "Best − last: the best checkpoint is chosen on one half of the test images and evaluated on the other."
