@@ -392,7 +392,7 @@ def test_on_collapse_stop_exits_with_code_1(tmp_path: Path, capsys: pytest.Captu
         patch.setattr(trainer, "collapse_warning", lambda *_: "collapse")
         options = {"algorithm": "fast", "out": tmp_path / "run", "on_collapse": "stop"}
         assert run(["train", *arguments(**options)]) == 1
-    assert "stopped at update 4 because of a collapse" in capsys.readouterr().err
+    assert "stopped at update 0 because of a collapse" in capsys.readouterr().err
     assert run(["train", *arguments(**options)]) == 0
 
 

@@ -28,7 +28,7 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     expected = sum(result.gap.value for result in means if result) / 2
     assert document["algorithms"][1]["robust_gap"]["mean"] == pytest.approx(expected)
     free = document["algorithms"][1]["curves"]
-    assert free["robust_overfitting"]["evaluations"] == free["evaluations"] == 3
+    assert free["robust_overfitting"]["evaluations"] == free["evaluations"] == 5
     assert "matched_gap" in free
     assert (tmp_path / "c" / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert "| free-4 |" in (tmp_path / "c" / "table.md").read_text(encoding="utf-8")

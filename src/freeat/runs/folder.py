@@ -136,9 +136,9 @@ class RunFolder:
 
     @property
     def empty(self) -> bool:
-        """Whether the run has saved nothing yet: no record, no checkpoint, no weights."""
+        """Whether the run has saved nothing of its training yet: no checkpoint, no weights, no record after update 0."""
         saved = (*self.path.glob("*.safetensors"), *self.checkpoints.folder.glob("update-*"))
-        return not saved and self.history_length == 0
+        return not saved and all(record.update == 0 for record in self.history())
 
     def reset(self) -> None:
         """Remove the description of an empty run, so that the folder is free again."""
