@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from freeat.errors import InputError
-from freeat.stability import UniformStability, estimates, mean_estimate, mean_largest, uniform_stability
+from freeat.stability import UniformStability, estimates, mean_largest, uniform_stability
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 
@@ -114,13 +114,27 @@ def test_mean_largest_is_at_least_uniform_stability() -> None:
         assert mean_largest(draws).value >= uniform_stability(draws).value
 
 
-def test_bootstrap_interval_of_a_mean_covers_it() -> None:
+@pytest.mark.parametrize("seeds", [3, 20])
+def test_the_interval_of_a_mean_over_seeds_covers_it(seeds: int) -> None:
+    """A percentile bootstrap of three seeds is their range, and covers 75 %."""
     rng = np.random.default_rng(3)
     hits = 0
+    for _ in range(300):
+        found = mean_largest(0.5 + 0.1 * rng.standard_normal((seeds, 1, 1)))
+        hits += found.low <= 0.5 <= found.high
+    assert 276 <= hits <= 296
+
+
+@pytest.mark.parametrize("seeds", [3, 24])
+def test_the_interval_of_an_exponent_covers_it(seeds: int) -> None:
+    rng, sizes = np.random.default_rng(4), np.array([100.0, 200.0, 400.0])
+    hits = 0
     for _ in range(200):
-        found = mean_estimate(rng.standard_normal(20) + 5)
-        hits += found.low <= 5 <= found.high
-    assert 170 <= hits <= 198
+        values = sizes**-0.8 * (1 + 0.1 * rng.standard_normal((seeds, 3)))
+        found = estimates.fitted_exponent(sizes, values)
+        assert found is not None
+        hits += found.low <= 0.8 <= found.high
+    assert hits >= 180
 
 
 def test_equal_runs_have_zero_uniform_stability() -> None:

@@ -128,7 +128,7 @@ def paired_difference(first: Array, second: Array) -> Interval:
 def mean_interval(values: Array) -> Interval:
     """The mean of one number per seed, with Student's t interval."""
     values = np.asarray(values, dtype=np.float64)
-    return _student(float(values.mean()), values)
+    return student_interval(float(values.mean()), values)
 
 
 def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
@@ -163,7 +163,7 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
         if images:
             _, ones, twos = _read(*images, np.repeat(whole, RESAMPLES, 0))
             spread = float((ones - twos).var(ddof=1))
-        difference = _student(one - two, matched_differences(first, second), spread)
+        difference = student_interval(one - two, matched_differences(first, second), spread)
     if difference.low is None:
         method = "one seed: no interval"
     return MatchedGap(level=level, first=one, second=two, difference=difference, method=method)
@@ -212,8 +212,11 @@ def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:
     return bool(max(fit[0] for fit in fits) <= min(fit[-1] for fit in fits))
 
 
-def _student(value: float, values: Array, images: float = 0.0) -> Interval:
-    """A mean over the seeds with Student's t interval; ``images`` is the variance that the choice of images adds."""
+def student_interval(value: float, values: Array, images: float = 0.0) -> Interval:
+    """A value with Student's t interval, from one number per seed whose mean has its error.
+
+    ``images`` is the variance that the choice of images adds.
+    """
     if len(values) < 2:
         return Interval(value=value)
     seeds = float(values.var(ddof=1)) / len(values)

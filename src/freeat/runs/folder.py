@@ -136,7 +136,7 @@ class RunFolder:
 
     @property
     def empty(self) -> bool:
-        """Whether the run has saved nothing of its training yet: no checkpoint, no weights, no record after update 0."""
+        """Whether the run has saved nothing of its training: no checkpoint, no weights, no record after update 0."""
         saved = (*self.path.glob("*.safetensors"), *self.checkpoints.folder.glob("update-*"))
         return not saved and all(record.update == 0 for record in self.history())
 

@@ -4,7 +4,6 @@ from freeat.evaluation.matched import Interval
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.estimates import (
     UniformStability,
-    mean_estimate,
     mean_largest,
     uniform_stability,
 )
@@ -37,7 +36,6 @@ __all__ = [
     "delta_distances",
     "estimate_constants",
     "make_runs",
-    "mean_estimate",
     "mean_largest",
     "train_twins",
     "uniform_stability",

@@ -1,4 +1,4 @@
-"""Uniform stability with valid confidence bounds; means over seeds and exponents in n with bootstrap intervals."""
+"""Uniform stability with valid confidence bounds; exponents in n with intervals."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.evaluation.matched import Interval, mean_interval
+from freeat.evaluation.matched import FEW_SEEDS, Interval, mean_interval, student_interval
 from freeat.evaluation.statistics import betting_lower_bound
 from freeat.rng import stream_key
 
@@ -69,17 +69,7 @@ def uniform_stability(differences: Array) -> UniformStability:
 
 def mean_largest(differences: Array) -> Interval:
     """The average over seeds of the largest absolute difference: at least the uniform stability, and no expectation."""
-    return mean_estimate(np.abs(_flattened(differences)).max(1))
-
-
-def mean_estimate(values: Array) -> Interval:
-    """The mean of one number per seed, with its percentile interval by bootstrap over the seeds."""
-    values = np.asarray(values, dtype=np.float64)
-    value = float(np.full(len(values), 1 / len(values)) @ values)
-    if len(values) < 2:
-        return Interval(value=value)
-    low, high = np.percentile(_over_resamples(len(values), lambda weights: weights @ values), (2.5, 97.5))
-    return Interval(value=value, low=float(low), high=float(high))
+    return mean_interval(np.abs(_flattened(differences)).max(1))
 
 
 def _flattened(differences: Array) -> Array:
@@ -118,24 +108,30 @@ def _resamples(seeds: int) -> Array:
 
 
 def fitted_exponent(sizes: Array, values: Array) -> Interval | None:
-    """a in value ∝ n^(−a) from values (seeds, sizes): least squares on the means' logarithms, bootstrap over seeds.
+    """a in value ∝ n^(−a) from values (seeds, sizes), by least squares on the logarithms of the means.
 
-    None where a mean is not positive and has no logarithm. Where some resampled mean is not, there is no interval:
-    one from the others only would be too narrow.
+    The interval is a bootstrap over the seeds; with fewer than ``FEW_SEEDS``, where that is too narrow, Student's t on
+    jackknife values. None where a mean is not positive and has no logarithm. Where some resampled mean is not, there
+    is no interval: one from the others only would be too narrow.
     """
     x = np.log(sizes) - np.log(sizes).mean()
-    rng = np.random.default_rng(0)
-    draws = rng.integers(0, len(values), (1000, len(values)))
 
     def slope(means: Array) -> Array:
         with np.errstate(invalid="ignore", divide="ignore"):
             return np.asarray(-(np.log(means) @ x) / (x @ x))
 
-    value = float(slope(values.mean(0)))
-    spread = slope(values[draws].mean(1))
+    seeds, value = len(values), float(slope(values.mean(0)))
     if not np.isfinite(value):
         return None
-    if len(values) < 2 or not np.isfinite(spread).all():
+    if seeds < 2:
         return Interval(value=value)
+    weights = _resamples(seeds)
+    if seeds < FEW_SEEDS:
+        weights = (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1)
+    spread = slope(weights @ values)
+    if not np.isfinite(spread).all():
+        return Interval(value=value)
+    if seeds < FEW_SEEDS:
+        return student_interval(value, seeds * value - (seeds - 1) * spread)
     low, high = np.percentile(spread, (2.5, 97.5))
     return Interval(value=value, low=float(low), high=float(high))

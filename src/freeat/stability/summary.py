@@ -8,13 +8,12 @@ import numpy as np
 from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import Provenance
 from freeat.data import Images
-from freeat.evaluation.matched import Interval
+from freeat.evaluation.matched import Interval, mean_interval
 from freeat.evaluation.statistics import chance
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
     UniformStability,
     fitted_exponent,
-    mean_estimate,
     mean_largest,
     uniform_stability,
 )
@@ -146,7 +145,7 @@ def _row(
         np.array([f.robust_train for f in finals]),
         np.array([f.robust_test for f in finals]),
     )
-    robust_train = mean_estimate(on_train.mean(1))
+    robust_train = mean_interval(on_train.mean(1))
     constants = constants_of(results)
     covered = applicable_bound(settings, name, n, constants)
     return SummaryRow(
@@ -157,13 +156,13 @@ def _row(
         trained=robust_train.value >= guessing + TRAINED,
         chance=guessing,
         seconds=sum(result.seconds for result in results),
-        distance=mean_estimate(np.array([distance_of(result) for result in results])),
+        distance=mean_interval(np.array([distance_of(result) for result in results])),
         uniform_stability=uniform_stability(differences) if len(results) > 1 else None,
         mean_largest=mean_largest(differences),
         robust_train=robust_train,
-        robust_test=mean_estimate(on_test.mean(1)),
-        gap=mean_estimate((on_train - on_test).mean(1)),
-        risk_gap=mean_estimate(np.array([risk_gap_of(result) for result in results])),
+        robust_test=mean_interval(on_test.mean(1)),
+        gap=mean_interval((on_train - on_test).mean(1)),
+        risk_gap=mean_interval(np.array([risk_gap_of(result) for result in results])),
         replaced_seen=float(np.mean([t is not None for result in results for t in result.t0])),
         constants=constants,
         bound=None if covered is None else covered.measured_bound(),
@@ -262,7 +261,7 @@ def _at_equal_accuracy(
     ]
     level = min(max(probe.robust_train[0] for probe in result.probes) for result in trained)
     distances = [_distance_at(result, level) for result in groups[row.n, row.algorithm]]
-    return EqualAccuracy(robust_train=level, distance=mean_estimate(np.array(distances)))
+    return EqualAccuracy(robust_train=level, distance=mean_interval(np.array(distances)))
 
 
 def _distance_at(result: TwinResult, level: float) -> float:

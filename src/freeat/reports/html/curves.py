@@ -137,7 +137,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]
         key="sizes",
         title="Generalization gap against n",
         lead="With the number of weight updates fixed, the gap of a stable algorithm falls as the number n of training "
-        "images grows. The exponent a of gap ∝ n⁻ᵃ is fitted to the logarithms, with a 95 % interval by bootstrap over "
+        "images grows. The exponent a of gap ∝ n⁻ᵃ is fitted to the logarithms, with a 95 % interval over "
         "the seeds.",
         blocks=blocks,
     )
