@@ -150,7 +150,7 @@ def test_what_is_missing_ends_the_claims_page() -> None:
 
 def test_claims_page_lists_every_claim() -> None:
     text = claims_markdown(document())
-    assert text.count("\n## ") == 22
+    assert text.count("\n## ") == 25
     assert "nan" not in text
     for line in text.splitlines():
         if line.startswith(("| measured", "| published")):

@@ -127,7 +127,8 @@ def radius_series(
 
 def curve(label: str, gaps: list[float], updates: list[int]) -> dict[str, Any]:
     train = [0.7 - gap for gap in gaps]
-    return {"label": label, "updates": updates, "points": points(gaps, 0.001, 0.001), "train": train}
+    made = {"label": label, "updates": updates, "points": points(gaps, 0.001, 0.001), "train": train}
+    return made | {"collapse": [{"left": 1.0, "seen": False}] * 3}
 
 
 def curve_by_seed(label: str, fits: list[float], gaps: list[float], spread: float = 0.001) -> dict[str, Any]:

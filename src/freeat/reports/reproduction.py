@@ -19,7 +19,7 @@ from freeat.reports.paper_tables import comma_separated, data_name, label_name, 
 
 WRITTEN = {"md": markdown, "tex": latex, "csv": comma_separated}
 VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "undecided", "not published")
-DECIMALS = {"points": (100, 1), "decades": (1, 2)}
+DECIMALS = {"points": (100, 1), "decades": (1, 2), "number": (1, 2)}
 """By what a statistic is multiplied to be shown, and its digits."""
 
 COUNTS = """\
@@ -109,7 +109,8 @@ def _claim(claim: ClaimReport) -> str:
     shown = f"hown in {', '.join(claim.where)}."
     source = f"Our observation, not the paper's; s{shown}" if claim.ours else f"S{shown}"
     quoted = claim.sentence if claim.ours else f"“{claim.sentence}”"
-    lines = [f"## {claim.id}", f"> {quoted}", f"{source} Statistic: {claim.statistic}, in {claim.unit}."]
+    unit = "" if claim.unit == "number" else f", in {claim.unit}"
+    lines = [f"## {claim.id}", f"> {quoted}", f"{source} Statistic: {claim.statistic}{unit}."]
     if claim.beside:
         lines.append(f"Beside it in the paper: “{claim.beside}”.")
     table = ["| numbers | panel | verdict | statistic | seeds | |", "|---|---|---|---:|---:|---|"]

@@ -76,8 +76,23 @@ def sizes(vanilla: list[float], free: list[float]) -> dict[str, Any]:
 
 def collapse(long: float, short: float) -> dict[str, Any]:
     left = {"fast-10/255": long, "fast-7/255": short}
-    series = ({"label": x, "collapse": [{"left": p, "seen": False}] * 3} for x, p in left.items())
+    series = (
+        curve(x, [0.1], [100]) | {"collapse": [{"left": p, "seen": False}] * 3} for x, p in left.items()
+    )
     return figure("figure-11", panel(*series, norm="linf"))
+
+
+def stopped(early: float, late: float) -> dict[str, Any]:
+    """Gaps after a quarter of the training, and at its end."""
+    rows = {name: [row(x, [gap] * 3) for x in ("vanilla-10", "free-4")] for name, gap in
+            (("table-6", early), ("table-1", late))}  # fmt: skip
+    return {"tables": [{"name": name, "rows": found} for name, found in rows.items()], "figures": []}
+
+
+def steps(short: float, long: float) -> dict[str, Any]:
+    """Gaps of Fast at the end of the training, by its step."""
+    made = (curve(x, [0.0, gap], [0, 100]) for x, gap in (("fast-7/255", short), ("fast-10/255", long)))
+    return figure("figure-11", panel(*made, norm="linf"))
 
 
 def smallest_norm(norm: float) -> dict[str, Any]:
@@ -150,6 +165,9 @@ SIGNS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "free-gap-about-20": (sizes_of_gaps("free-4", 0.205, 0.195), sizes_of_gaps("free-4", 0.3, 0.3)),
     "free-gap-below-vanilla-at-equal-fit": (fits([0.3, 0.9], [0.1, 0.3]), fits([0.1, 0.4], [0.3, 0.5])),
+    "gap-grows-with-updates": (stopped(0.1, 0.4), stopped(0.4, 0.1)),
+    "gap-grows-with-attack-step": (steps(0.2, 0.4), steps(0.4, 0.2)),
+    "gap-falls-with-n": (sizes([0.8, 0.4], [0.4, 0.2]), sizes([0.4, 0.8], [0.2, 0.4])),
     "gradient-norm-bounded-below": (smallest_norm(1e-2), smallest_norm(1e-5)),
     "gap-falls-with-m": (
         gaps_of("table-1", free_2=0.6, free_4=0.4, free_8=0.2),

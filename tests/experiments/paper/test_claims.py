@@ -381,7 +381,9 @@ def test_a_fall_in_n_is_read_between_the_sizes_that_both_have() -> None:
 
 
 def collapsing(label: str, left: list[float], learnt: bool = True) -> dict[str, Any]:
-    return {"label": label, "collapse": [{"left": p, "seen": p < 0.5, "learnt": learnt} for p in left]}
+    return curve(label, [0.1], [100]) | {
+        "collapse": [{"left": p, "seen": p < 0.5, "learnt": learnt} for p in left]
+    }
 
 
 def test_fast_collapses_at_the_longer_step_only() -> None:
@@ -494,9 +496,15 @@ def test_a_panel_that_two_figures_share_has_the_series_of_both(order: tuple[str,
 
 
 def test_every_claim_has_a_sentence_a_location_and_a_statistic() -> None:
-    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 22
+    assert len({claim.id for claim in CLAIMS}) == len(CLAIMS) == 25
     ours = [claim.id for claim in CLAIMS if claim.ours]
-    assert ours == ["gap-falls-with-m", "free-gap-below-vanilla-at-equal-fit"]
+    assert ours == [
+        "gap-falls-with-m",
+        "free-gap-below-vanilla-at-equal-fit",
+        "gap-grows-with-updates",
+        "gap-grows-with-attack-step",
+        "gap-falls-with-n",
+    ]
     assert [claim.id for claim in CLAIMS if "moderate free steps" in claim.beside] == [
         "free-gap-below-vanilla",
         "free-gap-smaller-throughout",

@@ -248,6 +248,31 @@ CLAIMS: tuple[PaperClaim, ...] = (
         tests=statistics.gap_at_equal_fit,
         ours=True,
     ),
+    PaperClaim(
+        id="gap-grows-with-updates",
+        sentence="The gap grows with the number T of weight updates, as the bounds of Theorems 2 and 4 do.",
+        where=("table-6", "table-1"),
+        statistic="robust gap of Vanilla-10 (Free-4) at the end of the training minus that after a quarter of it",
+        tests=statistics.gap_grows_with_updates,
+        ours=True,
+    ),
+    PaperClaim(
+        id="gap-grows-with-attack-step",
+        sentence="The gap of Fast grows with the step α_δ of its attack, as the bound of Theorem 5 does.",
+        where=("figure-11",),
+        statistic="robust gap of Fast with the step 10/255 minus that with 7/255, at the end of the training",
+        tests=statistics.gap_grows_with_attack_step,
+        ours=True,
+    ),
+    PaperClaim(
+        id="gap-falls-with-n",
+        sentence="The gap falls as a power of the number n of training images, at a fixed number of updates.",
+        where=("figure-4", "figure-10"),
+        statistic="the exponent a of gap ∝ n⁻ᵃ",
+        unit="number",
+        tests=statistics.in_panels(SizeFigure, statistics.exponent_in_n),
+        ours=True,
+    ),
 )
 
 

@@ -12,7 +12,7 @@ from freeat.files.documents import read_document, write_document
 from freeat.runs.folder import MachineSettings
 
 Verdict = Literal["confirmed", "refuted", "undecided", "not published"]
-Unit = Literal["points", "decades"]
+Unit = Literal["points", "decades", "number"]
 """What a statistic counts; points are hundredths, kept as fractions."""
 
 

@@ -32,6 +32,7 @@ from freeat.experiments.paper.estimate import (
     ErrorSource,
     average,
     beyond_proportion,
+    exponent,
     seed_mean,
     smallest,
 )
@@ -344,6 +345,44 @@ def _in_tables_at_equal_fit(panel: str, evidence: Evidence, block: Block) -> Pan
     detail = f"at {100 * fit.value:.1f} % robust training accuracy: gap {100 * own.value:.1f} %, interpolated between "
     detail += f"{less[1]} and {more[1]}; that of {VANILLA}, stopped early, {100 * gap.value:.1f} %"
     return positive(panel, detail, gap - own)
+
+
+def gap_grows_with_updates(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
+    """The gap at the end of the training minus that after a quarter of it, of algorithms that Table 6 has."""
+
+    def grows(panel: str, block: Block, label: str) -> PanelTest:
+        early = evidence.number(("table-6",), block, label, "robust_gap")
+        late = evidence.number(MAIN, block, label, "robust_gap")
+        detail = f"gap {100 * early.value:.1f} % after a quarter, {100 * late.value:.1f} % at the end"
+        return positive(panel, detail, late - early)
+
+    for block in evidence.blocks([name for name in tables if name == "table-6"]):
+        for label in (VANILLA, FREE):
+            if evidence.row(("table-6",), block, label) is not None:
+                yield _attempt(" ".join((*block, label)), grows, block, label)
+
+
+def gap_grows_with_attack_step(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+    """The gap of Fast with the longer step minus that with the shorter one, at the end of the training."""
+
+    def grows(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
+        long, short = (estimates(series_of(panel, x))[-1] for x in (FAST_LONG_STEP, FAST_SHORT_STEP))
+        detail = f"gap {100 * short.value:.1f} % at 7/255, {100 * long.value:.1f} % at 10/255"
+        return positive(title, detail, long - short)
+
+    return (_attempt(_title(panel), grows, panel) for panel in evidence.panels(CurveFigure, figures))
+
+
+def exponent_in_n(title: str, panel: FigurePanel[SizeSeries], label: str) -> PanelTest:
+    """The a of gap ∝ n^(−a)."""
+    series = series_of(panel, label)
+    found = exponent(series.n, estimates(series))
+    if found is None:
+        raise NoStatistic("fewer than two sizes, or a gap that is not above zero")
+    gaps = ", ".join(
+        f"{100 * gap.mean:.1f} (n = {n})" for n, gap in zip(series.n, series.points, strict=True)
+    )
+    return positive(title, f"gaps in %: {gaps}", found)
 
 
 def _in_percent(gaps: Mapping[str, ErrorEstimate]) -> str:
