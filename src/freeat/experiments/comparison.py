@@ -83,7 +83,7 @@ class AlgorithmSummary:
     seconds: float
     gradient_evaluations: int
     updates: int
-    evaluation_share: float
+    evaluation_share: float = 0.0
     collapsed: int
     above_chance: bool
     constant_answers: int = 0
