@@ -88,7 +88,8 @@ def test_an_append_only_log_receives_every_record_once(
     monkeypatch.setitem(LOGS, "wandb", ("json", lambda folder: log))
     resumed(tmp_path / "run", "wandb")
     updates = [update for update, _ in log.points if update >= 0]
-    assert updates == [record.update for record in RunFolder(tmp_path / "run").history()]
+    assert updates == [record.update for record in logged(tmp_path / "run")]
+    assert updates == [0, 4, 8, 12, 14]
     assert len(log.points) - len(updates) == 3  # closed once in each session
 
 
@@ -108,10 +109,17 @@ def tensorboard_points(folder: Path) -> Points:
     return points
 
 
+def logged(folder: Path) -> list[Record]:
+    """The history, of which two records are at the end: the last point of the curve, and the final one."""
+    *curve, end, final = RunFolder(folder).history()
+    assert (end.update, end.kind, final.kind) == (final.update, "evaluation", "final")
+    return [*curve, final]
+
+
 def as_logged(folder: Path) -> Points:
     expected: Points = defaultdict(list)
     before = None
-    for record in RunFolder(folder).history():
+    for record in logged(folder):
         for name, value in scalars(record, before, batch_size=16).items():
             expected[name].append((record.update, pytest.approx(value, rel=1e-5)))
         before = record

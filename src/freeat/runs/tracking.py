@@ -126,8 +126,9 @@ class Tracking:
         self.catch_up()
 
     def catch_up(self) -> None:
-        """Log every record of the history that is not in the logs yet."""
-        history = list(self.folder.history())
+        """Log every record of the history that is not in the logs yet; of two at the end, the final one."""
+        end = self.folder.description.updates
+        history = [one for one in self.folder.history() if one.kind == "final" or one.update < end]
         batch = self.folder.spec.batch_size
         for log in self._opened():
             for before, record in pairwise([None, *history]):
