@@ -81,7 +81,7 @@ def test_the_first_line_of_a_training_says_what_it_takes(
 ) -> None:
     assert run(["train", *arguments(model=None), "--out", str(tmp_path / "run")]) == 0
     first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith("cnn, 131 k parameters, 14 updates, 4 evaluations, about ")
+    assert first.startswith("cnn, 131 k parameters, 14 updates, 6 evaluations, about ")
     assert first.endswith(f" on {'1 core' if usable_cores() == 1 else f'1 of {usable_cores()} cores'}")
 
 
@@ -91,7 +91,7 @@ def test_the_first_line_of_a_comparison_says_what_all_runs_take(
     command = ["compare", *arguments(), "--algorithms", "fast,free-2", "--seeds", "1", "--jobs", "1"]
     assert run([*command, "--out", str(tmp_path / "both")]) == 0
     first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith("mlp-w12, 1.07 k parameters, 2 runs of 14 updates, 4 evaluations, about ")
+    assert first.startswith("mlp-w12, 1.07 k parameters, 2 runs of 14 updates, 6 evaluations, about ")
 
 
 def test_a_plan_reads_as_people_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
