@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml, split_settings
+from freeat.runs.spec import (
+    EvalSpec,
+    TrainSpec,
+    canonical_parts,
+    parse_parts,
+    read_yaml,
+    split_parts,
+    split_settings,
+)
 
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "seed": st.integers(0, 2**63 - 1),
@@ -186,3 +194,39 @@ def test_bad_yaml_is_refused(tmp_path: Path, row: str) -> None:
 def test_a_missing_yaml_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read"):
         read_yaml(tmp_path / "none.yaml")
+
+
+@pytest.mark.parametrize(
+    ("settings", "label", "weights"),
+    [
+        ({}, "free-4", ("model",)),
+        ({"awp": 0.01, "ema": 0.999}, "free-4 + awp + ema", ("model", "ema")),
+        ({"ema": 0.9}, "free-4 + ema 0.9", ("model", "ema")),
+        ({"swa": True}, "free-4 + swa", ("slow",)),
+        ({"proximal": 0}, "free-4 + swa", ("slow",)),
+        ({"proximal": "5e-4", "label_smoothing": 0.1}, "free-4 + label-smoothing + proximal", ("slow",)),
+        ({"proximal": 0.1, "clip_grad": 1}, "free-4 + clip-grad + proximal 0.1", ("slow",)),
+    ],
+    ids=str,
+)
+def test_a_label_says_what_is_on(settings: dict[str, Any], label: str, weights: tuple[str, ...]) -> None:
+    spec = TrainSpec.of(settings)
+    assert (spec.label, spec.weights) == (label, weights)
+    assert "ema" not in spec.label_of("model")
+
+
+def test_parts_are_read_as_they_are_written() -> None:
+    assert split_parts("free-4+awp=0.005 + ema") == ("free-4", {"awp": 0.005, "ema": 0.999})
+    assert split_parts("fast") == ("fast", {})
+    assert parse_parts("none") == {}
+    assert canonical_parts("FREE+ema+awp=0.01") == "free-4+awp+ema"
+    assert canonical_parts("fast+swa+awp=0.005") == "fast+awp=0.005+swa"
+    for text, message in (
+        ("free-4+apw", "did you mean 'awp'"),
+        ("free-4+swa=1", "swa has no value"),
+        ("free-4+swa+proximal", "given twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            split_parts(text)
+    with pytest.raises(InputError, match="--swa is --proximal 0"):
+        TrainSpec.of({"swa": True, "proximal": 0.1})

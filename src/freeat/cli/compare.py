@@ -1,6 +1,5 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,14 @@ from freeat.cli.options import (
     jobs_option,
     json_option,
     make_run_options,
+    parse_variants,
     path_option,
     run_options,
     setting_options,
     split_run_options,
     typed_code,
+    with_each,
+    with_option,
 )
 from freeat.errors import InputError, unknown_name
 from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, split_settings
@@ -33,12 +35,7 @@ DEFAULT_ALGORITHMS = "vanilla-10,fast,free-4"
 @click.command()
 @click.argument("spec", required=False, type=click.Path(path_type=Path))
 @click.option("--algorithms", help=f"names, separated by commas  [default: {DEFAULT_ALGORITHMS}]")
-@click.option(
-    "--with",
-    "added",
-    help="train every algorithm with each of these parts, separated by commas: none, awp, label-smoothing, clip-grad, "
-    "proximal, swa, ema, with a value as awp=0.005, several as awp+ema  [default: none]",
-)
+@with_option
 @click.option("--seeds", help="number of seeds, or the seeds separated by commas  [default: 3]")
 @click.option(
     "--budget",
@@ -129,7 +126,7 @@ def compare(
             )
         chosen |= parse_parts(variants[0])
     else:
-        names = [f"{name}+{parts}" if parts != "none" else name for name in names for parts in variants]
+        names = with_each(names, variants)
     algorithm_args, kind = chosen.pop("algorithm_args", None), str(chosen.pop("budget"))
     training, evaluation = split_settings(chosen)
     tasks = comparison_tasks(training, evaluation, names, numbers, options, algorithm_args)
@@ -184,22 +181,6 @@ def parse_names(given: Any) -> list[str]:
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
         raise InputError(f"algorithms {given!r}: write their names, e.g. vanilla-10,free-4")
     return [name.strip() for name in names]
-
-
-def parse_variants(given: Any, settings: Mapping[str, Any]) -> list[str]:
-    """Parts as a text with commas, or as a list in a settings file; none of them is a shared setting too."""
-    variants = given.split(",") if isinstance(given, str) else given
-    if not isinstance(variants, list) or not variants or not all(isinstance(one, str) for one in variants):
-        raise InputError(f"with {given!r}: write parts, e.g. none,awp,awp+ema")
-    variants = list(dict.fromkeys(one.strip() for one in variants))
-    for parts in variants:
-        if twice := parse_parts(parts).keys() & settings.keys():
-            option = sorted(twice)[0].replace("_", "-")
-            raise InputError(
-                f"--{option} holds for every run and {parts!r} of --with sets it too: leave --{option} out, and write "
-                f"its value there ({option}=VALUE)"
-            )
-    return variants
 
 
 def parse_seeds(text: str) -> list[int]:

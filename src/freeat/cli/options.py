@@ -2,14 +2,14 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from freeat.errors import InputError
-from freeat.runs.spec import EvalSpec, TrainSpec, read_yaml
+from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, read_yaml
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
@@ -158,3 +158,33 @@ def make_run_options(folder: Path, options: Mapping[str, Any], *, names_code: bo
 
     trusted = trusts_code(options["trust_code"], names_code)
     return RunOptions(**{**options, "folder": folder, "trust_code": trusted})
+
+
+with_option = click.option(
+    "--with",
+    "added",
+    default=None,
+    help="train every algorithm with each of these parts, separated by commas: none, awp, label-smoothing, clip-grad, "
+    "proximal, swa, ema, with a value as awp=0.005, several as awp+ema  [default: none]",
+)
+
+
+def parse_variants(given: Any, settings: Mapping[str, Any] | None = None) -> list[str]:
+    """Parts as a text with commas, or as a list in a settings file; none of them is a shared setting too."""
+    variants = given.split(",") if isinstance(given, str) else ["none"] if given is None else given
+    if not isinstance(variants, list) or not variants or not all(isinstance(one, str) for one in variants):
+        raise InputError(f"with {given!r}: write parts, e.g. none,awp,awp+ema")
+    variants = list(dict.fromkeys(one.strip() for one in variants))
+    for parts in variants:
+        if twice := parse_parts(parts).keys() & (settings or {}).keys():
+            option = sorted(twice)[0].replace("_", "-")
+            raise InputError(
+                f"--{option} holds for every run and {parts!r} of --with sets it too: leave --{option} out, and write "
+                f"its value there ({option}=VALUE)"
+            )
+    return variants
+
+
+def with_each(names: Sequence[str], variants: Sequence[str]) -> list[str]:
+    """Every algorithm with each of the parts: ``free-4``, ``free-4+awp``."""
+    return [f"{name}+{parts}" if parts != "none" else name for name in names for parts in variants]

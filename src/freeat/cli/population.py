@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.cli.main import stop_on_signal
-from freeat.cli.options import jobs_option, json_option, path_option
+from freeat.cli.options import jobs_option, json_option, parse_variants, path_option, with_each, with_option
 from freeat.errors import InputError
 from freeat.units import parse_finite, parse_radius, parse_whole
 
@@ -26,6 +26,7 @@ DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
     default=DEFAULT_ARMS,
     help="names as elsewhere; vanilla-exact (exact maximizer); vanilla-weak and vanilla-weak-replay (controls)",
 )
+@with_option
 @click.option("--match", default="free-4", help="the Free run that the controls are matched to")
 @click.option("--norm", default="l2", help="l2 or linf; several separated by commas")
 @click.option("--eps", default="1/4", help="radii ε/‖μ‖ in the ball's norm, separated by commas")
@@ -51,7 +52,9 @@ DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
 @jobs_option
 @path_option("--out", default="population", help="folder of the study")
 @json_option
-def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str, **given: Any) -> int:
+def population(
+    as_json: bool, out: Path, jobs: int | None, arms: str, added: str, match: str, **given: Any
+) -> int:
     """Measure the generalization gap exactly, without a test set.
 
     Draws samples from a mixture of two Gaussians, trains every algorithm on each of them (all seeds as one stack), and
@@ -70,7 +73,7 @@ def population(as_json: bool, out: Path, jobs: int | None, arms: str, match: str
     from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
     from freeat.tasks import make_backend, run_tasks
 
-    tasks = _tasks(out, _split(arms), match, given)
+    tasks = _tasks(out, with_each(_split(arms), parse_variants(added)), match, given)
     check_output(*(out / name for name in (POPULATION, "table.md", "population.png", "results/result")))
     with (
         stop_on_signal() as stop,
@@ -108,9 +111,10 @@ def _split(text: str) -> list[str]:
 def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) -> "list[PopulationTask]":
     """The grid: every arm on every instance; a control comes with the Free run that it is matched to."""
     from freeat.algorithms import parse_algorithm
+    from freeat.runs.spec import canonical_parts, split_parts
     from freeat.stability.population import CONTROLS, EXACT, PopulationSettings, PopulationTask, make_arm
 
-    names = [arm if arm == EXACT or arm in CONTROLS else str(parse_algorithm(arm)) for arm in arms]
+    names = [arm if split_parts(arm)[0] in (EXACT, *CONTROLS) else canonical_parts(arm) for arm in arms]
     matched = str(parse_algorithm(match))
     if parse_algorithm(match).family != "free":
         raise InputError(f"--match {match}: the controls are matched to a Free run, such as free-4")

@@ -13,8 +13,11 @@ from freeat.cli.options import (
     jobs_option,
     json_option,
     parse_arguments,
+    parse_variants,
     path_option,
     trusts_code,
+    with_each,
+    with_option,
 )
 from freeat.errors import InputError
 from freeat.units import radius_text
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     default="vanilla-10,fast,free-4",
     help="names or package.module:Class, separated by commas",
 )
+@with_option
 @click.option("--algorithm-args", help="the algorithms' own options, as JSON or key=value,…")
 @click.option("--model", default="mlp-w64-softplus", help="network by name; β is estimated of smooth ones")
 @click.option("--theorem", is_flag=True, help="as the theorems assume: steps c/t, plain SGD, loss 1 − p_y")
@@ -121,7 +125,7 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     )
     return StabilityStudy(
         settings=settings,
-        algorithms=parse_algorithms(given["algorithms"]),
+        algorithms=tuple(with_each(parse_algorithms(given["algorithms"]), parse_variants(given["added"]))),
         seeds=given["seeds"],
         sizes=sizes,
         options=options,

@@ -123,8 +123,9 @@ class Learner:
 
     @property
     def result(self) -> nn.Module:
-        """The model that comes out of the training: the slow weights, else the average, else the weights."""
-        return [self.model, *(average.model for average in self.averages.values())][-1]
+        """The model that comes out of the training: the slow weights once begun, else the average, else the weights."""
+        begun = [average.model for average in self.averages.values() if average.begun(self.updates)]
+        return [self.model, *begun][-1]
 
     @property
     def progress(self) -> float:

@@ -246,13 +246,10 @@ class TrainSpec(_Settings):
 
     def label_of(self, weights: str) -> str:
         """The label of one kind of the run's weights; an average that they are not a part of is left out."""
-        words = [short_name(self.algorithm)]
-        for part, (setting, usual) in PARTS.items():
-            value, default = getattr(self, setting), self.fields()[setting].default
-            on = value != default and (setting != "proximal" or (part == "swa") == (value == 0))
-            if on and (part != "ema" or weights == "ema"):
-                words.append(part if value == usual else f"{part} {value:g}")
-        return " + ".join(words)
+        values = {setting: getattr(self, setting) for setting, _ in PARTS.values()}
+        on = {part: value for part, value in _parts_on(values) if part != "ema" or weights == "ema"}
+        words = [part if value is None else f"{part} {value:g}" for part, value in on.items()]
+        return " + ".join([short_name(self.algorithm), *words])
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -294,6 +291,18 @@ PARTS: dict[str, tuple[str, float]] = {
 """What can be added to any algorithm, by the names that tables use: the setting and its usual value."""
 
 
+def _parts_on(values: Mapping[str, Any]) -> list[tuple[str, float | None]]:
+    """The parts that settings switch on, each with its value where that is not the usual one."""
+    defaults = {name: field.default for name, field in TrainSpec.fields().items()}
+    found: list[tuple[str, float | None]] = []
+    for part, (setting, usual) in PARTS.items():
+        value = values.get(setting, defaults[setting])
+        chosen = setting != "proximal" or (part == "swa") == (value == 0)
+        if chosen and value != defaults[setting]:
+            found.append((part, None if value == usual else value))
+    return found
+
+
 def parse_parts(text: str) -> dict[str, float]:
     """Parts as people write them (``awp``, ``awp=0.005+ema``, ``none``): their settings."""
     found: dict[str, float] = {}
@@ -316,6 +325,15 @@ def split_parts(text: str) -> tuple[str, dict[str, float]]:
     """An algorithm with its parts, as ``free-4+awp+ema``: its name and the settings of the parts."""
     name, _, parts = text.partition("+")
     return name.strip(), parse_parts(parts) if parts else {}
+
+
+def canonical_parts(text: str) -> str:
+    """An algorithm with its parts, written in one way: ``free-4+awp=0.005+ema``."""
+    from freeat.algorithms.registry import parse_algorithm
+
+    name, parts = split_parts(text)
+    words = [part if value is None else f"{part}={value:g}" for part, value in _parts_on(parts)]
+    return "+".join([str(parse_algorithm(name)), *words])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from freeat.algorithms import Algorithm, make_algorithm, parse_algorithm
+from freeat.algorithms.step import with_smoothing
 from freeat.algorithms.strength import MeasuredObjective
 from freeat.algorithms.vanilla import Vanilla
 from freeat.compute.frozen import frozen
@@ -24,7 +25,8 @@ from freeat.files.locks import leased
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant, Schedule, Vanishing
 from freeat.objectives import BoundedLoss, CrossEntropy, Objective
-from freeat.runs.spec import SEMANTICS
+from freeat.runs.build import build_modifiers
+from freeat.runs.spec import SEMANTICS, TrainSpec, split_parts
 from freeat.stability.instances import affine_maximum
 from freeat.stability.mixture import (
     KINDS,
@@ -177,7 +179,22 @@ class PopulationResult:
 
 
 def make_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
-    """The algorithm of an arm against ``ball``: a name as elsewhere, or Vanilla with the exact maximizer."""
+    """The algorithm of an arm against ``ball``: a name as elsewhere, or Vanilla with the exact maximizer.
+
+    Of the parts of an arm (``free-4+awp``) it has the label smoothing; the others are the learner's.
+    """
+    arm, parts = split_parts(arm)
+    algorithm = _plain_arm(arm, settings, ball)
+    if not parts:
+        return algorithm
+    if settings.theorem or arm in CONTROLS:
+        what = "the theorems do not cover them" if settings.theorem else f"{arm} is a control of Free alone"
+        raise InputError(f"{arm} with {', '.join(parts)}: {what}; leave them out")
+    smoothing = parts.get("label_smoothing", 0.0)
+    return with_smoothing(algorithm, smoothing) if smoothing else algorithm
+
+
+def _plain_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
     objective: Objective | None = BoundedLoss() if settings.theorem else None
     if arm == EXACT or arm in CONTROLS:
         if settings.model != "linear":
@@ -232,18 +249,24 @@ def train_population(
         member_seeds=seeds,
         total_updates=settings.updates,
         schedule=schedule,
+        **build_modifiers(
+            TrainSpec(**split_parts(arm)[1]),  # type: ignore[arg-type]
+            stack,
+            settings.updates,
+            -(-n // settings.batch_size),
+        ),
     )
     batches = [
         Batches(n=n, size=settings.batch_size, seed=seed, sampling="independent", replay=replay)
         for seed in seeds
     ]
-    risks = _Risks(settings, stack, x, y)
+    risks = _Risks(settings, x, y)
     waiting = settings.marks
     members = torch.arange(k).unsqueeze(1)
     while True:
         if waiting and learner.updates >= waiting[0]:
             waiting = [mark for mark in waiting if mark > learner.updates]
-            risks.measure(learner.updates)
+            risks.measure(learner.result, learner.updates)
             on_update(learner.updates, settings.updates)
         if learner.updates_left <= 0:
             break
@@ -255,25 +278,26 @@ def train_population(
 class _Risks:
     """Training and population risk of a stack, collected mark by mark."""
 
-    def __init__(self, settings: PopulationSettings, stack: Stack, x: Tensor, y: Tensor) -> None:
-        self.settings, self.stack, self.x, self.y = settings, stack, x, y
+    def __init__(self, settings: PopulationSettings, x: Tensor, y: Tensor) -> None:
+        self.settings, self.x, self.y = settings, x, y
         self.updates: list[int] = []
         self.seen: dict[str, list[RobustRisk]] = {"train": [], "population": []}
         if settings.model != "linear":
             fresh = [settings.mixture.draw(settings.fresh, seed, "fresh") for seed in range(settings.seeds)]
             self.fresh = tuple(torch.stack(parts) for parts in zip(*fresh, strict=True))
 
-    def measure(self, update: int) -> None:
+    def measure(self, stack: nn.Module, update: int) -> None:
+        assert isinstance(stack, Stack)
         s = self.settings
         self.updates.append(update)
         if s.model == "linear":
-            w = self.stack.flat()
+            w = stack.flat()
             train = linear_training_risk(w, self.x, self.y, s.ball, s.surrogate)
             population = linear_population_risk(w, s.mixture, s.ball, s.surrogate)
         else:
-            with frozen(self.stack, "eval"):
+            with frozen(stack, "eval"):
                 train, population = (
-                    attacked_risk(self.stack, x, y, s.ball, s.surrogate, steps=s.attack_steps, seed=0)
+                    attacked_risk(stack, x, y, s.ball, s.surrogate, steps=s.attack_steps, seed=0)
                     for x, y in ((self.x, self.y), self.fresh)
                 )
         self.seen["train"].append(train)

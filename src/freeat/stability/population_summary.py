@@ -18,6 +18,7 @@ from freeat.evaluation.matched import (
     paired_difference,
 )
 from freeat.files.documents import read_document
+from freeat.runs.spec import split_parts
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.population import CONTROLS, EXACT, WEAK_REPLAY, PopulationResult, PopulationSettings
 from freeat.theory import bound, recursion_bound
@@ -165,12 +166,16 @@ def _instances(results: Sequence[PopulationResult]) -> list[list[PopulationResul
 
 
 def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
-    """Every arm against Vanilla, and Free against the control that shares its strength and its batches."""
+    """Every arm against Vanilla, an arm with parts against the same without, and Free against the control that shares
+    its strength and its batches."""
     by_arm = {result.arm: result for result in group}
     reference = next((arm for arm in by_arm if arm == EXACT), None)
     reference = reference or next((arm for arm in by_arm if _is_vanilla(arm)), None)
     pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
     pairs += [(arm, WEAK_REPLAY) for arm in by_arm if WEAK_REPLAY in by_arm and _is_free(arm)]
+    pairs += [
+        (arm, own) for arm in by_arm if (own := split_parts(arm)[0]) in by_arm and own not in (arm, reference)
+    ]
     for arm, other in pairs:
         first, second = by_arm[arm], by_arm[other]
         yield ArmDifference(
@@ -186,7 +191,10 @@ def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
 def _named(arm: str, family: str) -> bool:
     if arm == EXACT or arm in CONTROLS:
         return False
-    name = parse_algorithm(arm)
+    own, parts = split_parts(arm)
+    if parts:
+        return False
+    name = parse_algorithm(own)
     return name.family == family and name.objective == "ce"
 
 

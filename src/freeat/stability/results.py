@@ -21,7 +21,7 @@ from freeat.learner import Learner
 from freeat.objectives import BoundedLoss, Objective
 from freeat.rng import ImageRng
 from freeat.runs.build import build_algorithm, build_ball, build_batches, build_learner, build_model
-from freeat.runs.spec import TrainSpec
+from freeat.runs.spec import TrainSpec, split_parts
 from freeat.stability.constants import Constants, estimate_constants
 from freeat.stability.probes import ProbeAttack
 from freeat.stability.twins import (
@@ -92,11 +92,13 @@ class StudySettings:
         """Those of ``algorithm_args`` that the algorithm's class declares."""
         if not self.algorithm_args:
             return {}
-        takes = options_of(algorithm_class(parse_algorithm(algorithm), trust_code=trust_code))
+        name = parse_algorithm(split_parts(algorithm)[0])
+        takes = options_of(algorithm_class(name, trust_code=trust_code))
         return {name: value for name, value in self.algorithm_args.items() if name in takes}
 
     def spec(self, algorithm: str, *, n: int, seed: int, trust_code: bool = False) -> TrainSpec:
-        """The training of the member on S, as any run describes it."""
+        """The training of the member on S, as any run describes it; the algorithm may have parts: ``free-4+awp``."""
+        name, parts = split_parts(algorithm)
         if self.batch_size > n:
             raise InputError(f"--batch-size {self.batch_size} exceeds the {n} examples of S: take fewer")
         return TrainSpec(
@@ -104,7 +106,7 @@ class StudySettings:
             train_size=n,
             augment="none" if self.theorem else self.augment,
             model=self.model,
-            algorithm=algorithm,
+            algorithm=name,
             algorithm_args=self.args_of(algorithm, trust_code=trust_code) or None,
             norm=self.norm,
             eps=self.eps,
@@ -118,6 +120,7 @@ class StudySettings:
             momentum=0.0 if self.theorem else self.momentum,
             weight_decay=0.0 if self.theorem else self.weight_decay,
             seed=seed,
+            **parts,  # type: ignore[arg-type]
         )
 
     def sample(self, train: Images, n: int) -> Images:
@@ -150,7 +153,7 @@ class TwinSetup:
         trust_code: bool = False,
     ) -> None:
         self.settings, self.device, self._trust_code = settings, device, trust_code
-        self.data = data
+        self.data, self.name = data, algorithm
         self.spec = settings.spec(algorithm, n=n, seed=seed, trust_code=trust_code)
         self.ball = build_ball(self.spec)
         self.ball.check(data.shape)
@@ -327,7 +330,7 @@ class TwinRecorder:
         spec, twins = self.setup.spec, self.setup.twins
         m = self.setup.algorithm.updates_per_batch
         about = TwinResult(
-            algorithm=spec.algorithm,
+            algorithm=self.setup.name,
             n=len(twins.sample),
             seed=spec.seed,
             engine=engine,

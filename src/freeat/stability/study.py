@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
-from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
@@ -18,7 +17,7 @@ from freeat.files.documents import (
 from freeat.files.locks import LEASE, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
-from freeat.runs.spec import SEMANTICS
+from freeat.runs.spec import SEMANTICS, canonical_parts
 from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
 from freeat.stability.twins import EngineChoice, choose_engine
 from freeat.training.records import Callback
@@ -131,7 +130,7 @@ class StabilityStudy:
     engine: str | None = None
 
     def __post_init__(self) -> None:
-        names = tuple(str(parse_algorithm(name)) for name in self.algorithms)
+        names = tuple(dict.fromkeys(canonical_parts(name) for name in self.algorithms))
         object.__setattr__(self, "algorithms", names)
         if not names or self.seeds < 1 or not self.sizes:
             raise InputError(

@@ -10,6 +10,7 @@ from freeat.compute.machine import Provenance
 from freeat.data import Images
 from freeat.evaluation.matched import Interval, mean_interval
 from freeat.evaluation.statistics import chance
+from freeat.runs.spec import split_parts
 from freeat.stability.constants import Constants
 from freeat.stability.estimates import (
     UniformStability,
@@ -222,10 +223,11 @@ def applicable_bound(
     """The theorem with measured constants; None where no theorem of the paper covers the settings.
 
     The theorems are for the bounded loss, L2 balls and vanishing steps, of Vanilla, Fast and Free without further
-    options (plain training is Vanilla with ε = 0), and need a β.
+    options or parts (plain training is Vanilla with ε = 0), and need a β.
     """
-    parsed = parse_algorithm(name)
-    covers = settings.theorem and settings.norm == "l2" and parsed.objective == "ce"
+    own, parts = split_parts(name)
+    parsed = parse_algorithm(own)
+    covers = settings.theorem and not parts and settings.norm == "l2" and parsed.objective == "ce"
     if not covers or parsed.theorem is None or constants is None or not constants.beta:
         return None
     if settings.args_of(name) or (constants.psi is None and parsed.theorem != "vanilla"):
@@ -317,7 +319,8 @@ def _exponents_of(
 
 def _predicted(name: str, lam: float) -> float | None:
     """a of the bound; plain training is Vanilla at ε = 0, where Theorem 2 is a multiple of 1/n."""
-    parsed = parse_algorithm(name)
-    if parsed.theorem is None:
+    own, parts = split_parts(name)
+    parsed = parse_algorithm(own)
+    if parsed.theorem is None or parts:
         return None
     return -rate(parsed.theorem, lam).n if parsed.adversarial else 1.0

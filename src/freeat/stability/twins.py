@@ -183,8 +183,14 @@ class StackedRuns:
     def __init__(self, model: nn.Module, members: int, learner_of: LearnerOf) -> None:
         self.members = members
         self._plain = copy.deepcopy(model)
-        self._stack = Stack(model, members).train()
-        self.base = learner_of(self._stack)
+        self.base = learner_of(Stack(model, members).train())
+
+    @property
+    def _stack(self) -> Stack:
+        """The stack that comes out of the training: of averaged weights, where they are averaged."""
+        stack = self.base.result
+        assert isinstance(stack, Stack)
+        return stack
 
     def step(self, algorithm: Algorithm, x: Tensor, y: Tensor, differs: Tensor) -> StepRecord:
         """One step of every member on its batch x[k], y[k].
@@ -199,8 +205,9 @@ class StackedRuns:
 
     def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
         """The values of ``measure`` for each member, in evaluation mode, on the same images: (K, b) each."""
-        with frozen(self._stack, "eval"):
-            return measure(self._stack, x.expand(self.members, *x.shape), y.expand(self.members, *y.shape))
+        stack = self._stack
+        with frozen(stack, "eval"):
+            return measure(stack, x.expand(self.members, *x.shape), y.expand(self.members, *y.shape))
 
     def member(self, k: int) -> nn.Module:
         """A copy of member k as a plain model."""
@@ -241,8 +248,8 @@ class SeparateRuns:
         )
 
     def weights(self) -> Tensor:
-        shared = _flat(self.base.model)
-        rows = [_flat(self._own[k].model) if k in self._own else shared for k in range(self.members)]
+        shared = _flat(self.base.result)
+        rows = [_flat(self._own[k].result) if k in self._own else shared for k in range(self.members)]
         return torch.stack(rows)
 
     def measure(self, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
@@ -254,12 +261,12 @@ class SeparateRuns:
         return tuple(torch.stack(values) for values in zip(*columns, strict=True))
 
     def member(self, k: int) -> nn.Module:
-        return copy.deepcopy(self._own.get(k, self.base).model)
+        return copy.deepcopy(self._own.get(k, self.base).result)
 
     @staticmethod
     def _measured(learner: Learner, measure: Measure, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        with frozen(learner.model, "eval"):
-            return measure(learner.model, x, y)
+        with frozen(learner.result, "eval"):
+            return measure(learner.result, x, y)
 
     def _copied(self) -> Learner:
         learner = self._learner_of(copy.deepcopy(self.base.model))
