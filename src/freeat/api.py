@@ -1,14 +1,14 @@
 """Train a model in one call, and read the result of a run."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from freeat.algorithms import Algorithm, make_algorithm
-from freeat.algorithms.step import threat_of
+from freeat.algorithms.step import threat_of, with_smoothing
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import Augmentation, DataSet, load_data
@@ -33,6 +33,7 @@ class Trained:
 
     Args:
         model: The model that was passed to ``freeat.train``, with the last weights, in evaluation mode.
+        averages: Models with averaged weights, by name: ``ema`` and ``slow``, where they were asked for.
         result: The last record: clean and robust accuracy on both splits, with intervals, and the cost.
         history: All records, one for each evaluation, the last one included.
 
@@ -50,6 +51,7 @@ class Trained:
     model: nn.Module
     result: Record
     history: list[Record]
+    averages: dict[str, nn.Module] = field(default_factory=dict)
 
     @property
     def gap(self) -> Gap:
@@ -71,6 +73,15 @@ def train(
     lr: float = 0.1,
     momentum: float = 0.9,
     weight_decay: float = 2e-4,
+    label_smoothing: float = 0.0,
+    clip_grad: float | None = None,
+    awp: float = 0.0,
+    awp_from: float = 0.0,
+    proximal: float | None = None,
+    proximal_from: float | None = None,
+    proximal_every: float = 1.0,
+    swa: bool = False,
+    ema: float | None = None,
     ball: Ball | None = None,
     attack: Pgd | None = None,
     eval_every: int | None = None,
@@ -82,9 +93,10 @@ def train(
 ) -> Trained:
     """Train a model in place with any algorithm on any data, and measure its robust generalization gap.
 
-    The parameters come in five groups: what is trained (``model`` to ``augment``), how long (``epochs`` to
-    ``batch_size``), the optimizer (``optimizer`` to ``weight_decay``), threat model and evaluation (``ball`` to
-    ``eval_every``), and the machine (``seed`` to ``callback``).
+    The parameters come in six groups: what is trained (``model`` to ``augment``), how long (``epochs`` to
+    ``batch_size``), the optimizer (``optimizer`` to ``weight_decay``), parts that are added to any algorithm
+    (``label_smoothing`` to ``ema``), threat model and evaluation (``ball`` to ``eval_every``), and the machine
+    (``seed`` to ``callback``).
 
     Args:
         model: A module that maps images (b, C, H, W) with pixels in [0, 1] to logits (b, classes).
@@ -103,6 +115,16 @@ def train(
         lr: Learning rate of the default optimizer.
         momentum: Momentum of the default optimizer.
         weight_decay: Weight decay of the default optimizer.
+        label_smoothing: The part of every label that the training loss spreads over all classes.
+        clip_grad: The length to which longer gradients of the weights are shortened.
+        awp: The relative size γ of the adversarial weight perturbation; 0.01 is usual.
+        awp_from: The epoch at which it begins.
+        proximal: The coefficient ρ that draws the weights to slow ones (Moreau-envelope training); 5e-4 is usual.
+        proximal_from: The epoch at which slow weights begin; by default half of the training.
+        proximal_every: Epochs between two weights that the slow weights take in.
+        swa: Stochastic weight averaging, which is ``proximal=0``.
+        ema: The decay of an exponential average of the weights. Averages are evaluated beside the last weights
+            (``result.ema``, ``result.slow``).
         ball: The perturbations that an algorithm given by name trains against, and that the model is evaluated against;
             by default the ball of the algorithm.
         attack: The attack of the evaluations; by default PGD-10 with its worst iterate.
@@ -135,6 +157,8 @@ def train(
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
+    if label_smoothing:
+        algorithm = with_smoothing(algorithm, label_smoothing)
     data = data if isinstance(data, DataSet) else load_data(data)
     spec = TrainSpec(
         epochs=epochs,
@@ -143,6 +167,15 @@ def train(
         lr=lr,
         momentum=momentum,
         weight_decay=weight_decay,
+        label_smoothing=label_smoothing,
+        clip_grad=clip_grad,
+        awp=awp,
+        awp_from=awp_from,
+        proximal=proximal,
+        proximal_from=proximal_from,
+        proximal_every=proximal_every,
+        swa=swa,
+        ema=ema,
         seed=seed,
         precision=precision,
         deterministic=deterministic,
@@ -178,7 +211,12 @@ def train(
         trainer.callback = callback
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
         result = trainer.run()
-    return Trained(model=trainer.learner.model.eval(), result=result, history=trainer.history)
+    return Trained(
+        model=trainer.learner.model.eval(),
+        result=result,
+        history=trainer.history,
+        averages={name: average.model for name, average in trainer.learner.averages.items()},
+    )
 
 
 def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:

@@ -122,3 +122,9 @@ def test_whole_batches_is_one_at_least() -> None:
 def test_an_unknown_budget_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="did you mean 'gradients'"):
         resolve_budget("gradient", tasks(tmp_path), reference="vanilla-10")
+
+
+def test_the_pass_of_a_weight_perturbation_is_counted(tmp_path: Path) -> None:
+    made = tasks(tmp_path, ["fast", "fast+awp"], updates=12)
+    budget = resolve_budget("gradients", made, reference="fast")
+    assert budget.updates == {"fast": 12, "fast + awp": 8}

@@ -1,6 +1,6 @@
 """Comparisons: the tasks, and mean and spread of what comes out of them."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ import pytest
 
 from freeat.cli.compare import parse_seeds
 from freeat.errors import InputError
+from freeat.evaluation.evaluator import Scores
 from freeat.experiments.comparison import (
     PRESETS,
     Comparison,
@@ -198,3 +199,38 @@ def test_comparison_in_other_settings_is_refused(tmp_path: Path) -> None:
     check_folder(tmp_path, {"lr": 0.1, "eps": 0.3})
     with pytest.raises(InputError, match=r"other settings \(lr\)"):
         check_folder(tmp_path, {"lr": 0.2, "eps": 0.3})
+
+
+def test_parts_make_runs_of_their_own_and_an_average_shares_one() -> None:
+    made = tasks(["fast", "fast+ema", "fast+awp", "free-4+awp=0.005+ema"], [0], updates=4)
+    assert [task.name for task in made] == [
+        "fast + awp/seed-0",
+        "fast + ema/seed-0",
+        "free-4 + awp 0.005 + ema/seed-0",
+    ]
+    assert [str(task.options.folder.relative_to("out/runs")) for task in made] == [
+        "fast-awp/seed-0",
+        "fast-ema/seed-0",
+        "free-4-awp-0.005-ema/seed-0",
+    ]
+
+
+def test_averaged_weights_have_a_row_and_slow_weights_that_of_their_run() -> None:
+    names = ["fast", "fast+ema", "fast+swa"]
+    averaged, swa = tasks(names, [0], updates=4)
+    names_of = [field.name for field in fields(Scores)]
+    scores = {
+        name: Scores(**{field: getattr(result(0.5, robust), field) for field in names_of})
+        for name, robust in (("ema", 0.4), ("slow", 0.3))
+    }
+    found = result(0.5, 0.2)
+    done = [
+        done_with(swa, replace(found, slow=scores["slow"])),
+        done_with(averaged, replace(found, ema=scores["ema"])),
+    ]
+    rows = summarize(done, names).algorithms
+    assert [(row.label, row.weights, row.robust_test.mean) for row in rows] == [
+        ("fast", "model", 0.2),
+        ("fast + ema", "ema", 0.4),
+        ("fast + swa", "slow", 0.3),
+    ]

@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,10 +13,13 @@ from torch import Tensor, nn
 
 from freeat import Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm
+from freeat.algorithms.nfgsm import NFgsm
+from freeat.algorithms.step import with_smoothing
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
+from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
 from freeat.objectives import Trades
 from problems import BALLS, images, same_bits, smooth_net, weights
 
@@ -30,13 +34,31 @@ ROWS: dict[str, Algorithm] = {
     "free-trades": Free(ball=L2_BALL, m=4, objective=Trades()),
     "fast": Fast(ball=LINF_BALL),
     "friendly": Friendly(ball=LINF_BALL, m=3, tau=1),
+    "n-fgsm": NFgsm(ball=LINF_BALL),
+    "free + parts": with_smoothing(Free(ball=L2_BALL, m=4), 0.1),
+    "trades + parts": Vanilla(ball=L2_BALL, m=3, start="gaussian", objective=Trades()),
 }
+
+
+def parts_of(name: str, net: nn.Module) -> dict[str, Any]:
+    """What is added to the learner of a row."""
+    if not name.endswith("parts"):
+        return {}
+    slow = WeightAverage(net, 1.0, first=10, every=4)
+    return {"awp": WeightPerturbation(gamma=0.02), "proximal": Proximal(slow, 0.1), "clip_grad": 2.0}
 
 
 def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) -> list[Tensor]:
     net = smooth_net(seed=4)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=2e-4)
-    learner = Learner(net, optimizer, total_updates=UPDATES, processes=processes, micro_batch=micro_batch)
+    learner = Learner(
+        net,
+        optimizer,
+        total_updates=UPDATES,
+        processes=processes,
+        micro_batch=micro_batch,
+        **parts_of(name, net),
+    )
     while learner.updates_left:
         total = SIZES[learner.batches % len(SIZES)]
         x, y = images(learner.batches, total)
@@ -46,7 +68,7 @@ def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) 
         assert record.losses.shape == y[rows].shape
         if record.g_norms is not None:
             assert record.g_norms.shape[1:] == y[rows].shape
-    return weights(net)
+    return weights(learner.result)
 
 
 def exchanges(processes: ProcessGroup) -> dict[str, object]:

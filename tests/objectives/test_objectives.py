@@ -23,6 +23,7 @@ from freeat.objectives import (
     dlr,
     error_probability,
     margin,
+    smoothed_cross_entropy,
 )
 from problems import random
 
@@ -241,3 +242,31 @@ def test_bounded_loss_and_its_attack_are_the_loss_at_the_perturbed_images() -> N
     expected = error_probability(f(x), y)
     assert torch.equal(BoundedLoss().loss(f, x, y, x + 1), expected)
     assert torch.equal(BoundedLoss().attack(f, x, y)(x + 1), expected)
+
+
+@pytest.mark.parametrize("s", [0.0, 0.1, 0.4])
+def test_smoothed_cross_entropy_is_that_of_torch(s: float) -> None:
+    logits, y = torch.randn(7, 5, dtype=torch.float64), torch.arange(7) % 5
+    expected = torch.nn.functional.cross_entropy(logits, y, reduction="none", label_smoothing=s)
+    torch.testing.assert_close(smoothed_cross_entropy(logits.log_softmax(-1), y, s), expected)
+
+
+@pytest.mark.parametrize("objective", [CrossEntropy, Trades, LogitPairing, Mart])
+def test_smoothing_adds_to_the_cross_entropy_term_and_leaves_the_attack(
+    objective: type[CrossEntropy],
+) -> None:
+    g = torch.Generator().manual_seed(0)
+    x, x_adv = torch.rand(2, 6, 1, 2, 2, generator=g, dtype=torch.float64)
+    w, y = torch.randn(4, 3, generator=g, dtype=torch.float64), torch.arange(6) % 3
+
+    def f(images: torch.Tensor) -> torch.Tensor:
+        return images.flatten(1) @ w
+
+    plain, smooth = objective(), objective(smoothing=0.2)
+    where = x if objective is Trades else x_adv
+    log_p = f(where).log_softmax(-1)
+    added = smoothed_cross_entropy(log_p, y, 0.2) - smoothed_cross_entropy(log_p, y, 0.0)
+    torch.testing.assert_close(smooth.loss(f, x, y, x_adv), plain.loss(f, x, y, x_adv) + added)
+    assert torch.equal(smooth.attack(f, x, y)(x_adv), plain.attack(f, x, y)(x_adv))
+    with pytest.raises(InputError, match=r"0\.1 is usual"):
+        objective(smoothing=1.0)

@@ -12,7 +12,7 @@ from freeat.cli.options import json_option, path_option, trust_code_option, trus
 @click.argument("run", type=click.Path(path_type=Path))
 @path_option("--out", help="folder to write  [default: exports/RUN]")
 @click.option(
-    "--weights", default="model", show_default=True, help="which weights: model (the last), ema or best"
+    "--weights", default="model", show_default=True, help="which weights: model (the last), ema, slow or best"
 )
 @click.option("--onnx", is_flag=True, help="also write model.onnx, checked with onnxruntime (freeat[onnx])")
 @click.option("--model", help="repeat the import path of the run's model to allow importing it")

@@ -1,7 +1,7 @@
 """Adapters of freeat's models to foolbox, ART and RobustBench.
 
-Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@best) or an exported one. Images are in
-[0, 1] in all of them, so radii mean the same.
+Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@slow, RUN@best) or an exported one. Images
+are in [0, 1] in all of them, so radii mean the same.
 """
 
 from pathlib import Path

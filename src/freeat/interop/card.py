@@ -132,7 +132,8 @@ differed from the model's by at most {manifest.onnx.largest_difference:.1e}."""
 def _training(manifest: Manifest) -> str:
     run, weights, made_by = manifest.run, manifest.weights, manifest.run.provenance
     versions = ", ".join(f"{name} {version}" for name, version in made_by.versions.items())
-    which = {"model": "the last", "ema": "the averaged", "best": "best on validation"}[weights.which]
+    named = {"model": "the last", "ema": "the averaged", "slow": "the slow", "best": "best on validation"}
+    which = named[weights.which]
     return f"""\
 ## Training
 

@@ -44,7 +44,8 @@ def export(
     Args:
         run: The run folder.
         out: The folder to write; by default ``exports/`` and the name of the run. An earlier export there is replaced.
-        weights: ``"model"`` (the last), ``"ema"`` (the averaged) or ``"best"`` (best on validation images).
+        weights: ``"model"`` (the last), ``"ema"`` (the averaged), ``"slow"`` (of proximal training or SWA) or
+            ``"best"`` (best on validation images).
         onnx: Also write ``model.onnx``, and compare its logits with the model's (needs ``freeat[onnx]``).
         trust_code: Allow importing the run's model where it is your own code (``package.module:factory``).
 
@@ -127,7 +128,7 @@ def _further(folder: RunFolder, digest: str) -> tuple[FurtherEvaluation, ...]:
 
 
 def _scores(folder: RunFolder, weights: str) -> Scores:
-    """The evaluation of these weights: the last, the averaged, or the best on validation images."""
+    """The evaluation of these weights: the last, the averaged, the slow, or the best on validation images."""
     result = folder.result
     if result is None:
         raise InputError(f"{folder.path} has not finished: run its command again, then export it")
@@ -136,7 +137,8 @@ def _scores(folder: RunFolder, weights: str) -> Scores:
         if not best:
             raise InputError(f"{folder.path} has no best weights: train with --validation 0.1, say")
         return _bare(best[-1])
-    return result.ema if weights == "ema" and result.ema is not None else _bare(result)
+    scores: Scores | None = None if weights == "model" else getattr(result, weights, None)
+    return _bare(result) if scores is None else scores
 
 
 def _bare(record: Scores) -> Scores:

@@ -231,7 +231,7 @@ class RunFolder:
                 yield _record(line, f"{self.history_path}, line {number}")
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
-        """Store the weights after this update under a name: ``model`` (the last), ``ema``, ``best``."""
+        """Store the weights after this update under a name: ``model`` (the last), ``ema``, ``slow``, ``best``."""
         save_tensors(self.path / f"{name}.safetensors", dict(state), {"update": update})
 
     def weights(self, name: str = "model") -> dict[str, Tensor]:

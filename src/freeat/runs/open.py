@@ -40,7 +40,7 @@ MANIFEST, WEIGHTS, CARD, ONNX = "freeat.json", "model.safetensors", "README.md",
 
 @dataclass(frozen=True, kw_only=True)
 class ExportedWeights:
-    """Which weights of a run were exported (``model``, ``ema`` or ``best``), with their digest and their file's."""
+    """Which weights of a run were exported (``model``, ``ema``, ``slow``, ``best``), with their digest and file."""
 
     which: str
     update: int

@@ -158,6 +158,7 @@ def scalars(record: Record, before: Record | None, batch_size: int) -> dict[str,
         "throughput": updates * batch_size / seconds if seconds > 0 else None,
         **_accuracies(record),
         **{f"ema/{name}": value for name, value in _accuracies(record.ema).items()},
+        **{f"slow/{name}": value for name, value in _accuracies(record.slow).items()},
     }
     return {name: float(value) for name, value in values.items() if value is not None}
 

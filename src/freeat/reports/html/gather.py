@@ -21,7 +21,7 @@ from freeat.stability.population_summary import POPULATION, PopulationStudy, rea
 from freeat.stability.results import StudySettings, TwinResult, converged
 from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
 from freeat.stability.summary import StudySummary
-from freeat.training.records import Record
+from freeat.training.records import Record, record_of
 
 T = TypeVar("T")
 DEPTH = 8
@@ -36,12 +36,28 @@ INSIDE_RUNS = ("checkpoints", "examples")
 
 @dataclass(frozen=True, kw_only=True)
 class FoundRun:
-    """A training run as its folder describes it; ``last`` is its result, or the newest record of an unfinished one."""
+    """A training run as its folder describes it; ``last`` is its result, or the newest record of an unfinished one.
+
+    ``weights`` are those whose scores its records hold.
+    """
 
     name: str
     description: RunDescription
     history: list[Record]
     result: RunResult | None
+    weights: str = "model"
+
+    def views(self) -> "list[FoundRun]":
+        """The run as seen by each kind of weights that comparisons show: the last or slow ones, and the average."""
+        return [
+            replace(
+                self,
+                weights=weights,
+                history=[record_of(record, weights) for record in self.history],
+                result=None if self.result is None else record_of(self.result, weights),
+            )
+            for weights in self.spec.weights
+        ]
 
     @property
     def spec(self) -> TrainSpec:

@@ -11,12 +11,14 @@ from freeat.evaluation.statistics import Interval, mean_std, wilson
 from freeat.reports.html.gather import FoundRun
 from freeat.reports.tables import TableCell, ball_text, percent_interval, percent_spread
 from freeat.runs.folder import RunResult
-from freeat.runs.spec import TrainSpec
+from freeat.runs.spec import PARTS, TrainSpec
 from freeat.units import radius_text
 
 NAMED_ELSEWHERE = ("seed", "algorithm", "data", "model", "norm", "eps")
 WITHOUT_EFFECT = ("threads", "precision", "micro_batch", "deterministic", "compile")
 """Settings that do not distinguish the groups of a benchmark: named elsewhere, or without effect on the result."""
+PART_SETTINGS = {setting for setting, _ in PARTS.values()}
+"""Settings that a label names already."""
 LENGTHS = ("eps", "alpha")
 """Settings that are lengths in pixel space."""
 
@@ -105,8 +107,8 @@ class Benchmark:
 def benchmarks_of(runs: Sequence[FoundRun], order: Sequence[str] = ()) -> list[Benchmark]:
     """The runs by benchmark, then by everything but the seed; algorithms in ``order``, then as they come."""
     by_benchmark: dict[tuple[str, str, str, float], list[FoundRun]] = {}
-    for run in runs:
-        by_benchmark.setdefault(_benchmark_key(run), []).append(run)
+    for view in (view for run in runs for view in run.views()):
+        by_benchmark.setdefault(_benchmark_key(view), []).append(view)
     return [
         Benchmark(data=key[0], model=key[1], norm=key[2], eps=key[3], groups=_groups(own, order))
         for key, own in by_benchmark.items()
@@ -134,7 +136,9 @@ def settings_of(run: FoundRun) -> dict[str, object]:
 def _groups(runs: Sequence[FoundRun], order: Sequence[str]) -> list[SeedGroup]:
     grouped: dict[str, list[FoundRun]] = {}
     for run in runs:
-        grouped.setdefault(repr((run.spec.algorithm, settings_of(run))), []).append(run)
+        grouped.setdefault(
+            repr((run.spec.label_of(run.weights), run.spec.algorithm, settings_of(run))), []
+        ).append(run)
     groups = list(grouped.values())
     varied = _varied([settings_of(own[0]) for own in groups])
     rank = {name: k for k, name in enumerate(order)}
@@ -163,9 +167,9 @@ def _label(run: FoundRun, varied: Sequence[str]) -> str:
     extra = [
         f"{name.replace('_', ' ')} {_shown(name, value)}"
         for name in varied
-        if (value := settings.get(name)) is not None
+        if name not in PART_SETTINGS and (value := settings.get(name)) is not None
     ]
-    return ", ".join([run.spec.label, *extra])
+    return ", ".join([run.spec.label_of(run.weights), *extra])
 
 
 def _shown(name: str, value: object) -> str:
