@@ -121,17 +121,18 @@ def test_an_export_is_written_whole_or_not_at_all(
     }
 
 
+@pytest.mark.slow
 def test_a_comparison_resumes_to_the_same_bits(
     disk: SmallDisk, whole: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     args = [*COMPARE, "--out", str(disk.path / "comparison")]
     with disk.full(20 << 10):  # enough for the description of a run
-        assert "comparison/runs/fast/seed-0" in refused(capsys, args)
+        assert "comparison/runs/fast-ema-0.9/seed-0" in refused(capsys, args)
     found = document(capsys, args)
     with disk.full(0):
         refused(capsys, args)
     assert document(capsys, args) == found
-    assert outcome(disk.path / "comparison" / "runs" / "fast" / "seed-0") == outcome(whole / "run")
+    assert outcome(disk.path / "comparison" / "runs" / "fast-ema-0.9" / "seed-0") == outcome(whole / "run")
     assert not unfinished(disk.path)
 
 

@@ -18,7 +18,7 @@ from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_d
 from freeat.errors import InputError
 from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
-from freeat.files.documents import NewerFormat, identity_of, read_document, write_document
+from freeat.files.documents import NewerFormat, identity_of, read_document, space_for, write_document
 from freeat.files.locks import leased
 from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
@@ -101,8 +101,9 @@ class EvaluationLog:
 
     def record(self, record: Record) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(f"{now}  {self.name}: update {record.update}  {accuracies(record)}\n")
+        line = f"{now}  {self.name}: update {record.update}  {accuracies(record)}\n"
+        with space_for(self.path, len(line.encode())), self.path.open("a", encoding="utf-8") as file:
+            file.write(line)
 
 
 @dataclass(frozen=True, kw_only=True)
