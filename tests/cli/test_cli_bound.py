@@ -168,6 +168,16 @@ def test_a_run_in_theorem_mode_violates_few_hypotheses(tmp_path: Path) -> None:
     assert found["bound"] > 0
 
 
+@pytest.mark.parametrize("part", [{"awp": 0.01}, {"clip_grad": 1.0}, {"proximal": 0.0}])
+def test_parts_of_a_run_violate_plain_sgd(part: dict[str, float], tmp_path: Path) -> None:
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "norm": "l2", "eps": 0.1, "box": False}
+    _train(tmp_path / "run", model="linear", algorithm="vanilla-1", **plain, **part)
+    found = json.loads(
+        invoke("--from", str(tmp_path / "run"), "--points", "2", "--json", given={"--beta": "1"})
+    )
+    assert "plain_sgd" in {h["key"] for h in found["hypotheses"] if h["status"] == "violated"}
+
+
 def test_from_an_ordinary_relu_run_beta_must_be_given(tmp_path: Path) -> None:
     _train(tmp_path / "run", model="cnn-w4", algorithm="vanilla-2", norm="linf", eps=0.1)
     with pytest.raises(InputError, match=r"β is not defined.*relu.*--beta"):

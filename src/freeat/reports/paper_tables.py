@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from freeat.evaluation.statistics import not_above_chance
 from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
-from freeat.reports.tables import NO_VALUE, norm_text, percent_spread
+from freeat.reports.tables import NO_VALUE, listed, markdown_table, norm_text, percent_spread
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -233,15 +233,10 @@ def markdown(table: PaperTable) -> str:
     """The table in Markdown."""
     parts = [f"# {heading(table.name)}: {table.title}"]
     for layout in layouts(table):
-        names = layout.headings(": ")
-        rule = "|" + "---|" * len(layout.leading) + "---:|" * len(names)
-        first, *others = (
-            f"| {' | '.join(line)} |"
-            for line in ([*layout.leading, *names], *([*line.leading, *line.cells] for line in layout.lines))
-        )
-        parts.append("\n".join([first, rule, *others]))
-    parts.append("\n".join(f"- {note}" for note in notes(table)))
-    return "\n\n".join(parts) + "\n"
+        columns = (*layout.leading, *layout.headings(": "))
+        rows = [(*line.leading, *line.cells) for line in layout.lines]
+        parts.append(markdown_table(columns, rows, text_columns=len(layout.leading)))
+    return "\n\n".join([*parts, listed(notes(table))]) + "\n"
 
 
 def latex(table: PaperTable) -> str:

@@ -110,15 +110,8 @@ def population_lines(summary: PopulationSummary) -> list[str]:
 
 def population_markdown(summary: PopulationSummary) -> str:
     """The study as Markdown tables."""
-    parts = []
-    for table in population_tables(summary):
-        rows = [table.columns, *([str(cell) for cell in row] for row in table.rows)]
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        lines.insert(
-            1, "|" + "---|" * table.text_columns + "---:|" * (len(table.columns) - table.text_columns)
-        )
-        parts.append("\n".join([f"**{table.caption}**", "", *lines]))
-    return "\n\n".join(parts) + "\n"
+    tables = population_tables(summary)
+    return "\n\n".join(f"**{table.caption}**\n\n{table.markdown()}" for table in tables) + "\n"
 
 
 def shown_instance(summary: PopulationSummary) -> PopulationSettings:

@@ -1,7 +1,7 @@
 """The files of a reproduction: the claims with their verdicts as Markdown, the tables, the figures, one document."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from freeat.experiments.paper.documents import (
@@ -16,6 +16,7 @@ from freeat.experiments.paper.documents import (
 from freeat.files.documents import write_text
 from freeat.reports.paper_figures import draw_figure
 from freeat.reports.paper_tables import comma_separated, data_name, label_name, latex, markdown, norm_name
+from freeat.reports.tables import listed, markdown_table
 
 WRITTEN = {"md": markdown, "tex": latex, "csv": comma_separated}
 VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "undecided", "not published")
@@ -43,23 +44,21 @@ one-sided tests within 2 points: the paper names no margin."""
 def claims_markdown(document: ReproductionDocument) -> str:
     """``claims.md``: a summary, then each claim panel by panel."""
     title = f"# The paper's claims, at scale `{document.scale}`"
-    head = "| claim | published | measured |\n|---|---|---|\n"
-    summary = head + "\n".join(
-        f"| [{claim.id}](#{claim.id}) | {_summary(claim.published_primary, claim.published)} "
-        f"| {_summary(claim.measured_primary, claim.measured)} |"
+    rows = [
+        (
+            f"[{claim.id}](#{claim.id})",
+            *(_summary(primary, panels) for _, primary, panels in decisions_of(claim)),
+        )
         for claim in document.claims
-    )
-    parts = [title, _counts(document.sufficiency), RULES, _listed(document.notes), summary]
+    ]
+    summary = markdown_table(("claim", "published", "measured"), rows, text_columns=3)
+    parts = [title, _counts(document.sufficiency), RULES, listed(document.notes), summary]
     parts += [*map(_claim, document.claims), _missing(document)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _listed(lines: Iterable[str]) -> str:
-    return "\n".join(f"- {line}" for line in lines)
-
-
 def _counts(found: Sequence[Sufficiency]) -> str:
-    return f"{COUNTS}\n\n{_listed(map(_sufficient, found))}" if found else ""
+    return f"{COUNTS}\n\n{listed(map(_sufficient, found))}" if found else ""
 
 
 def _sufficient(one: Sufficiency) -> str:
@@ -82,7 +81,7 @@ def _fits(fit: Fit) -> str:
 
 def _missing(document: ReproductionDocument) -> str:
     lines = missing_lines(document)
-    return f"## What is missing\n\n{_listed(lines)}" if lines else ""
+    return f"## What is missing\n\n{listed(lines)}" if lines else ""
 
 
 def missing_lines(document: ReproductionDocument) -> list[str]:

@@ -1,6 +1,6 @@
 """Numbers as texts, and tables as plain values that are printed as text, as Markdown and in HTML."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -39,6 +39,22 @@ class ReportTable:
     def lines(self) -> list[str]:
         """The table as lines of text under its headings, without caption and notes."""
         return aligned([self.columns, *([str(cell) for cell in row] for row in self.rows)])
+
+    def markdown(self) -> str:
+        """The table in Markdown, without caption and notes."""
+        return markdown_table(self.columns, self.rows, text_columns=self.text_columns)
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: int = 1) -> str:
+    """A table in Markdown: the first ``text_columns`` columns to the left, the others, numbers, to the right."""
+    heading, *lines = (f"| {' | '.join(map(str, row))} |" for row in (columns, *rows))
+    rule = "|" + "---|" * text_columns + "---:|" * (len(columns) - text_columns)
+    return "\n".join([heading, rule, *lines])
+
+
+def listed(lines: Iterable[str]) -> str:
+    """A list in Markdown."""
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:

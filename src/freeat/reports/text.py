@@ -9,6 +9,7 @@ from freeat.reports.tables import (
     NO_VALUE,
     ReportTable,
     aligned,
+    listed,
     percent,
     percent_interval,
     percent_spread,
@@ -345,13 +346,5 @@ def print_comparison(comparison: "Comparison") -> None:
 
 def comparison_markdown(comparison: "Comparison") -> str:
     """The comparison in Markdown."""
-    return "\n".join(_markdown(table) for table in comparison_tables(comparison))
-
-
-def _markdown(table: ReportTable) -> str:
-    rule = ["---", *["---:"] * (len(table.columns) - 1)]
-    lines = [f"| {' | '.join(map(str, row))} |" for row in (table.columns, *table.rows)]
-    return (
-        "\n".join([lines[0], f"|{'|'.join(rule)}|", *lines[1:], "", *(f"- {note}" for note in table.notes)])
-        + "\n"
-    )
+    tables = comparison_tables(comparison)
+    return "\n".join(f"{table.markdown()}\n\n{listed(table.notes)}\n" for table in tables)

@@ -122,7 +122,9 @@ def _facts(spec: TrainSpec, model: nn.Module, constants: Constants, *, augmented
         "l2_ball": spec.norm == "l2" or not adversarial,
         "no_box": not spec.box,
         "no_augmentation": not augmented,
-        "plain_sgd": spec.optimizer == "sgd" and spec.momentum == 0 and spec.weight_decay == 0,
+        "plain_sgd": spec.optimizer == "sgd"
+        and not any((spec.momentum, spec.weight_decay, spec.clip_grad, spec.awp))
+        and spec.proximal is None,
         "vanishing_step": True,  # with the c of smallest_c, by its definition
         "sampling_without_replacement": spec.sampling == "independent" and spec.replay == 1,
         "exact_inner_max": not adversarial,

@@ -42,10 +42,10 @@ from freeat.stability.mixture import (
     make_model,
 )
 from freeat.stability.twins import Stack
+from freeat.tasks.scheduler import stop_or_report
 from freeat.theory import absolute_step
 from freeat.threat import NORMS, Ball, make_ball
 from freeat.training.records import Callback
-from freeat.training.trainer import Stopped
 
 EXACT = "vanilla-exact"
 WEAK = "vanilla-weak"
@@ -358,12 +358,6 @@ class PopulationTask:
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Train the arm from its beginning and store the result."""
-
-        def on_update(update: int, total: int) -> None:
-            if should_stop():
-                raise Stopped("stopped as asked; run the same command again to resume")
-            callback.step(update, total, None)
-
         with (
             leased(self._path(self.arm).with_suffix("")),
             arithmetic(threads=self.threads, deterministic=True),
@@ -372,7 +366,11 @@ class PopulationTask:
                 return
             radius, replay = self._matched()
             trajectory = train_population(
-                self.settings, self.arm, radius=radius, replay=replay, on_update=on_update
+                self.settings,
+                self.arm,
+                radius=radius,
+                replay=replay,
+                on_update=stop_or_report(callback, should_stop),
             )
             result = PopulationResult(
                 settings=self.settings, arm=self.arm, radius=radius, trajectory=trajectory

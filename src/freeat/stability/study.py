@@ -20,8 +20,8 @@ from freeat.runs.run import RunOptions
 from freeat.runs.spec import SEMANTICS, canonical_parts
 from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
 from freeat.stability.twins import EngineChoice, choose_engine
+from freeat.tasks.scheduler import stop_or_report
 from freeat.training.records import Callback
-from freeat.training.trainer import Stopped
 
 RESULT, STUDY, SUMMARY = "result.json", "study.json", "summary.json"
 
@@ -90,16 +90,11 @@ class TwinTask:
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         """Train the twins from their beginning, whatever was there before, and store the result."""
-
-        def on_update(update: int, total: int) -> None:
-            if should_stop():
-                raise Stopped("stopped as asked; run the same command again to resume")
-            callback.step(update, total, None)
-
         with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=True):
             if self.finished():
                 return
             data = load_data(self.settings.data, data_dir=self.options.data_dir)
+            on_update = stop_or_report(callback, should_stop)
             result = run_twins(self.setup(data), self.engine, on_update=on_update)
             lease.check()
             write_document(self.folder / RESULT, "twins", result)

@@ -136,6 +136,20 @@ def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> 
     return TaskOutcome()
 
 
+STOPPED = "stopped as asked; run the same command again to resume"
+
+
+def stop_or_report(callback: Callback, should_stop: Callable[[], bool]) -> Callable[[int, int], None]:
+    """What a task calls with its updates so far and all its updates: reports them, or stops where that is asked."""
+
+    def on_update(update: int, total: int) -> None:
+        if should_stop():
+            raise Stopped(STOPPED)
+        callback.step(update, total, None)
+
+    return on_update
+
+
 def run_tasks(
     tasks: Sequence[T],
     backend: Backend,
@@ -165,7 +179,7 @@ def run_tasks(
         end(queue.settle(task))
     while queue.waiting or running:
         if should_stop():
-            raise Stopped("stopped as asked; run the same command again to resume")
+            raise Stopped(STOPPED)
         while len(running) < backend.slots and (one := queue.next()) is not None:
             if not end(queue.settle(one)):
                 running[backend.submit(queue.begin(one))] = one

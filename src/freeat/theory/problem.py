@@ -185,7 +185,7 @@ HYPOTHESES: tuple[Hypothesis, ...] = (
     ),
     Hypothesis(
         key="plain_sgd",
-        sentence="Weights move by plain SGD: no momentum, weight decay, clipping or averaging.",
+        sentence="Weights move by plain SGD: no momentum, weight decay, clipping, weight perturbation or averaging.",
         algorithms=(*THEOREMS, "approximate"),
     ),
     Hypothesis(
