@@ -163,7 +163,7 @@ def remarks(comparison: "Comparison") -> list[str]:
         if not row.above_chance
     ]
     lines += [
-        f"{row.label} collapsed (catastrophic overfitting) in {row.collapsed} of {len(row.seeds)} runs."
+        collapse_remark(row.label, row.collapsed, runs=len(row.seeds))
         for row in comparison.algorithms
         if row.collapsed
     ]
@@ -171,6 +171,11 @@ def remarks(comparison: "Comparison") -> list[str]:
     lines += share_remark(shares)
     lines += [f"{failure.run} failed: {failure.reason}" for failure in comparison.failures]
     return [*lines, *comparison.notes]
+
+
+def collapse_remark(label: str, collapsed: int, *, runs: int) -> str:
+    """The note on runs that collapsed."""
+    return f"{label} collapsed (catastrophic overfitting) in {collapsed} of {runs} runs."
 
 
 def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable:
@@ -223,20 +228,17 @@ def mechanism_lines(found: "Mechanism | None") -> list[str]:
         equal = "no robust training accuracy in common"
         if one.matched_gap is not None:
             equal = (
-                f"{_points(one.matched_gap.difference)} at equal robust training accuracy "
+                f"{_percent_with_interval(one.matched_gap.difference, signed=True)} at equal robust training accuracy "
                 f"({percent(one.matched_gap.level)} %)"
             )
+        gap, test = (
+            _percent_with_interval(found, signed=True) for found in (one.robust_gap, one.robust_test)
+        )
         lines.append(
-            f"{one.arm} − {one.reference} tests {one.tests}: robust gap {_points(one.robust_gap)} points at equal "
-            f"updates, {equal}; robust test accuracy {_points(one.robust_test)} ({len(one.seeds)} paired seeds)."
+            f"{one.arm} − {one.reference} tests {one.tests}: robust gap {gap} points at equal updates, {equal}; "
+            f"robust test accuracy {test} ({len(one.seeds)} paired seeds)."
         )
     return lines
-
-
-def _points(found: "Interval") -> str:
-    if found.low is None or found.high is None:
-        return f"{100 * found.value:+.1f}"
-    return f"{100 * found.value:+.1f} {percent_interval(found.low, found.high)}"
 
 
 def budget_text(budget: "Budget") -> str:
@@ -313,10 +315,11 @@ def _curve_notes(
     return notes
 
 
-def _percent_with_interval(found: "Interval") -> str:
+def _percent_with_interval(found: "Interval", *, signed: bool = False) -> str:
+    value = f"{100 * found.value:+.1f}" if signed else percent(found.value)
     if found.low is None or found.high is None:
-        return percent(found.value)
-    return f"{percent(found.value)} {percent_interval(found.low, found.high)}"
+        return value
+    return f"{value} {percent_interval(found.low, found.high)}"
 
 
 def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[ReportTable]:

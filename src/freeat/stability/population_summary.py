@@ -22,6 +22,7 @@ from freeat.runs.spec import split_parts
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.population import CONTROLS, EXACT, WEAK_REPLAY, PopulationResult, PopulationSettings
 from freeat.theory import bound, recursion_bound
+from freeat.theory.problem import THEOREMS
 
 POPULATION = "population.json"
 """The file of a study."""
@@ -228,14 +229,13 @@ def _bounds(arm: ArmSummary) -> Iterator[PopulationBound]:
     problem, T = constants.problem(), settings.updates
     found: dict[str, float] = {}
     if arm.arm == EXACT:
-        found["Theorem 2"] = bound("vanilla", problem, T=T).value
+        found[THEOREMS["vanilla"]] = bound("vanilla", problem, T=T).value
         nu, xi = constants.sharper_vanilla()
         found["sharper"] = recursion_bound(problem, nu=nu, xi=xi, T=T).value
     elif arm.arm not in CONTROLS and parse_algorithm(arm.arm).theorem in ("fast", "free"):
         name = parse_algorithm(arm.arm)
         alpha = settings.alpha if settings.alpha is not None else {"fast": 0.5, "free": 1.0}[name.family]
-        theorem = {"fast": "Theorem 5", "free": "Theorem 4"}[name.family]
-        found[theorem] = bound(name.family, problem, T=T, alpha=alpha, m=name.m).value
+        found[THEOREMS[name.family]] = bound(name.family, problem, T=T, alpha=alpha, m=name.m).value
     for name_of, value in found.items():
         yield PopulationBound(
             instance=settings, arm=arm.arm, bound_name=name_of, bound=value, measured=arm.gap_surrogate

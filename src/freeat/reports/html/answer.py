@@ -10,7 +10,7 @@ from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
 from freeat.reports.html.groups import Benchmark, GroupMean, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
-from freeat.reports.text import comparison_tables
+from freeat.reports.text import collapse_remark, comparison_tables
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -242,9 +242,7 @@ def _about(group: SeedGroup) -> list[str]:
     if unfinished:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
     if collapsed := sum(result.collapsed for result in group.finished):
-        lines.append(
-            f"{group.label} collapsed (catastrophic overfitting) in {collapsed} of {len(group.finished)} runs."
-        )
+        lines.append(collapse_remark(group.label, collapsed, runs=len(group.finished)))
     if not group.above_chance:
         constant = sum(result.constant_answer is not None for result in group.finished)
         lines.append(chance_remark(group.label, constant, runs=len(group.finished)))

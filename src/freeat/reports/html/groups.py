@@ -1,12 +1,12 @@
 """Runs by benchmark, and within it by everything but the seed."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from scipy.special import stdtrit
+import numpy as np
 
+from freeat.evaluation.matched import mean_interval
 from freeat.evaluation.statistics import Interval, mean_std, wilson
 from freeat.reports.html.gather import FoundRun
 from freeat.reports.tables import TableCell, ball_text, percent_interval, percent_spread
@@ -42,10 +42,10 @@ class GroupMean:
 def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> GroupMean:
     """Student's interval of the mean of several seeds; a single run keeps its ``own``, that over its images."""
     mean, std = mean_std(list(values))
-    if std is None:
-        return GroupMean(mean=mean, std=None, low=own[0], high=own[1])
-    half = float(stdtrit(len(values) - 1, 0.975)) * std / math.sqrt(len(values))
-    return GroupMean(mean=mean, std=std, low=max(least, mean - half), high=min(1.0, mean + half))
+    found = mean_interval(np.array(values))
+    if found.low is None or found.high is None:
+        return GroupMean(mean=mean, std=std, low=own[0], high=own[1])
+    return GroupMean(mean=mean, std=std, low=max(least, found.low), high=min(1.0, found.high))
 
 
 @dataclass(frozen=True, kw_only=True)
