@@ -270,6 +270,26 @@ def test_a_pixel_cut_by_the_box_has_no_gradient() -> None:
     assert delta.grad.flatten().tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+@pytest.mark.parametrize("box", [(0.0, 1.0), (-1.0, 0.25)])
+def test_the_gradient_through_the_box_is_that_of_clamp(dtype: torch.dtype, box: tuple[float, float]) -> None:
+    """Also at the edges, next to them, for gradients that overflowed, and for another layout of the gradient."""
+    edges = [
+        e for low in box for e in (low, np.nextafter(np.float32(low), 9), np.nextafter(np.float32(low), -9))
+    ]
+    v = torch.tensor([*edges, *np.linspace(-2, 2, 42)], dtype=dtype).view(2, 3, 2, 4)
+    g = random(0, 2, 3, 2, 4, dtype=dtype)
+    g[0, 0, 0, 0], g[1, 2, 1, 3], g[1, 0, 1, 0] = math.inf, math.nan, -math.inf
+    for layout in (torch.contiguous_format, torch.channels_last):
+        ours, theirs = (v.clone(memory_format=layout).requires_grad_() for _ in range(2))
+        Linf(0.5, box).apply(torch.zeros_like(ours), ours).backward(g)
+        theirs.clamp(*box).backward(g)
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=0, atol=0, equal_nan=True)
+        assert ours.grad.stride() == theirs.grad.stride()
+
+
 def test_radii_are_numbers_or_fractions() -> None:
     assert Linf("8/255").eps == 8 / 255  # type: ignore[arg-type]
     assert L2("0.5") == L2(0.5)  # type: ignore[arg-type]
