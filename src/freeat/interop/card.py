@@ -105,27 +105,32 @@ with pixels in [0, 1] before and after."""
 def _use(manifest: Manifest) -> str:
     data = manifest.run.data
     c, h, w = data.shape
-    trust = ", trust_code=True" if manifest.needs_code else ""
+    trust, how = ", trust_code=True" if manifest.needs_code else "", manifest.preprocessing
     shown = ", ".join(_plain(name) for name in data.classes[:20])
     rest = len(data.classes) - 20
     text = f"""\
 ## Use
 
-Images are float, ({c}, {h}, {w}), with pixels in [0, 1]; any normalization is inside the model.
+Images are float, ({c}, {h}, {w}), with pixels in [{how.low:g}, {how.high:g}]; any normalization is inside the model. \
+A picture of another size is scaled ({how.resize}), then cropped at its {how.crop}.
 
 ```python
 import freeat
 
 model = freeat.load("path/to/this/folder"{trust})  # torch.nn.Module, in evaluation mode
-logits = model(images)
+logits = model(model.preprocess(["picture.jpg"]))
+print(model.classes[int(logits.argmax())])
 ```
+
+Or on the command line: `freeat predict path/to/this/folder picture.jpg`.
 
 Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
     if manifest.onnx is None:
         return text
     return f"""{text}
 
-`model.onnx` takes `images` and returns `logits`, with any batch size; on random images onnxruntime's logits \
+`model.onnx` takes `images` and returns `logits`, with any batch size, and holds classes and preprocessing in \
+its metadata (`freeat predict path/to/this/folder/model.onnx picture.jpg`); on random images onnxruntime's logits \
 differed from the model's by at most {manifest.onnx.largest_difference:.1e}."""
 
 

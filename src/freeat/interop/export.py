@@ -5,12 +5,14 @@ from dataclasses import fields
 from pathlib import Path
 
 from freeat.data.catalogue import find_source
+from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
-from freeat.files.documents import sha256, whole_folder, write_document, write_text
+from freeat.files.documents import plain, sha256, to_json, whole_folder, write_document, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
+from freeat.interop.prediction import CLASSES, PREPROCESSING
 from freeat.models.imported import is_import_path
 from freeat.runs.build import weights_digest
 from freeat.runs.folder import RunFolder
@@ -78,11 +80,16 @@ def export(
     model = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert model is not None  # the folder has a description
     digest, source = weights_digest(model), find_source(description.data.name)
+    preprocessing = Preprocessing.of_shape(description.data.shape)
     with whole_folder(target) as unfinished:
         save_tensors(unfinished / WEIGHTS, model.state_dict(), {"run": description.identity})
         converted: OnnxFacts | None = None
         if onnx:
-            error = write_onnx(model, unfinished / ONNX, description.data.shape)
+            facts = {
+                CLASSES: to_json(description.data.classes, ensure_ascii=False),
+                PREPROCESSING: to_json(plain(preprocessing), ensure_ascii=False),
+            }
+            error = write_onnx(model, unfinished / ONNX, description.data.shape, facts)
             converted = OnnxFacts(sha256=sha256(unfinished / ONNX), largest_difference=error)
         manifest = Manifest(
             name=name,
@@ -98,6 +105,7 @@ def export(
             collapsed=bool(folder.result and folder.result.collapsed),
             needs_code=is_import_path(description.resolved.model),
             licence=source.licence if source else None,
+            preprocessing=preprocessing,
             onnx=converted,
         )
         write_document(unfinished / MANIFEST, "export", manifest)

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,10 +16,12 @@ BATCHES = (1, 2, 7)
 """The batch sizes at which both are compared: one image, the size of the trace, and another."""
 
 
-def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> float:
+def write_onnx(
+    model: nn.Module, path: Path, shape: tuple[int, int, int], facts: Mapping[str, str] | None = None
+) -> float:
     """Write the model (in evaluation mode, on the CPU) and return the largest difference of onnxruntime's logits.
 
-    One that exceeds ``TOLERANCE``, relative to the largest logit, is refused.
+    One that exceeds ``TOLERANCE``, relative to the largest logit, is refused. ``facts`` become the file's metadata.
     """
     for module in ("onnx", "onnxscript", "onnxruntime"):
         need(module, extra="onnx", what="ONNX")
@@ -42,6 +44,11 @@ def write_onnx(model: nn.Module, path: Path, shape: tuple[int, int, int]) -> flo
             f"the model cannot be written as ONNX: {type(error).__name__}: {str(error).splitlines()[0]}; "
             "export it without --onnx"
         ) from error
+    if facts:
+        onnx = need("onnx", extra="onnx", what="ONNX")
+        document = onnx.load(path)
+        onnx.helper.set_model_props(document, dict(facts))
+        onnx.save(document, path)
     return _largest_difference(model, path, images)
 
 

@@ -11,6 +11,7 @@
 import json
 import logging
 import os
+from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from freeat import models
 from freeat.compute.machine import resolve_device
 from freeat.data import DataSet
+from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
 from freeat.evaluation.evaluator import Scores
@@ -87,6 +89,7 @@ class Manifest:
     collapsed: bool
     needs_code: bool
     licence: str | None
+    preprocessing: Preprocessing
     onnx: OnnxFacts | None = None
 
 
@@ -208,7 +211,8 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
     """Load the model of a run folder or of an exported folder.
 
     The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes), the same as the trained
-    model.
+    model. Its ``classes`` are the names in the order of the logits. Its ``preprocess`` turns picture files, or images
+    that Pillow has opened, into such images.
 
     Args:
         reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, or a folder
@@ -232,12 +236,19 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
         fast ...
         >>> freeat.load(folder)(torch.rand(2, 1, 8, 8)).shape
         torch.Size([2, 10])
+        >>> freeat.load(folder).classes[:3], freeat.load(folder).preprocess.height
+        (('0', '1', '2'), 8)
     """
-    model = stored_model(reference, trust_code=trust_code)
-    if model is None:
+    model, folder = stored_model(reference, trust_code=trust_code), Reference.of(reference).folder
+    if model is None or folder is None:
         raise InputError(
             f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
         )
+    if any(hasattr(model, name) for name in ("classes", "preprocess")):  # your own model's attributes stay
+        model = nn.Sequential(OrderedDict(model=model)).eval()
+    data = folder.description.data
+    preprocess = folder.manifest.preprocessing if isinstance(folder, ExportedFolder) else None
+    vars(model).update(classes=data.classes, preprocess=preprocess or Preprocessing.of_shape(data.shape))
     return model.to(resolve_device(device))
 
 

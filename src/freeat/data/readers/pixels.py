@@ -67,13 +67,18 @@ def read_header(tree: Tree, name: str) -> Header:
 def decode(tree: Tree, name: str, frame: Frame) -> Array:
     """The image as uint8 (H, W, C); transparency is dropped, the first frame of an animation kept."""
     with _opened(tree, name) as image:
-        upright = ImageOps.exif_transpose(image)
-        if upright.mode == "I;16":
-            upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-        plain = upright.convert("L" if frame.grey else "RGB")
-        if plain.size != (frame.width, frame.height):
-            plain = ImageOps.fit(plain, (frame.width, frame.height), Image.Resampling.BILINEAR)
-        return np.asarray(plain).reshape(frame.shape)
+        return fitted(image, frame)
+
+
+def fitted(image: Image.Image, frame: Frame) -> Array:
+    """An opened image as uint8 (H, W, C), brought to the frame."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode == "I;16":
+        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+    plain = upright.convert("L" if frame.grey else "RGB")
+    if plain.size != (frame.width, frame.height):
+        plain = ImageOps.fit(plain, (frame.width, frame.height), Image.Resampling.BILINEAR)
+    return np.asarray(plain).reshape(frame.shape)
 
 
 class UnreadableImage(InputError):

@@ -1,0 +1,106 @@
+"""From a picture to the pixels that a model takes, by the rule by which its data were read."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from freeat.data.readers.pixels import Frame, UnreadableImage, decode, fitted
+from freeat.errors import InputError
+
+RESIZE = "bilinear, until it just covers height × width, its proportions kept"
+CROP = "centre"
+Picture = str | Path | Image.Image
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """The form in which a model takes images, and the way there.
+
+    A picture is turned upright by its EXIF tag, made grey (one channel) or RGB (three), scaled, cropped, and its bytes
+    become numbers in [low, high]. Normalization is inside the model.
+
+    Args:
+        channels: 1 for grey images, 3 for RGB.
+        height: The height in pixels.
+        width: The width in pixels.
+        resize: How an image of another size is scaled.
+        crop: Where it is cropped then.
+        low: The value of black.
+        high: The value of white.
+        layout: The order of the axes.
+    """
+
+    channels: int
+    height: int
+    width: int
+    resize: str = RESIZE
+    crop: str = CROP
+    low: float = 0.0
+    high: float = 1.0
+    layout: str = "NCHW"
+
+    @classmethod
+    def of_shape(cls, shape: tuple[int, int, int]) -> Self:
+        """For a model of images of ``shape`` (C, H, W)."""
+        return cls(channels=shape[0], height=shape[1], width=shape[2])
+
+    def __call__(self, pictures: Picture | Sequence[Picture]) -> Tensor:
+        """The pixels (n, C, H, W) of one picture or several: files, or images that Pillow has opened."""
+        several = [pictures] if isinstance(pictures, str | Path | Image.Image) else list(pictures)
+        if self.channels not in (1, 3) or (self.resize, self.crop) != (RESIZE, CROP):
+            raise InputError(
+                f"images with {self.channels} channels, resized {self.resize}, cropped {self.crop}: pictures are read "
+                f"with 1 or 3 channels, {RESIZE}, cropped at the {CROP}; pass the model a tensor instead"
+            )
+        frame = Frame(height=self.height, width=self.width, grey=self.channels == 1)
+        pixels = [self._pixels(picture, frame) for picture in several]
+        levels = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 255
+        return self.low + (self.high - self.low) * levels
+
+    def _pixels(self, picture: Picture, frame: Frame) -> np.ndarray:
+        if isinstance(picture, Image.Image):
+            return fitted(picture, frame)
+        return decode(PictureFile(Path(picture)), Path(picture).name, frame)
+
+
+@dataclass(frozen=True)
+class PictureFile:
+    """One file as a tree of files."""
+
+    file: Path
+
+    @property
+    def path(self) -> Path:
+        return self.file.parent
+
+    @property
+    def files(self) -> dict[str, tuple[int, int]]:
+        return {self.file.name: (self.file.stat().st_size, 0)}
+
+    def read(self, name: str) -> bytes:
+        return self.file.read_bytes()
+
+
+def read_pictures(
+    preprocess: Preprocessing, files: Iterable[Path], *, skip_unreadable: bool = False
+) -> tuple[list[Path], list[Tensor], list[str]]:
+    """The files that can be read, their pixels, and why the others cannot; those are refused unless skipped."""
+    read, pixels, reasons = [], [], []
+    for file in files:
+        try:
+            pixels.append(preprocess(file))
+            read.append(file)
+        except (UnreadableImage, OSError) as error:
+            reasons.append(str(error))
+    if reasons and not skip_unreadable:
+        listed = "\n".join(f"  {reason}" for reason in reasons)
+        raise InputError(
+            f"{len(reasons)} image(s) cannot be read:\n{listed}\nleave them out with --skip-unreadable"
+        )
+    return read, pixels, reasons
