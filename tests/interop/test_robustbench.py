@@ -2,19 +2,23 @@
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+import freeat
 from freeat.attacks.pgd import Pgd
 from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import evaluate
-from freeat.interop.robustbench import benchmark, load_model
+from freeat.interop.robustbench import benchmark, load_model, robustbench_claim
 from freeat.models import build
+from freeat.runs.open import ExportedFolder, FurtherEvaluation
 from freeat.threat import L2
 from problems import digits_classifier
 from small_runs import carry_out
@@ -139,3 +143,30 @@ def test_the_benchmark_computes_the_same_bits_every_time(
 def test_bad_input_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         benchmark(digits_classifier(), **{"n_examples": 5, "dataset": "digits", **options})  # type: ignore[arg-type]
+
+
+def test_an_export_writes_a_claim_for_the_leaderboard(tmp_path: Path) -> None:
+    """With RobustBench's fields; AutoAttack's accuracy is there only where it was run on all test images."""
+    carry_out(tmp_path / "run", final_size=None)
+    folder = freeat.export(tmp_path / "run", tmp_path / "first", robustbench=True)
+    claim = json.loads((folder / "robustbench.json").read_text(encoding="utf-8"))
+    result = freeat.load_result(tmp_path / "run")
+    fields = (
+        "link name authors additional_data number_forward_passes dataset venue architecture eps clean_acc"
+    )
+    assert [*claim] == [*fields.split(), "reported", "autoattack_acc"]
+    assert claim["reported"] == f"{100 * result.test.robust_accuracy:.2f}"
+    assert (claim["dataset"], claim["architecture"], claim["eps"]) == ("digits", "mlp-w12", "0.5")
+    assert claim["autoattack_acc"] is None
+    assert "AutoAttack was not run" in (folder / "robustbench.md").read_text(encoding="utf-8")
+    manifest = ExportedFolder(folder).manifest
+    shares: dict[str, Any] = {"clean_accuracy": 0.9, "clean_interval": (0.8, 1.0)}
+    shares |= {"robust_accuracy": 0.031, "robust_interval": (0.0, 0.1)}
+    whole = FurtherEvaluation(
+        attack="autoattack", iterate="worst", norm="l2", eps=0.5, n=597, population=597, **shares
+    )
+    found, form = robustbench_claim(replace(manifest, further=(whole,)))
+    assert (found.autoattack_acc, found.reported) == ("3.10", "3.10")
+    assert "robust accuracy: 3.10 %" in form
+    part, _ = robustbench_claim(replace(manifest, further=(replace(whole, n=100),)))
+    assert part.autoattack_acc is None

@@ -15,11 +15,23 @@ from freeat.cli.options import json_option, path_option, trust_code_option, trus
     "--weights", default="model", show_default=True, help="which weights: model (the last), ema, slow or best"
 )
 @click.option("--onnx", is_flag=True, help="also write model.onnx, checked with onnxruntime (freeat[onnx])")
+@click.option(
+    "--robustbench",
+    is_flag=True,
+    help="also write a claim for RobustBench: robustbench.json (its model_info) and robustbench.md (its form)",
+)
 @click.option("--model", help="repeat the import path of the run's model to allow importing it")
 @trust_code_option
 @json_option
 def export(
-    run: Path, out: Path | None, weights: str, onnx: bool, model: str | None, trust_code: bool, as_json: bool
+    run: Path,
+    out: Path | None,
+    weights: str,
+    onnx: bool,
+    robustbench: bool,
+    model: str | None,
+    trust_code: bool,
+    as_json: bool,
 ) -> None:
     """Write the model of the finished run in folder RUN as safetensors, JSON and a model card.
 
@@ -30,7 +42,7 @@ def export(
     from freeat.runs.folder import RunFolder
 
     trusted = trusts_code(trust_code, model == RunFolder(run).spec.model)
-    folder = write(run, out, weights=weights, onnx=onnx, trust_code=trusted)
+    folder = write(run, out, weights=weights, onnx=onnx, robustbench=robustbench, trust_code=trusted)
     files = sorted(path.name for path in folder.iterdir())
     if as_json:
         click.echo(json.dumps({"folder": str(folder), "files": files}))

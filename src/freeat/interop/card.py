@@ -48,14 +48,14 @@ def _front_matter(manifest: Manifest) -> dict[str, Any]:
 
 
 def _summary(manifest: Manifest) -> str:
-    spec, data = manifest.run.resolved, manifest.run.data
+    spec, data = manifest.run.spec, manifest.run.data
     c, h, w = data.shape
     adversarial = parse_algorithm(spec.algorithm).adversarial
     against = f"against {_ball(spec)} perturbations" if adversarial else "without an adversary"
     return f"""\
 # {_plain(manifest.name)}
 
-A {_code(spec.model)} with {manifest.run.parameters:,} parameters for the {len(data.classes)} classes of \
+A {_code(manifest.run.resolved.model)} with {manifest.run.parameters:,} parameters for the {len(data.classes)} classes of \
 {_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.algorithm)} {against}."""
 
 
@@ -153,7 +153,7 @@ def _training(manifest: Manifest) -> str:
 
 
 def _limits(manifest: Manifest) -> str:
-    scores, spec, data = manifest.scores, manifest.run.resolved, manifest.run.data
+    scores, spec, data = manifest.scores, manifest.run.spec, manifest.run.data
     limits = [
         "Robust accuracy is an upper bound from one attack. A stronger attack can only lower it.",
         f"Nothing is claimed beyond {_ball(spec)} perturbations: other norms, larger radii, rotations, blur and noise "
@@ -173,7 +173,9 @@ def _limits(manifest: Manifest) -> str:
             "several."
         )
     if manifest.needs_code:
-        limits.append(f"Loading the model runs your code {_code(spec.model)}, which must be installed.")
+        limits.append(
+            f"Loading the model runs your code {_code(manifest.run.resolved.model)}, which must be installed."
+        )
     if manifest.licence:
         limits.append(f"Terms of the training data: {_plain(manifest.licence)}.")
     limits += [_plain(note) for note in data.notes]

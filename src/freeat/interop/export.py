@@ -37,6 +37,7 @@ def export(
     *,
     weights: str = "model",
     onnx: bool = False,
+    robustbench: bool = False,
     trust_code: bool = False,
 ) -> Path:
     """Write the model of a finished run to a folder: safetensors, a manifest, a model card, on request ONNX.
@@ -49,6 +50,7 @@ def export(
         weights: ``"model"`` (the last), ``"ema"`` (the averaged), ``"slow"`` (of proximal training or SWA) or
             ``"best"`` (best on validation images).
         onnx: Also write ``model.onnx``, and compare its logits with the model's (needs ``freeat[onnx]``).
+        robustbench: Also write a claim for RobustBench's leaderboard: ``robustbench.json`` and the text of its form.
         trust_code: Allow importing the run's model where it is your own code (``package.module:factory``).
 
     Returns:
@@ -110,6 +112,12 @@ def export(
         )
         write_document(unfinished / MANIFEST, "export", manifest)
         write_text(unfinished / CARD, model_card(manifest))
+        if robustbench:
+            from freeat.interop.robustbench import robustbench_claim
+
+            claim, form = robustbench_claim(manifest)
+            write_text(unfinished / "robustbench.json", to_json(plain(claim), ensure_ascii=False) + "\n")
+            write_text(unfinished / "robustbench.md", form)
     return target
 
 

@@ -1,7 +1,8 @@
-"""RobustBench's functions ``load_model`` and ``benchmark``, for scripts that were written for it."""
+"""RobustBench's functions ``load_model`` and ``benchmark``, and the claim of a model for its leaderboard."""
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,9 +17,9 @@ from freeat.experiments.evaluations import evaluate_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.documents import in_file_name, write_document
 from freeat.models import check_logits
-from freeat.runs.open import file_model, laid_out_for_evaluation, open_model, stored_model
+from freeat.runs.open import Manifest, file_model, laid_out_for_evaluation, open_model, stored_model
 from freeat.threat import make_ball
-from freeat.units import parse_radius
+from freeat.units import parse_radius, radius_text
 
 log = logging.getLogger(__name__)
 
@@ -119,3 +120,85 @@ def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:
         return source.shape, source.n_classes
     data = load_data(dataset)
     return data.shape, len(data.classes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """A model as RobustBench's ``model_info`` describes it; what freeat cannot know is empty.
+
+    Accuracies are texts in percent. ``reported`` is the lowest robust accuracy of all evaluations at the radius of
+    training, ``autoattack_acc`` that of AutoAttack there, None where it was not run on all test images.
+    """
+
+    link: str = ""
+    name: str = ""
+    authors: str = ""
+    additional_data: bool = False
+    number_forward_passes: int = 1
+    dataset: str
+    venue: str = ""
+    architecture: str
+    eps: str
+    clean_acc: str
+    reported: str
+    autoattack_acc: str | None
+
+
+def robustbench_claim(manifest: Manifest) -> tuple[Claim, str]:
+    """The claim of an exported model, and the text to paste into RobustBench's form for new models."""
+    spec, scores = manifest.run.resolved, manifest.scores
+    at_radius = [one for one in manifest.further if (one.norm, one.eps) == (spec.norm, spec.eps)]
+    whole = [one for one in at_radius if one.attack == "autoattack" and one.n == one.population]
+    robust = [one.robust_accuracy for one in at_radius if one.n == one.population]
+    if (scores.norm, scores.eps) == (spec.norm, spec.eps):
+        robust.append(scores.test.robust_accuracy)
+    if not robust:
+        raise InputError(
+            f"{manifest.name} was evaluated at {scores.norm} ε = {radius_text(scores.eps)} only: evaluate it at the "
+            f"radius of its training, {radius_text(spec.eps)}, by `freeat evaluate RUN --attack autoattack`"
+        )
+    claim = Claim(
+        dataset=manifest.run.data.name,
+        architecture=spec.model,
+        eps=radius_text(spec.eps),
+        clean_acc=f"{100 * scores.test.clean_accuracy:.2f}",
+        reported=f"{100 * min(robust):.2f}",
+        autoattack_acc=f"{100 * whole[0].robust_accuracy:.2f}" if whole else None,
+    )
+    return claim, _form(manifest, claim)
+
+
+def _form(manifest: Manifest, claim: Claim) -> str:
+    spec, made_by = manifest.run.resolved, manifest.run.provenance
+    attack = "AutoAttack (standard)" if claim.autoattack_acc else f"`{manifest.scores.attack}`"
+    todo = "**to be filled in**"
+    missing = (
+        ""
+        if claim.autoattack_acc
+        else "\n\nAutoAttack was not run on all test images: run `freeat evaluate RUN --attack autoattack` and export "
+        "again."
+    )
+    threat = {"linf": "Linf", "l2": "L2"}[spec.norm]
+    return f"""\
+# Claim for RobustBench: {manifest.name}
+
+## Paper
+
+- title: {todo}
+- link: {todo}
+- authors: {todo}
+- venue: {todo}
+
+## Model
+
+- architecture: `{claim.architecture}`, {manifest.run.parameters:,} parameters
+- data set: {claim.dataset}
+- threat model: {threat}
+- eps: {claim.eps}
+- clean accuracy: {claim.clean_acc} %
+- robust accuracy: {claim.autoattack_acc or claim.reported} %
+- additional data: no, unless the training data hold any: {manifest.run.data.train} images, SHA-256 \
+{manifest.run.data.digest[:16]}
+- evaluation: {attack}, on {manifest.scores.test.n} of {manifest.scores.test.population} test images
+- checkpoint and code: {todo} (this folder; `freeat.load` reads it), trained by `{made_by.command}`{missing}
+"""
