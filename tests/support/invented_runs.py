@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.evaluate import Summary
 from freeat.experiments.tasks import Accuracy, AttackTask, MeasurementDocument, Store, TrainTask, TransferTask
 from freeat.files.documents import write_document
@@ -46,6 +47,8 @@ def record(
 def finish(run: TrainTask, final: Record, earlier: Sequence[Record] = (), **facts: Any) -> None:
     """Write the files of a finished run."""
     run.folder.path.mkdir(parents=True)
+    adversarial = parse_algorithm(run.spec.algorithm).adversarial
+    *earlier, final = (replace(one, adversarial=adversarial) for one in (*earlier, final))
     for one in (*earlier, final):
         run.folder.append(one)
     run.folder.describe(make_description(run.spec, run.evaluation, updates=TOTAL))
