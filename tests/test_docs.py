@@ -6,12 +6,14 @@ exist, and its Python compiled; ``<!-- file: its name -->`` saves the block as a
 """
 
 import doctest
+import os
 import re
 import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -174,3 +176,24 @@ def check_known_tool(parts: list[str]) -> None:
     assert parts[0] in {"pip", "git", "cd", "docker", "export", "python", "torchrun", "sbatch", "ray"}, (
         shlex.join(parts)
     )
+
+
+def test_notebook_runs_and_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cell of the tour runs, and what its reader sees in the repository is of the kind that it prints."""
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra `test`")
+    nbclient = pytest.importorskip("nbclient", reason="needs the extra `test`")
+    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    notebook = nbformat.read(ROOT / "examples" / "tour.ipynb", as_version=4)
+    stored = [kinds_of_output(cell) for cell in notebook.cells]
+    assert any("image/png" in kinds for kinds in stored)
+    nbclient.NotebookClient(
+        notebook, timeout=240, coalesce_streams=True, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    assert [kinds_of_output(cell) for cell in notebook.cells] == stored
+
+
+def kinds_of_output(cell: Any) -> set[str]:
+    """What a cell shows: text, figures, values."""
+    outputs = cell.get("outputs", [])
+    return {kind for output in outputs for kind in output.get("data", {output.get("name", ""): ""})}
