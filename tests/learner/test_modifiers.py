@@ -292,3 +292,21 @@ def test_clipped_gradients_are_shortened_together_and_short_ones_kept(seed: int,
 def test_parts_out_of_range_are_refused(make: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_a_model_without_named_weights_is_refused_or_perturbed_whole() -> None:
+    class Bare(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(random(0, 40, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x.flatten(1) @ self.w
+
+    with pytest.raises(InputError, match="name its weights so"):
+        Erm().step(learner_of(Bare(), awp=WeightPerturbation(gamma=0.1)), *images(0, 4))
+    plain, perturbed_net = Bare(), Bare()
+    Erm().step(learner_of(plain), *images(0, 4))
+    awp = WeightPerturbation(gamma=0.1, every_tensor=True)
+    Erm().step(learner_of(perturbed_net, awp=awp), *images(0, 4))
+    assert not same_bits(weights(plain), weights(perturbed_net))

@@ -103,6 +103,7 @@ class WeightPerturbation:
     Args:
         gamma: γ, at least 0; with 0 there is no perturbation and no pass for it.
         first: the weight updates before it begins.
+        every_tensor: perturb all parameters, for models that have weights only, whatever they are called.
 
     Raises:
         InputError: γ is negative.
@@ -110,6 +111,7 @@ class WeightPerturbation:
 
     gamma: float
     first: int = 0
+    every_tensor: bool = False
 
     def __post_init__(self) -> None:
         if not self.gamma >= 0:
@@ -134,11 +136,17 @@ class WeightPerturbation:
     @contextmanager
     def applied(self, model: nn.Module, *, stacked: bool) -> Iterator[None]:
         """Inside, the model has the weights w + v, with v from the gradients that are on w; then exactly w again."""
-        chosen = [
-            (p, p.grad)
+        weights = [
+            p
             for name, p in model.named_parameters()
-            if "weight" in name and p.ndim - stacked > 1 and p.grad is not None
+            if self.every_tensor or ("weight" in name and p.ndim - stacked > 1)
         ]
+        if not weights:
+            raise InputError(
+                f"AWP γ = {self.gamma:g} perturbs tensors of more than one dimension whose name holds 'weight'; the "
+                "model has none: name its weights so, or train without AWP"
+            )
+        chosen = [(p, p.grad) for p in weights if p.grad is not None]
         kept = [p.detach().clone() for p, _ in chosen]
         with torch.no_grad():
             for p, g in chosen:

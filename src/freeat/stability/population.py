@@ -243,18 +243,17 @@ def train_population(
         if settings.theorem
         else Constant(lr=settings.lr)
     )
+    added = TrainSpec(**split_parts(arm)[1])  # type: ignore[arg-type]
+    parts = build_modifiers(added, stack, settings.updates, -(-n // settings.batch_size))
+    if parts["awp"] is not None:  # the models of the mixture have neither biases nor norms
+        parts["awp"] = replace(parts["awp"], every_tensor=True)
     learner = Learner(
         stack,
         torch.optim.SGD(stack.parameters(), lr=settings.lr),
         member_seeds=seeds,
         total_updates=settings.updates,
         schedule=schedule,
-        **build_modifiers(
-            TrainSpec(**split_parts(arm)[1]),  # type: ignore[arg-type]
-            stack,
-            settings.updates,
-            -(-n // settings.batch_size),
-        ),
+        **parts,
     )
     batches = [
         Batches(n=n, size=settings.batch_size, seed=seed, sampling="independent", replay=replay)
