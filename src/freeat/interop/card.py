@@ -52,10 +52,11 @@ def _summary(manifest: Manifest) -> str:
     c, h, w = data.shape
     adversarial = parse_algorithm(spec.algorithm).adversarial
     against = f"against {_ball(spec)} perturbations" if adversarial else "without an adversary"
+    model, parameters = manifest.run.resolved.model, manifest.run.parameters
     return f"""\
 # {_plain(manifest.name)}
 
-A {_code(manifest.run.resolved.model)} with {manifest.run.parameters:,} parameters for the {len(data.classes)} classes of \
+A {_code(model)} with {parameters:,} parameters for the {len(data.classes)} classes of \
 {_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.algorithm)} {against}."""
 
 
