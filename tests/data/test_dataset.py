@@ -96,15 +96,15 @@ def test_a_bad_npz_is_refused(tmp_path: Path, changes: dict[str, Any], message: 
 def test_a_damaged_npz_is_refused(tmp_path: Path) -> None:
     path = npz(tmp_path / "cut.npz")
     path.write_bytes(path.read_bytes()[:200])
-    with pytest.raises(InputError, match="not readable"):
+    with pytest.raises(InputError, match="not a readable zip archive"):
         load_data(path)
     for other in (b"garbage", b"", b"PK\x05\x06"):
         path.write_bytes(other)
-        with pytest.raises(InputError, match=r"cut\.npz: not readable \(an \.npz is a zip archive, and this"):
+        with pytest.raises(InputError, match=r"cut\.npz: not a readable zip archive"):
             load_data(path)
     with path.open("wb") as out:
         np.save(out, X)
-    with pytest.raises(InputError, match="not readable"):
+    with pytest.raises(InputError, match="not a readable zip archive"):
         load_data(path)
 
 
@@ -113,7 +113,7 @@ def test_the_damaged_array_of_an_npz_is_named(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(Y[:3].tobytes(), content.index(b"y_test.npy"))] ^= 1
     path.write_bytes(bytes(content))
-    with pytest.raises(InputError, match=r"spoilt\.npz, y_test: not readable"):
+    with pytest.raises(InputError, match=r"spoilt\.npz: 'y_test.npy': not a readable"):
         load_data(path)
 
 

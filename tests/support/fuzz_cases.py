@@ -90,9 +90,14 @@ def _stopped(folder: Path) -> None:
     from freeat.training.trainer import Stopped
 
     words = shlex.split(TRAIN)[1:]
-    settings = {name.removeprefix("--").replace("-", "_"): value for name, value in zip(words[::2], words[1::2])}
+    settings = {
+        name.removeprefix("--").replace("-", "_"): value
+        for name, value in zip(words[::2], words[1::2], strict=True)
+    }
     settings.pop("device")
-    options = RunOptions(folder=folder, device="cpu", checkpoint_every=0, on_collapse="warn", trust_code=False)
+    options = RunOptions(
+        folder=folder, device="cpu", checkpoint_every=0, on_collapse="warn", trust_code=False
+    )
     asked = iter((False,))
     try:
         execute(*split_settings(settings), options, should_stop=lambda: next(asked, True))
@@ -219,7 +224,12 @@ ON_RUNS = (
     *("runs", "runs --json", "runs show run", "runs show run --json", REPORT, "evaluate run --device cpu"),
     *("evaluate run --attack pgd-1 -n 4 --device cpu", "export run --out new", "load run", "load_result run"),
     *("runs diff run other -n 4 --device cpu", "transfer run --to other --attack pgd-1 -n 4 --device cpu"),
-    *("bound --from run --points 4", RESUME_RUN, f"{TRAIN} --out new --init-from run", "runs delete run --yes"),
+    *(
+        "bound --from run --points 4",
+        RESUME_RUN,
+        f"{TRAIN} --out new --init-from run",
+        "runs delete run --yes",
+    ),
 )
 CHANGES_RUNS = (RESUME_RUN, "runs delete run --yes")
 EVALUATE_FILE = "evaluate mlp-w4@{} --data digits --attack pgd-1 --eps 0.5 --norm l2 -n 4 --device cpu"
@@ -403,7 +413,13 @@ def _json_change(name: str, *keys: str, value: object) -> Callable[[Path, Random
     return spoil
 
 
-def _named(name: str, assets: Sequence[str], spoil: Callable[[Path, Random], None], *commands: str, writes: bool = False) -> Iterator[Case]:
+def _named(
+    name: str,
+    assets: Sequence[str],
+    spoil: Callable[[Path, Random], None],
+    *commands: str,
+    writes: bool = False,
+) -> Iterator[Case]:
     for command in commands:
         act = CALLS.get(command) or shlex.split(command)
         yield Case(name=f"{name}: {command}", assets=tuple(assets), spoil=spoil, act=act, writes=writes)
@@ -428,26 +444,52 @@ def _named_cases() -> Iterator[Case]:
     for name in ("run/run.json", "run/result.json"):
         for text in ("[" * DEEP, f'{{"format": 1, "update": {DIGITS}}}', '{"format": 1}', "\xff\xfe", ""):
             yield from _named(f"{name} {text[:12]!r}", runs, _write(name, text), "runs", REPORT)
-    yield from _named("result.json is a folder", runs, _into_folder("run/result.json"), RESUME_RUN, writes=True)
+    yield from _named(
+        "result.json is a folder", runs, _into_folder("run/result.json"), RESUME_RUN, writes=True
+    )
     for name in ("run/run.json", "run/model.safetensors", "run/result.json", "run/history.jsonl"):
         for special in (into_fifo, into_device):
             spoil = lambda folder, rng, name=name, special=special: special(folder / name, rng)
             yield from _named(f"{name} {special.__name__}", runs, spoil, *readers[:3], "load run")
     for content in ("x", "[]", "3", "{}", '{"pid": "x", "host": 3}', '{"pid": 1e400}', "[" * DEEP, "\0", f'{{"pid": {DIGITS}}}', '{"pid": [], "host": "' + os.uname().nodename + '"}'):  # fmt: skip
-        yield from _named(f"lease {content[:20]!r}", ("stopped",), _write("stopped/lease.json", content), "runs", "runs show stopped")
-    yield from _named("lease is a fifo", ("stopped",), lambda folder, rng: os.mkfifo(folder / "stopped/lease.json"), "runs")
+        yield from _named(
+            f"lease {content[:20]!r}",
+            ("stopped",),
+            _write("stopped/lease.json", content),
+            "runs",
+            "runs show stopped",
+        )
+    yield from _named(
+        "lease is a fifo", ("stopped",), lambda folder, rng: os.mkfifo(folder / "stopped/lease.json"), "runs"
+    )
 
     for text in (*YAML_TEXTS, BOMB):
         yield from _named(f"spec {text[:25]!r}", (), _write("spec.yaml", text), "train spec.yaml --out new")
     for device in ("/dev/full", "/dev/zero", "/dev/urandom", "/dev/null"):
-        yield from _named("spec", (), lambda folder, rng: None, f"train {device} --out new --updates 1 --final-size 4 --model linear")
-    yield from _named("spec is a fifo", (), lambda folder, rng: os.mkfifo(folder / "fifo"), "train fifo --out new")
+        yield from _named(
+            "spec",
+            (),
+            lambda folder, rng: None,
+            f"train {device} --out new --updates 1 --final-size 4 --model linear",
+        )
+    yield from _named(
+        "spec is a fifo", (), lambda folder, rng: os.mkfifo(folder / "fifo"), "train fifo --out new"
+    )
     yield from _named("spec of 300 MB", (), _sparse("spec.yaml", 300 << 20), "train spec.yaml --out new")
     yield from _named("run.json of 3 GB", runs, _sparse("run/run.json", 3 << 30), "runs", REPORT)
 
     for metadata in ("no json", "[]", '{"format": "x"}', '{"facts": 3}', "[" * DEEP):
-        yield from _named(f"metadata {metadata[:20]}", ("run",), _metadata("run/model.safetensors", metadata), "load run", "export run --out new", "evaluate run --device cpu")
-    yield from _named("renamed tensors", ("run",), _renamed("run/model.safetensors"), "export run --out new", "load run")
+        yield from _named(
+            f"metadata {metadata[:20]}",
+            ("run",),
+            _metadata("run/model.safetensors", metadata),
+            "load run",
+            "export run --out new",
+            "evaluate run --device cpu",
+        )
+    yield from _named(
+        "renamed tensors", ("run",), _renamed("run/model.safetensors"), "export run --out new", "load run"
+    )
     for kind in ("meta", "nan", "sparse", "expanded", "complex"):
         yield from _named(f".pt {kind}", ("weights.pt",), _tensors(kind), EVALUATE_FILE.format("weights.pt"))
 
@@ -604,7 +646,9 @@ def _folder_mistakes() -> dict[str, Callable[[Path, Random], None]]:
 
     def other_encoding(folder: Path, rng: Random) -> None:
         for split in ("train", "test"):
-            (folder / "images" / split / "a").rename(os.fsdecode(os.fsencode(folder / "images" / split) + b"/\xff\xfe"))
+            (folder / "images" / split / "a").rename(
+                os.fsdecode(os.fsencode(folder / "images" / split) + b"/\xff\xfe")
+            )
 
     def huge(folder: Path, rng: Random) -> None:
         png = bytearray(encoded(np.zeros((8, 8), np.uint8)))
@@ -614,7 +658,15 @@ def _folder_mistakes() -> dict[str, Callable[[Path, Random], None]]:
     def wide(folder: Path, rng: Random) -> None:
         (folder / "images/train/a/z.png").write_bytes(encoded(np.zeros((6000, 8000), np.uint8)))
 
-    return {"fifo": fifo, "device": device, "dangling": dangling, "loop": loop, "not UTF-8": other_encoding, "huge": huge, "wide": wide}
+    return {
+        "fifo": fifo,
+        "device": device,
+        "dangling": dangling,
+        "loop": loop,
+        "not UTF-8": other_encoding,
+        "huge": huge,
+        "wide": wide,
+    }
 
 
 def _archive_mistakes() -> dict[str, Callable[[Path, Random], None]]:

@@ -19,7 +19,18 @@ DIGITS = "9" * 400
 VALUES: tuple[Any, ...] = (
     *(None, True, False, [], {}, "", "x", [[]], {"": {}}, [None], {"a": [1]}),
     *(0, -1, 1, 3.7, -0.0, 1e308, 5e-324, 2**31, 2**62, 2**64, -(2**63), 10**27, float("nan"), float("inf")),
-    *("\x1b[31mred\x07", "\u202eabc", "<script>", "| a | b |", "../../x", "nan", "1e400", DIGITS, "\ud800", "a" * 5000),
+    *(
+        "\x1b[31mred\x07",
+        "\u202eabc",
+        "<script>",
+        "| a | b |",
+        "../../x",
+        "nan",
+        "1e400",
+        DIGITS,
+        "\ud800",
+        "a" * 5000,
+    ),
 )
 
 
@@ -83,7 +94,17 @@ def large_number(path: Path, rng: Random) -> None:
 
 
 BYTES: tuple[Spoil, ...] = (
-    *(flip_bits, flip_early_bits, flip_late_bits, cut, empty, insert_noise, zero_block, all_noise, large_number),
+    *(
+        flip_bits,
+        flip_early_bits,
+        flip_late_bits,
+        cut,
+        empty,
+        insert_noise,
+        zero_block,
+        all_noise,
+        large_number,
+    ),
 )
 
 
@@ -157,8 +178,25 @@ def json_text(path: Path, rng: Random) -> None:
     number = f'{{"format": 1, "x": {DIGITS}}}'
     path.write_text(
         rng.choice(
-            ("[" * DEEP, '{"a":' * DEEP, number, DIGITS, "null", "[]", "3", '{"format": 1}', '{"format": true}')
-            + ('{"format": 1e400}', '{"format": -1}', "\ufeff{}", '{"format": 1, "format": 1}', "NaN", '"\\ud800"')
+            (
+                "[" * DEEP,
+                '{"a":' * DEEP,
+                number,
+                DIGITS,
+                "null",
+                "[]",
+                "3",
+                '{"format": 1}',
+                '{"format": true}',
+            )
+            + (
+                '{"format": 1e400}',
+                '{"format": -1}',
+                "\ufeff{}",
+                '{"format": 1, "format": 1}',
+                "NaN",
+                '"\\ud800"',
+            )
         )
     )
 
@@ -199,8 +237,8 @@ YAML_TEXTS = (
     "eps: .nan\n",
     "lr: 1e308\n",
     "model_args: {a: .nan}\n",
-    "model: \"\\x1b[31m\"\n",
-    "data: \"a\\0b\"\n",
+    'model: "\\x1b[31m"\n',
+    'data: "a\\0b"\n',
     "---\na: 1\n---\nb: 2\n",
     "%YAML 9.9\n---\na: 1\n",
     "[" * 5000,
@@ -227,7 +265,11 @@ def yaml_value(path: Path, rng: Random) -> None:
     """A setting with another value."""
     lines = path.read_text().splitlines()
     at = rng.randrange(len(lines))
-    value = json.dumps(rng.choice(VALUES)) if rng.random() < 0.7 else rng.choice(("*a", "!!int x", "|", "- - -", "@"))
+    value = (
+        json.dumps(rng.choice(VALUES))
+        if rng.random() < 0.7
+        else rng.choice(("*a", "!!int x", "|", "- - -", "@"))
+    )
     lines[at] = f"{lines[at].partition(':')[0]}: {value}"
     path.write_text("\n".join(lines) + "\n")
 
@@ -242,7 +284,9 @@ def safetensors_header(path: Path, rng: Random) -> None:
     header, rest = json.loads(data[8 : 8 + length]), data[8 + length :]
     kind = rng.randrange(4)
     if kind == 0:
-        header["__metadata__"] = {"freeat": rng.choice(("no json", "[]", "3", '{"format": "a"}', "[" * 9999, DIGITS))}
+        header["__metadata__"] = {
+            "freeat": rng.choice(("no json", "[]", "3", '{"format": "a"}', "[" * 9999, DIGITS))
+        }
     elif kind == 1:
         name = rng.choice([name for name in header if name != "__metadata__"])
         header[f"other.{name}"] = header.pop(name)
@@ -278,8 +322,19 @@ def state_dict(path: Path, rng: Random) -> None:
             lambda v: {"a": v},
         )
     )
-    changed = {name: odd(value) if name == first or rng.random() < 0.5 else value for name, value in state.items()}
-    content = (changed, changed, {"state_dict": changed}, {3: state[first]}, [state], 3, None, {"model": {"net": 3}})
+    changed = {
+        name: odd(value) if name == first or rng.random() < 0.5 else value for name, value in state.items()
+    }
+    content = (
+        changed,
+        changed,
+        {"state_dict": changed},
+        {3: state[first]},
+        [state],
+        3,
+        None,
+        {"model": {"net": 3}},
+    )
     torch.save(rng.choice(content), path)
 
 
@@ -292,13 +347,34 @@ def npz_array(path: Path, rng: Random) -> None:
         arrays = dict(stored)
     name = rng.choice([*arrays])
     n = arrays[name].shape[0] if arrays[name].ndim else 12
-    whole = (np.full(n, 2**62), np.full(n, -5), np.arange(n), np.zeros(n), np.full(n, 2**63, np.uint64), np.zeros((n, 1)))
-    odd = (np.zeros(()), np.zeros(0), np.array(["x"] * n), np.array([b"x"] * n), np.zeros((n, 3), "M8[s]"), np.zeros((1,) * 30))
-    pixels = (np.full((n, 8, 8, 1), np.nan), np.full((n, 8, 8, 1), 1e30), np.zeros((n, 0, 8, 1)), np.zeros((n, 8, 8, 1), "c8"))
+    whole = (
+        np.full(n, 2**62),
+        np.full(n, -5),
+        np.arange(n),
+        np.zeros(n),
+        np.full(n, 2**63, np.uint64),
+        np.zeros((n, 1)),
+    )
+    odd = (
+        np.zeros(()),
+        np.zeros(0),
+        np.array(["x"] * n),
+        np.array([b"x"] * n),
+        np.zeros((n, 3), "M8[s]"),
+        np.zeros((1,) * 30),
+    )
+    pixels = (
+        np.full((n, 8, 8, 1), np.nan),
+        np.full((n, 8, 8, 1), 1e30),
+        np.zeros((n, 0, 8, 1)),
+        np.zeros((n, 8, 8, 1), "c8"),
+    )
     records = (np.zeros(n, [("a", "i4"), ("b", "f8")]), np.zeros((n, 8, 8, 2)), np.zeros((n, 3, 3, 3)))
     arrays[name] = rng.choice((*whole, *odd, *pixels, *records))
     if rng.random() < 0.2:
-        arrays["classes"] = rng.choice((np.array(["\x1b[2J"] * 10), np.zeros((2, 2)), np.array("x"), np.full(3, np.nan)))
+        arrays["classes"] = rng.choice(
+            (np.array(["\x1b[2J"] * 10), np.zeros((2, 2)), np.array("x"), np.full(3, np.nan))
+        )
     if rng.random() < 0.1:
         arrays["layout"] = rng.choice((np.array("XY"), np.zeros(4), np.array(["NHWC", "NCHW"])))
     np.savez(path, **arrays)
@@ -309,7 +385,9 @@ def npz_header(path: Path, rng: Random) -> None:
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = rng.choice([*members])
-    shape = rng.choice(("(1125899906842624, 8, 8, 1)", "(-1, 8)", "(2, 2, 'x')", "(99999,)", f"({DIGITS},)", "(" * 300))
+    shape = rng.choice(
+        ("(1125899906842624, 8, 8, 1)", "(-1, 8)", "(2, 2, 'x')", "(99999,)", f"({DIGITS},)", "(" * 300)
+    )
     kind = rng.choice(("'|u1'", "'<f8'", "'|O'", "'|V1000000000'", "'<U2000000000'", "[('a', '<f8')]", "3"))
     header = f"{{'descr': {kind}, 'fortran_order': False, 'shape': {shape}, }}\n".encode()
     claimed = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header) & 0xFFFF) + header
@@ -364,11 +442,34 @@ def parquet_table(path: Path, rng: Random) -> None:
         )
     )
     labels = rng.choice(
-        ([0, 1] * 6, ["a", "b"] * 6, [2**62] * n, [None] * n, [1.5] * n, [[1]] * n, [True] * n, [b"x"] * n, ["a", None] * 6)
+        (
+            [0, 1] * 6,
+            ["a", "b"] * 6,
+            [2**62] * n,
+            [None] * n,
+            [1.5] * n,
+            [[1]] * n,
+            [True] * n,
+            [b"x"] * n,
+            ["a", None] * 6,
+        )
     )
     metadata = rng.choice(
-        (None, "no json", "3", "[]", '{"info": 3}', '{"info": {"features": 3}}', "[" * 9999, "\udcff", '{"info": {"features": []}}')
-        + ('{"info": {"features": {"image": 3, "label": 4}}}', '{"info": {"features": {"label": {"_type": "ClassLabel", "names": 3}}}}')
+        (
+            None,
+            "no json",
+            "3",
+            "[]",
+            '{"info": 3}',
+            '{"info": {"features": 3}}',
+            "[" * 9999,
+            "\udcff",
+            '{"info": {"features": []}}',
+        )
+        + (
+            '{"info": {"features": {"image": 3, "label": 4}}}',
+            '{"info": {"features": {"label": {"_type": "ClassLabel", "names": 3}}}}',
+        )
         + ('{"info": {"features": {"label": {"_type": "ClassLabel", "names": {"a": 1}}}}}',)
     )
     table = pyarrow.table({"image": images, "label": pyarrow.array(labels)})

@@ -105,23 +105,37 @@ def import_everything() -> None:
     for module in pkgutil.walk_packages(freeat.__path__, "freeat."):
         if not module.name.endswith(("__main__", "tasks.ray")):
             importlib.import_module(module.name)
-    for name in ("pyarrow.parquet", "pyarrow.ipc", "sklearn.datasets", "scipy.io", "matplotlib.pyplot", "torch._inductor"):
+    for name in (
+        "pyarrow.parquet",
+        "pyarrow.ipc",
+        "sklearn.datasets",
+        "scipy.io",
+        "matplotlib.pyplot",
+        "torch._inductor",
+    ):
         importlib.import_module(name)
     from PIL import Image
 
     Image.init()
 
 
-def run_cases(cases: Sequence[Case], assets: Path, *, seed: int = 0, jobs: int = 1) -> Counts:
-    """Every case in a child of its own, ``jobs`` at a time."""
+def run_cases(
+    cases: Sequence[Case], assets: Path, *, seed: int = 0, jobs: int = 1, minutes: float = 1e9
+) -> Counts:
+    """Every case in a child of its own, ``jobs`` at a time; none is begun after so many minutes."""
+    end = time.monotonic() + 60 * minutes
     counts = Counts()
     waiting = list(enumerate(cases))[::-1]
     running: dict[int, _Running] = {}
     with tempfile.TemporaryDirectory(prefix="freeat-fuzz-") as scratch:
         while waiting or running:
+            if time.monotonic() > end:
+                waiting.clear()
             while waiting and len(running) < jobs:
                 number, case = waiting.pop()
-                started = _start(case, Random(f"{seed} {case.name} {number}"), assets, Path(scratch, str(number)))
+                started = _start(
+                    case, Random(f"{seed} {case.name} {number}"), assets, Path(scratch, str(number))
+                )
                 running[started.pid] = started
             for pid, child in list(running.items()):
                 ended, status, usage = os.wait4(pid, os.WNOHANG)
@@ -280,6 +294,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=1e9, help="begin no case after this time")
     parser.add_argument("--only", default="", help="cases whose name holds this")
     parser.add_argument("--assets", type=Path, help="folder of the assets, made if it is not there")
     asked = parser.parse_args()
@@ -290,7 +305,7 @@ def main() -> None:
             assets.mkdir(exist_ok=True)
             _in_child(lambda: make_assets(assets))
         cases = [case for case in all_cases(asked.cases, asked.seed) if asked.only in case.name]
-        counts = run_cases(cases, assets, seed=asked.seed, jobs=asked.jobs)
+        counts = run_cases(cases, assets, seed=asked.seed, jobs=asked.jobs, minutes=asked.minutes)
     sys.stdout.write(json.dumps(counts.document(), indent=1) + "\n")
     sys.exit(1 if counts.failed else 0)
 

@@ -29,6 +29,7 @@ from freeat.errors import InputError, unknown_name
 if TYPE_CHECKING:
     from freeat.data.readers.pixels import PixelStore
 
+MOST_CLASSES = 100_000
 SHOWN = 5
 """The most classes that a note names."""
 
@@ -247,7 +248,12 @@ def _dataset(name: str, arrays: Arrays, source: Source | None = None) -> DataSet
         classes = arrays.classes or source.class_names
     else:
         # Classes are those seen in training: a test label beyond them is out of range.
-        classes = arrays.classes or tuple(str(c) for c in range(int(train.y.max()) + 1))
+        largest = int(train.y.max())
+        if not arrays.classes and largest >= MOST_CLASSES:
+            raise InputError(
+                f"{name}: training label {largest}; labels are class numbers from 0, of at most {MOST_CLASSES} classes"
+            )
+        classes = arrays.classes or tuple(str(c) for c in range(largest + 1))
     augment = None if source is None else source.augment
     return DataSet(name=name, train=train, test=test, classes=classes, augment=augment, notes=arrays.notes)
 

@@ -1,18 +1,17 @@
 """What a published data set is: its downloads, file layouts, checksums, and the folder that holds it."""
 
-import gzip
 import hashlib
 import os
 import sys
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Literal
+from typing import TYPE_CHECKING, Literal
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Arrays
 from freeat.errors import InputError
+from freeat.files.reading import file_blocks, unpacked_blocks
 
 if TYPE_CHECKING:
     from freeat.data.readers.pixels import PixelStore
@@ -96,20 +95,11 @@ def _user_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
-BLOCK = 1 << 20
-
-
 def md5_of(path: Path, *, unpacked: bool = False) -> str:
     """The MD5 of a file; with ``unpacked``, of what a gzipped file holds."""
     digest = hashlib.md5(usedforsecurity=False)
-    opener = gzip.open if unpacked and path.suffix == ".gz" else open
-    try:
-        stream: BinaryIO
-        with opener(path, "rb") as stream:  # type: ignore[assignment]
-            while block := stream.read(BLOCK):
-                digest.update(block)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from None
+    for block in unpacked_blocks(path) if unpacked else file_blocks(path):
+        digest.update(block)
     return digest.hexdigest()
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import IO
 
 from freeat.errors import InputError
+from freeat.files.reading import check_expansion, check_regular, open_zip
 
 LARGEST_TOTAL = 4 << 30
 """Bytes an archive may unpack to."""
@@ -37,7 +38,7 @@ def unpack(archive: Path, into: Path, names: frozenset[str]) -> None:
                 if member.is_file and name in names:
                     with _open(opened, member.name) as stream, (into / name).open("wb") as out:
                         shutil.copyfileobj(stream, out, 1 << 20)
-    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+    except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
         raise InputError(f"{archive}: cannot be unpacked ({error}); fetch it again") from None
 
 
@@ -50,9 +51,11 @@ def check_name(archive: Path, name: str) -> None:
 
 def _checked(archive: Path, members: Iterator[_Member]) -> list[_Member]:
     total, checked = 0, []
+    packed = archive.stat().st_size
     for member in members:
         check_name(archive, member.name)
         total += member.size
+        check_expansion(archive, total, packed)
         if total > LARGEST_TOTAL:
             raise InputError(f"{archive}: unpacks to more than {LARGEST_TOTAL} bytes; do not use this file")
         if not (member.is_file or member.is_folder):
@@ -63,12 +66,13 @@ def _checked(archive: Path, members: Iterator[_Member]) -> list[_Member]:
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[tarfile.TarFile | zipfile.ZipFile]:
+    check_regular(archive)
     if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as opened_zip:
-            yield opened_zip
+        with open_zip(archive) as opened:
+            yield opened
     else:
-        with tarfile.open(archive) as opened_tar:
-            yield opened_tar
+        with tarfile.open(archive) as unpacked:
+            yield unpacked
 
 
 def _members(opened: tarfile.TarFile | zipfile.ZipFile) -> Iterator[_Member]:

@@ -1,10 +1,8 @@
 """Adversarial examples as a file that anybody can read: arrays in an ``.npz``."""
 
 import io
-import zlib
 from dataclasses import dataclass, fields
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -12,6 +10,7 @@ from freeat.data import Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation
 from freeat.files.documents import FORMATS, NewerFormat, check_format, identity_of, in_file_name, write_bytes
+from freeat.files.npz import read_npz_arrays
 from freeat.runs.results import StoredEvaluation
 
 
@@ -29,6 +28,21 @@ class AdversarialExamples:
     clean_correct: np.ndarray
     index: np.ndarray
     classes: np.ndarray
+
+    def __post_init__(self) -> None:
+        n, images = len(np.atleast_1d(self.y)), (self.x, self.delta)
+        labels = (self.y, self.predicted, self.clean_correct, self.index)
+        if any(one.shape != (n,) or one.dtype.kind not in "iub" for one in labels):
+            raise InputError("its labels are not one number per image")
+        if any(
+            one.ndim != 4 or one.shape != (n, *self.x.shape[1:]) or one.dtype.kind != "f" for one in images
+        ):
+            raise InputError("its images and perturbations are not of one shape (n, C, H, W)")
+        if self.x.shape[1] not in (1, 3) or 0 in self.x.shape or self.clean_correct.dtype != bool:
+            raise InputError("its images have no 1 or 3 channels, or no pixels")
+        named = self.classes.ndim == 1 and self.classes.dtype.kind == "U"
+        if not named or any(not 0 <= int(k) < len(self.classes) for k in (*self.y, *self.predicted)):
+            raise InputError("its labels have no class names")
 
     @property
     def turned_wrong(self) -> np.ndarray:
@@ -69,12 +83,18 @@ def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: t
 def load_examples(path: Path) -> AdversarialExamples:
     """What ``save_examples`` wrote."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            check_format(path, int(file["format"]), FORMATS["examples"])
-            return AdversarialExamples(**{one.name: file[one.name] for one in fields(AdversarialExamples)})
+        names = [one.name for one in fields(AdversarialExamples)]
+        arrays = read_npz_arrays(path, ("format", *names))
+        number = arrays.pop("format", None)
+        check_format(
+            path, int(number) if number is not None and number.size == 1 else None, FORMATS["examples"]
+        )
+        if missing := [name for name in names if name not in arrays]:
+            raise InputError(f"it has no {', '.join(missing)}")
+        return AdversarialExamples(**arrays)
     except NewerFormat:
         raise
-    except (OSError, ValueError, KeyError, EOFError, BadZipFile, zlib.error) as error:
+    except (InputError, ValueError, TypeError) as error:
         raise InputError(
             f"{path} is not a file of adversarial examples ({error}): delete it, and evaluate with --examples again"
         ) from None

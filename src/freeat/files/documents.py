@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from freeat.errors import InputError
+from freeat.files.reading import open_file, parse_json, read_text, refusing
 
 FORMATS: dict[str, int] = {
     "run": 1,
@@ -229,10 +230,11 @@ def plain(value: Any) -> Any:
 
 def decoded(value: Any, kind: type[T], where: Path | str) -> T:
     """Plain values as the typed value they describe; anything else is refused with ``where`` it was read."""
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{where} is damaged: {error}") from None
+    with refusing(where, "document"):  # of a number of 400 digits, what raises is not msgspec's
+        try:
+            return msgspec.convert(value, kind)
+        except msgspec.ValidationError as error:
+            raise InputError(f"{where} is damaged: {error}") from None
 
 
 def write_document(path: Path, kind: str, value: Any) -> None:
@@ -257,20 +259,17 @@ def write_json(path: Path, document: dict[str, Any], *, format: int) -> None:
 
 def read_json(path: Path, *, format: int) -> dict[str, Any]:
     """Read a JSON document of this format or an older one."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except ValueError as error:
-        raise InputError(f"{path} is damaged: {error}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("format"), int):
+    document = parse_json(read_text(path), path)
+    if not isinstance(document, dict):
         raise InputError(f"{path} was not written by freeat: it carries no format number")
-    check_format(path, document["format"], format)
+    check_format(path, document.get("format"), format)
     return document
 
 
-def check_format(path: Path, found: int, known: int) -> None:
-    """Refuse a file written by a newer version."""
+def check_format(path: Path, found: object, known: int) -> None:
+    """Refuse a file without a format number, and one written by a newer version."""
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise InputError(f"{path} was not written by freeat: it carries no format number")
     if found > known:
         raise NewerFormat(
             f"{path} has format {found}, newer than the {known} this version reads: upgrade freeat"
@@ -279,5 +278,5 @@ def check_format(path: Path, found: int, known: int) -> None:
 
 def sha256(path: Path) -> str:
     """The digest of a file's content."""
-    with path.open("rb") as file:
+    with open_file(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -30,6 +30,7 @@ from freeat.files.documents import (
     write_bytes,
     write_json,
 )
+from freeat.files.reading import check_regular, parse_json, refusing
 
 log = logging.getLogger(__name__)
 
@@ -49,16 +50,15 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: Facts | None = N
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], Facts]:
     """The tensors and facts of a safetensors file, of freeat or of another program."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
-        own = json.loads(metadata.get("freeat", "{}"))
-        check_format(path, own.get("format", 0), FORMATS["tensors"])
-        return load_file(path), own.get("facts", {})
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file") from None
-    except SafetensorError as error:
-        raise InputError(f"{path} is not a readable safetensors file: {error}") from None
+    check_regular(path)
+    with refusing(path, "safetensors file"), safe_open(path, framework="pt") as file:
+        metadata = file.metadata() or {}
+    own = parse_json(metadata.get("freeat", '{"format": 0, "facts": {}}'), f"{path}: its metadata")
+    if not isinstance(own, dict) or not isinstance(own.get("facts"), dict):
+        raise InputError(f"{path} is damaged: its metadata hold no facts")
+    check_format(path, own.get("format"), FORMATS["tensors"])
+    with refusing(path, "safetensors file"):
+        return load_file(path), own["facts"]
 
 
 @dataclass(frozen=True)

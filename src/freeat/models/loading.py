@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
+from freeat.files.reading import open_file, refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.normalize import Normalization
 
@@ -49,25 +50,30 @@ def weights_for(model: nn.Module, path: Path) -> tuple[State, Normalization | No
 
 def read_state(path: Path) -> State:
     """The tensors of a weights file by name, unwrapped."""
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path}: no such weights file")
     if path.suffix == ".safetensors":
         return load_tensors(path)[0]
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError:
-        raise InputError(
-            f"{path} holds more than tensors, and reading it would run code: save model.state_dict(), "
-            "best as safetensors"
-        ) from None
-    except (RuntimeError, EOFError, OSError) as error:
-        raise InputError(
-            f"{path} is not a readable weights file: {str(error).splitlines()[0]}; "
-            "give a .safetensors file or a saved state dict"
-        ) from None
-    state = _state_in(content)
+    with (
+        open_file(path) as file,
+        refusing(path, "weights file", "give a .safetensors file or a saved state dict"),
+    ):
+        try:
+            content = torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            raise InputError(
+                f"{path} holds more than tensors, and reading it would run code: save model.state_dict(), "
+                "best as safetensors"
+            ) from None
+        state = _state_in(content)
     if state is None:
         raise InputError(f"{path} holds no state dict: save model.state_dict(), bare or under 'state_dict'")
+    for name, value in state.items():
+        if value.is_meta or value.layout != torch.strided or value.is_quantized or value.is_complex():
+            raise InputError(
+                f"{path}: {name} is not a tensor of real numbers with values (it is {value.dtype}, "
+                f"{value.layout}, on {value.device}): save model.state_dict() of a model on the CPU"
+            )
     return state
 
 

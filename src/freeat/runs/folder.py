@@ -23,6 +23,7 @@ from freeat.files.documents import (
     write_document,
 )
 from freeat.files.locks import LEASE
+from freeat.files.reading import LARGEST_DOCUMENT, parse_json, read_bytes
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
@@ -226,7 +227,8 @@ class RunFolder:
     def history(self) -> Iterator[Record]:
         """The records in order, without a line that is still being written."""
         if self.history_path.exists():
-            *whole, _ = self.history_path.read_text(encoding="utf-8", errors="replace").split("\n")
+            data = read_bytes(self.history_path, limit=LARGEST_DOCUMENT)
+            *whole, _ = data.decode(errors="replace").split("\n")
             for number, line in enumerate(whole, 1):
                 yield _record(line, f"{self.history_path}, line {number}")
 
@@ -240,7 +242,10 @@ class RunFolder:
 
     def weights_update(self, name: str = "model") -> int:
         """The update after which these weights were stored."""
-        return int(self._stored(name)[1]["update"])
+        update = self._stored(name)[1].get("update")
+        if not isinstance(update, int):
+            raise InputError(f"{self.path}/{name}.safetensors is damaged: it does not say its update")
+        return update
 
     def _stored(self, name: str) -> tuple[dict[str, Tensor], Facts]:
         path = self.path / f"{name}.safetensors"
@@ -266,11 +271,7 @@ class RunFolder:
 
 
 def _record(line: str, where: str) -> Record:
-    try:
-        record = json.loads(line)
-    except ValueError as error:
-        raise InputError(f"{where} is damaged: {error}") from None
-    return decoded(record, Record, where)
+    return decoded(parse_json(line, where), Record, where)
 
 
 def _left_over(path: Path) -> bool:

@@ -16,6 +16,7 @@ import yaml
 
 from freeat.errors import InputError, unknown_name
 from freeat.files.documents import identity_of
+from freeat.files.reading import LARGEST_SETTINGS, parse_yaml, read_text
 from freeat.units import parse_finite, parse_radius, parse_whole
 
 SEMANTICS = 3
@@ -438,17 +439,14 @@ YAML_LAYOUT = "write one `setting: value` per line"
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """The settings of a YAML file by name; ``batch-size`` and ``batch_size`` are one."""
+    text = read_text(path, limit=LARGEST_SETTINGS, wrong="is not YAML")
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise InputError(f"{path} is not YAML, line {line}: no UTF-8 text; save it as UTF-8") from None
-    try:
-        settings = _construct(path, yaml.SafeLoader(text))
+        root, settings = parse_yaml(text, path)
     except yaml.YAMLError as error:
         raise InputError(f"{path} is not YAML, {_described(error, text)}; {YAML_LAYOUT}") from None
+    if root is None:
+        return {}
+    _refuse_twice(path, root)
     if not isinstance(settings, dict):
         raise InputError(f"{path} holds a {type(settings).__name__}, not settings: {YAML_LAYOUT}")
     return {setting_name(name): value for name, value in settings.items()}
@@ -457,17 +455,6 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def setting_name(written: object) -> str:
     """A setting's name as the specs spell it."""
     return str(written).replace("-", "_")
-
-
-def _construct(path: Path, loader: yaml.SafeLoader) -> Any:
-    try:
-        root = loader.get_single_node()
-        if root is None:
-            return {}
-        _refuse_twice(path, root)
-        return loader.construct_document(root)
-    finally:
-        loader.dispose()
 
 
 def _refuse_twice(path: Path, node: yaml.Node) -> None:

@@ -73,4 +73,6 @@ def _labels(y: Array) -> Tensor:
         raise InputError(f"labels of type {y.dtype}: must be integers, the class numbers from 0")
     if y.ndim == 2 and y.shape[1] == 1:
         y = y[:, 0]
+    if y.dtype.kind == "u" and y.size and int(y.max()) >= 2**63:
+        raise InputError(f"label {int(y.max())}: labels must be class numbers from 0")
     return torch.from_numpy(y.astype(np.int64))

@@ -1,9 +1,6 @@
 """Images as arrays: .npz files, MNIST's idx files, SVHN's .mat files and the embedded digits."""
 
-import gzip
 import math
-import zipfile
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +11,8 @@ from freeat.data.images import stratified_rows
 from freeat.data.readers import Array, Arrays
 from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
+from freeat.files.npz import read_npz_arrays
+from freeat.files.reading import LARGEST_FILE, check_size, open_file, refusing, unpacked_blocks
 
 if TYPE_CHECKING:
     from freeat.data.readers.pixels import PixelStore
@@ -24,7 +23,6 @@ FILES = (
     "t10k-images-idx3-ubyte",
     "t10k-labels-idx1-ubyte",
 )
-LARGEST = 1 << 30
 DIGIT_NAMES = tuple("0123456789")
 
 
@@ -46,14 +44,10 @@ def read_idx_folder(folder: Path, _: "PixelStore") -> Arrays:
 
 def read_idx(path: Path) -> Array:
     """One idx file of bytes: 0, 0, type 8, number of axes, the axes as big-endian 32-bit words, the data."""
-    opener = gzip.open if path.suffix == ".gz" else open
-    try:
-        with opener(path, "rb") as stream:
-            data = stream.read(LARGEST)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from None
+    data = b"".join(unpacked_blocks(path))
     if len(data) < 4 or data[:3] != b"\0\0\x08":
         raise InputError(f"{path}: not an idx file of bytes (it begins with {data[:4]!r}); fetch it again")
+    check_size(path, len(data), LARGEST_FILE)
     start = 4 + 4 * data[3]
     shape = tuple(int(n) for n in np.frombuffer(data[4:start], ">u4"))
     if len(shape) != data[3] or len(data) - start != math.prod(shape):
@@ -162,13 +156,14 @@ def _read_mat(path: Path) -> tuple[Array, Array]:
     """X is (32, 32, 3, n); the label 10 means the digit 0."""
     from scipy.io import loadmat
 
-    if not path.is_file():
+    if not path.exists():
         raise InputError(f"{path} is missing; SVHN is the two files train_32x32.mat and test_32x32.mat")
-    try:
-        content = loadmat(path, variable_names=["X", "y"])
+    with (
+        open_file(path, limit=LARGEST_FILE) as file,
+        refusing(path, ".mat file with X and y", "fetch it again"),
+    ):
+        content = loadmat(file, variable_names=["X", "y"])
         x, y = content["X"], content["y"].reshape(-1).astype(np.int64)
-    except Exception as error:  # scipy raises many kinds on damaged files
-        raise InputError(f"{path}: not a readable .mat file with X and y ({error}); fetch it again") from None
     if x.ndim != 4 or x.dtype != np.uint8:
         raise InputError(f"{path}: X is {x.dtype} {x.shape}, not uint8 (H, W, C, n); fetch it again")
     return np.ascontiguousarray(np.moveaxis(x, 3, 0)), np.where(y == 10, 0, y)
@@ -248,31 +243,23 @@ def read_npz(path: Path) -> Arrays:
         y_train=content["y_train"],
         x_test=x_test,
         y_test=content["y_test"],
-        classes=tuple(str(c) for c in np.atleast_1d(content.get("classes", ()))),
+        classes=tuple(str(c) for c in np.ravel(content.get("classes", ()))),
     )
 
 
 def npz_sizes(path: Path) -> tuple[int, int]:
     """The numbers of training and test images, without reading the images."""
     content = _read(path, ("y_train", "y_test"))
-    return len(content["y_train"]), len(content["y_test"])
+    return content["y_train"].size, content["y_test"].size
 
 
 def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
-    content: dict[str, Array] = {}
-    key = ""
     try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("an .npz is a zip archive, and this file is none")
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            for key in (*keys, *optional):
-                if key in archive.files:
-                    content[key] = archive[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, TypeError) as error:
-        where = f"{path}, {key}" if key else str(path)
+        content = read_npz_arrays(path, (*keys, *optional))
+    except InputError as error:
         raise InputError(
-            f"{where}: not readable ({error}); write it again with "
-            "numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain arrays only"
+            f"{error}; write it again with numpy.savez(path, x_train=…, y_train=…, x_test=…, y_test=…), plain "
+            "arrays only"
         ) from None
     missing = [key for key in keys if key not in content]
     if missing:

@@ -1,9 +1,8 @@
 """Tables of images: parquet and arrow files, and folders saved by the datasets library."""
 
-import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,11 @@ from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame
 from freeat.data.readers.pixels import PixelStore
 from freeat.errors import InputError, need
+from freeat.files.documents import decoded
+from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
+MOST_ROWS = 10_000_000
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "y")
 
 
@@ -39,11 +41,16 @@ class TableColumns:
             raise InputError(
                 f"{path}: its files have different columns ({error}); write them with one schema"
             ) from None
-        features = _features(table.schema.metadata or {})
+        features = _features(table.schema.metadata or {}, path)
         image = _chosen(path, table.column_names, features, "Image", IMAGE_NAMES, "images")
         label = _chosen(path, table.column_names, features, "ClassLabel", LABEL_NAMES, "labels")
-        names = tuple(str(name) for name in features.get(label, {}).get("names", ()))
-        return cls(str(path), table.column(image), table.column(label), names)
+        feature = features.get(label)
+        names = feature.get("names") if isinstance(feature, dict) else None
+        if names is not None and not (
+            isinstance(names, list) and all(isinstance(name, str) for name in names)
+        ):
+            raise InputError(f"{path}: the class names of its 'huggingface' metadata are no list of texts")
+        return cls(str(path), table.column(image), table.column(label), tuple(names or ()))
 
     @property
     def encoded(self) -> bool:
@@ -54,6 +61,9 @@ class TableColumns:
     @cached_property
     def texts(self) -> tuple[str, ...]:
         """The names of the classes where labels are texts; none where they are numbers."""
+        kind = str(self.column.type)
+        if "string" not in kind.partition("<")[0] and not kind.startswith("dictionary"):
+            return ()
         labels = set(self.column.drop_null().to_pylist())
         return tuple(sorted(labels)) if all(isinstance(label, str) for label in labels) else ()
 
@@ -63,6 +73,10 @@ class TableColumns:
             raise InputError(f"{self.where}: {missing} images have no label; remove or label them")
         labels = self.column.to_pylist()
         if not self.texts:
+            if not all(isinstance(label, int) and not isinstance(label, bool) for label in labels):
+                raise InputError(
+                    f"{self.where}: labels of type {self.column.type} are neither whole numbers nor texts"
+                )
             return np.array(labels)
         number = {name: i for i, name in enumerate(names)}
         for label in self.texts:
@@ -75,6 +89,8 @@ class TableColumns:
     def pixels(self, what: str) -> Array:
         """Images stored as arrays, channels last."""
         x = self._dense(what)
+        if x.size == 0:
+            raise InputError(f"{what}: images without pixels; store images of at least 1×1")
         if x.dtype.kind in "ui":
             if x.min() < 0 or x.max() > 255:
                 raise InputError(
@@ -93,7 +109,8 @@ class TableColumns:
                 raise InputError(f"{what}: arrays of several shapes; store images of one shape")
             shape.append(lengths[0])
             values = compute.list_flatten(values)
-        x = np.asarray(values)
+        with refusing(what, "array of pixels"):
+            x = np.asarray(values)
         if x.dtype.kind not in "uif" or values.null_count:
             raise InputError(
                 f"{what}: the images are {self.images.type}, neither encoded images nor arrays of numbers"
@@ -104,23 +121,55 @@ class TableColumns:
 def _read(file: Path) -> Any:
     arrow = need("pyarrow", extra="datasets", what=str(file))
     parquet = need("pyarrow.parquet", extra="datasets", what=str(file))
-    try:
+    check_regular(file)
+    with refusing(file, f"{file.suffix} file", "write it again"):
         if file.suffix == ".parquet":
-            return parquet.read_table(file)
-        source = arrow.memory_map(str(file))
-        try:
-            return arrow.ipc.open_stream(source).read_all()
-        except arrow.ArrowInvalid:
-            return arrow.ipc.open_file(source).read_all()
-    except (OSError, arrow.ArrowException) as error:
-        raise InputError(f"{file}: not a readable {file.suffix} file ({error}); write it again") from None
+            with parquet.ParquetFile(file) as opened:
+                _check_claims(file, opened.metadata)
+                table = opened.read()
+        else:
+            source = arrow.memory_map(str(file))
+            try:
+                table = arrow.ipc.open_stream(source).read_all()
+            except arrow.ArrowInvalid:
+                table = arrow.ipc.open_file(source).read_all()
+        _check_rows(file, table.num_rows)
+        table.validate(full=True)  # the offsets of a damaged file may point anywhere
+        return table
 
 
-def _features(metadata: dict[bytes, bytes]) -> dict[str, Any]:
-    """The features of the columns, as 🤗 wrote them."""
-    info = json.loads(metadata.get(b"huggingface", b"{}")).get("info") or {}
-    features: dict[str, Any] = info.get("features") or {}
-    return features
+def _check_claims(file: Path, metadata: Any) -> None:
+    """Refuse a table that expands beyond all measure: a few bytes can stand for a thousand million equal values."""
+    _check_rows(file, metadata.num_rows)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    size = sum(max(column.num_values, column.total_uncompressed_size) for column in columns)
+    check_expansion(file, size, file.stat().st_size)
+
+
+def _check_rows(file: Path, rows: int) -> None:
+    """Refuse a table without rows, or with more than are ever read."""
+    if not 1 <= rows <= MOST_ROWS:
+        raise InputError(f"{file} has {rows} rows: a table of images has at least 1 and at most {MOST_ROWS}")
+
+
+@dataclass(frozen=True)
+class _Info:
+    features: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _HuggingFace:
+    info: _Info = field(default_factory=_Info)
+
+
+def _features(metadata: dict[bytes, bytes], where: Path) -> dict[str, Any]:
+    """The features of the columns, as 🤗 wrote them; none where its metadata are not of that form."""
+    try:
+        found = parse_json(metadata.get(b"huggingface", b"{}"), where)
+        return decoded(found, _HuggingFace, where).info.features
+    except InputError as error:
+        raise InputError(f"{error}; its 'huggingface' metadata are broken: write the file again") from None
 
 
 def _chosen(

@@ -2,8 +2,6 @@
 
 import io
 import pickle
-import tarfile
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -15,18 +13,13 @@ from freeat.data.readers import Array, Arrays
 from freeat.data.readers.pixels import PixelStore
 from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
-
-LARGEST = 1 << 30
-"""No published file read whole is larger; a larger one is a mistake or a bomb."""
+from freeat.files.reading import LARGEST_FILE, check_size, opened_tar, read_bytes, refusing
 
 
 def read_members(path: Path, names: Iterable[str]) -> dict[str, bytes]:
     """The contents of the named files of a folder, or of a tar archive in whatever folder of it."""
     wanted = tuple(names)
-    try:
-        found = _from_folder(path, wanted) if path.is_dir() else _from_archive(path, wanted)
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
-        raise InputError(f"{path}: cannot be read ({error}); fetch it again") from None
+    found = _from_folder(path, wanted) if path.is_dir() else _from_archive(path, wanted)
     for name in wanted:
         if name not in found:
             raise InputError(f"{path}: {name} is missing; it must hold {', '.join(wanted)}")
@@ -34,28 +27,20 @@ def read_members(path: Path, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _from_folder(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
-    present = [path / name for name in names if (path / name).is_file()]
-    for file in present:
-        _check_size(file, file.stat().st_size)
-    return {file.name: file.read_bytes() for file in present}
+    return {name: read_bytes(path / name) for name in names if (path / name).exists()}
 
 
 def _from_archive(path: Path, names: tuple[str, ...]) -> dict[str, bytes]:
     found = {}
-    with tarfile.open(path) as archive:
-        for member in archive:
+    with opened_tar(path) as members:
+        for member, archive in members:
             name = member.name.rsplit("/", 1)[-1]
             if member.isfile() and name in names:
-                _check_size(path / name, member.size)
+                check_size(path / name, member.size, LARGEST_FILE)
                 stream = archive.extractfile(member)
                 assert stream is not None  # a regular file always has one
                 found[name] = stream.read()
     return found
-
-
-def _check_size(what: Path, size: int) -> None:
-    if size > LARGEST:
-        raise InputError(f"{what}: {size} bytes; a published file has at most {LARGEST}")
 
 
 def _reconstruct(subtype: type, shape: tuple[int, ...], dtype: bytes) -> np.ndarray[Any, Any]:
@@ -95,7 +80,10 @@ def read_pickle(data: bytes, what: str) -> dict[str, Any]:
         raise InputError(f"{what}: damaged pickle ({error}); fetch the data set again") from None
     if not isinstance(value, dict):
         raise InputError(f"{what}: the pickle holds a {type(value).__name__}, not the dictionary expected")
-    return {key.decode() if isinstance(key, bytes) else str(key): item for key, item in value.items()}
+    return {
+        key.decode(errors="replace") if isinstance(key, bytes) else str(key): item
+        for key, item in value.items()
+    }
 
 
 PIXELS = 3 * 32 * 32
@@ -141,7 +129,7 @@ def read_cifar10_binary(path: Path, _: PixelStore) -> Arrays:
         y_train=np.concatenate([y for _, y in parts]),
         x_test=x_test,
         y_test=y_test,
-        classes=tuple(files["batches.meta.txt"].decode().split()),
+        classes=_words(files["batches.meta.txt"], path),
     )
 
 
@@ -150,8 +138,13 @@ def read_cifar100_binary(path: Path, _: PixelStore) -> Arrays:
     files = read_members(path, ("train.bin", "test.bin", "fine_label_names.txt"))
     x_train, y_train = _records(files["train.bin"], 2, f"{path}/train.bin")
     x_test, y_test = _records(files["test.bin"], 2, f"{path}/test.bin")
-    classes = tuple(files["fine_label_names.txt"].decode().split())
+    classes = _words(files["fine_label_names.txt"], path)
     return Arrays(x_train=x_train, y_train=y_train, x_test=x_test, y_test=y_test, classes=classes)
+
+
+def _words(data: bytes, path: Path) -> tuple[str, ...]:
+    with refusing(path, "list of class names", "fetch it again"):
+        return tuple(data.decode().split())
 
 
 def _records(data: bytes, label_bytes: int, what: str) -> tuple[Array, Array]:
@@ -180,7 +173,8 @@ def _labels(batch: dict[str, Any], key: str, path: Path) -> Array:
 
 
 def _names(meta: dict[str, Any], key: str, path: Path) -> tuple[str, ...]:
-    return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in _entry(meta, key, path))
+    with refusing(path, "list of class names", "fetch the data set again"):
+        return tuple(n.decode() if isinstance(n, bytes) else str(n) for n in _entry(meta, key, path))
 
 
 def _entry(batch: dict[str, Any], key: str, path: Path) -> Any:

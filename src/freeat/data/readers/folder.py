@@ -21,11 +21,13 @@ from freeat.data.readers.pixels import (
 from freeat.data.readers.trees import NestedTree, Tree, open_tree
 from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
+from freeat.files.reading import refusing
 
 TEST_FOLDERS = ("test", "val", "valid", "validation")
 LARGEST_DEFAULT_SIZE = 64
 LISTED = 100
 """The most unreadable images that a message lists."""
+LARGEST_SIDE = 4096
 LAYOUT = "expected CLASS/*.png, or train/CLASS/*.png with test/CLASS/*.png"
 
 
@@ -153,7 +155,16 @@ def _labelled(tree: Tree, images: Iterable[str], prefix: str) -> Iterable[tuple[
             label, slash, _ = name.removeprefix(prefix).partition("/")
             if not slash:
                 raise InputError(f"{tree.path}/{name}: an image outside a class folder; {LAYOUT}")
-            yield name, label
+            yield name, _checked_label(tree, label)
+
+
+def _checked_label(tree: Tree, label: str) -> str:
+    """Refuse a class folder whose name is not UTF-8: it cannot be written into a run's description."""
+    if not label.isprintable():
+        raise InputError(
+            f"{tree.path}: the class folder {label!r} has a name that is not printable UTF-8 text; rename it"
+        )
+    return label
 
 
 def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[Frame, tuple[str, ...]]:
@@ -167,8 +178,8 @@ def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[
     # By default the smallest shorter side, so that nothing is enlarged, up to the size of small networks.
     smallest = min(min(header.height, header.width) for header in headers)
     side = image_size if image_size is not None else min(LARGEST_DEFAULT_SIZE, smallest)
-    if side < 1:
-        raise InputError(f"image size {side}: must be at least 1 pixel")
+    if not 1 <= side <= LARGEST_SIDE:
+        raise InputError(f"image size {side}: must be between 1 and {LARGEST_SIDE} pixels")
     if sizes == {(side, side)}:
         return Frame(height=side, width=side, grey=grey), ()
     note = (
@@ -188,8 +199,9 @@ def read_tiny_imagenet(path: Path, store: PixelStore) -> Arrays:
     if ANNOTATIONS not in tree.files:
         raise InputError(f"{tree.path}: {ANNOTATIONS} is missing; unpack tiny-imagenet-200.zip as it is")
     train = tuple((name, name.split("/")[1]) for name in tree.files if _is_training_image(name))
-    rows = (line.split("\t") for line in tree.read(ANNOTATIONS).decode().splitlines() if line.strip())
-    test = tuple((f"val/images/{row[0]}", row[1]) for row in rows)
+    with refusing(f"{tree.path}/{ANNOTATIONS}", "list of images and classes", "unpack it again"):
+        rows = [line.split("\t") for line in tree.read(ANNOTATIONS).decode().splitlines() if line.strip()]
+        test = tuple((f"val/images/{row[0]}", row[1]) for row in rows)
     for name, _ in test:
         if name not in tree.files:
             raise InputError(f"{tree.path}/{name} is missing, though {ANNOTATIONS} names it; unpack it again")

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from freeat.data.unpacking import check_name
-from freeat.errors import InputError
+from freeat.files.reading import check_regular, open_zip, read_bytes, read_member
 
 LARGEST = 1 << 28
 """Bytes of one image or list file."""
@@ -59,7 +58,7 @@ class FolderTree:
     def files(self) -> dict[str, tuple[int, int]]:
         found: dict[str, tuple[int, int]] = {}
         for file in self._content[0]:
-            status = file.stat()
+            status = check_regular(file)
             found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
         return dict(sorted(found.items()))
 
@@ -68,8 +67,7 @@ class FolderTree:
         return frozenset(folder.relative_to(self.path).as_posix() for folder in self._content[1])
 
     def read(self, name: str) -> bytes:
-        _check_size(f"{self.path}/{name}", self.files[name][0])
-        return (self.path / name).read_bytes()
+        return read_bytes(self.path / name, limit=LARGEST)
 
 
 @dataclass(frozen=True)
@@ -80,10 +78,7 @@ class ZipTree:
 
     @cached_property
     def _archive(self) -> zipfile.ZipFile:
-        try:
-            return zipfile.ZipFile(self.path)
-        except (OSError, zipfile.BadZipFile) as error:
-            raise InputError(f"{self.path}: not a readable zip archive ({error}); fetch it again") from None
+        return open_zip(self.path)
 
     @cached_property
     def _top(self) -> str:
@@ -110,11 +105,7 @@ class ZipTree:
         return frozenset(name.rstrip("/") for name in names if name)
 
     def read(self, name: str) -> bytes:
-        _check_size(f"{self.path}/{name}", self._members[name].file_size)
-        try:
-            return self._archive.read(self._members[name])
-        except (OSError, zipfile.BadZipFile, zlib.error, RuntimeError) as error:
-            raise InputError(f"{self.path}: {name} cannot be read ({error}); fetch it again") from None
+        return read_member(self.path, self._archive, self._members[name], LARGEST)
 
 
 def open_tree(path: Path) -> NestedTree:
@@ -126,10 +117,5 @@ def listing_digest(tree: Tree, names: Iterable[str]) -> str:
     """SHA-256 of the names, sizes and times of these files: another listing means other content."""
     digest = hashlib.sha256()
     for name in names:
-        digest.update(f"{name}\0{tree.files[name]}\n".encode())
+        digest.update(f"{name}\0{tree.files[name]}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def _check_size(what: str, size: int) -> None:
-    if size > LARGEST:
-        raise InputError(f"{what}: {size} bytes; a file of a data set may have at most {LARGEST}")
