@@ -1,4 +1,4 @@
-"""The one exception for bad input, packages that only some parts need, and the version."""
+"""The one exception for bad input, text that is safe to print, packages that only some parts need, the version."""
 
 import difflib
 import importlib
@@ -31,6 +31,17 @@ class InputError(ValueError):
         ...     print(error)
         -1 is not a radius: it must be finite and not negative, e.g. 8/255
     """
+
+
+# Control characters but newline and tab; marks that reverse, hide or join text; halves of surrogate pairs.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+)
+
+
+def printable(text: str) -> str:
+    """The text without characters that a terminal or page would obey: names in files are not trusted."""
+    return _UNPRINTABLE.sub("", text)
 
 
 def wrong_type(name: str, value: object, remedy: str) -> InputError:

@@ -6,6 +6,11 @@ from fractions import Fraction
 
 from freeat.errors import InputError
 
+LARGEST_COUNT = 10**12
+"""The largest number of images, updates or anything else that is counted."""
+LARGEST_NUMBER = 1e15
+"""The largest radius, rate or weight: products of two of them fit into 32-bit floating point."""
+
 
 def parse_number(text: object) -> float:
     """A number, written as such or as a fraction."""
@@ -14,8 +19,8 @@ def parse_number(text: object) -> float:
             top, bottom = text.split("/")
             return float(top) / float(bottom)
         return float(text)  # type: ignore[arg-type]
-    except (TypeError, ValueError, ZeroDivisionError):
-        raise InputError(f"{text!r} is not a number: write one such as 0.1 or 8/255") from None
+    except (TypeError, ValueError, ZeroDivisionError, OverflowError):
+        raise InputError(f"{_shown(text)} is not a number: write one such as 0.1 or 8/255") from None
 
 
 def parse_whole(text: object) -> int:
@@ -25,15 +30,21 @@ def parse_whole(text: object) -> int:
     except ValueError:
         value = parse_number(text)
     if not value.is_integer():
-        raise InputError(f"{text!r} must be a whole number")
+        raise InputError(f"{_shown(text)} must be a whole number")
     return int(value)
+
+
+def _shown(text: object) -> str:
+    """A value in a message, cut where it is long."""
+    shown = repr(text)
+    return shown if len(shown) <= 60 else f"{shown[:60]}…"
 
 
 def parse_finite(text: object) -> float:
     """A number that is neither infinite nor NaN."""
     value = parse_number(text)
     if not math.isfinite(value):
-        raise InputError(f"{text!r} must be finite")
+        raise InputError(f"{_shown(text)} must be finite")
     return value
 
 
@@ -41,7 +52,7 @@ def parse_radius(text: object) -> float:
     """A radius or step: finite and not negative."""
     value = parse_number(text)
     if not math.isfinite(value) or value < 0:
-        raise InputError(f"{text!r} is not a radius: it must be finite and not negative, e.g. 8/255")
+        raise InputError(f"{_shown(text)} is not a radius: it must be finite and not negative, e.g. 8/255")
     return value
 
 
@@ -59,7 +70,7 @@ def parse_radii(text: str) -> tuple[float, ...]:
 def _range(text: str) -> list[float]:
     try:
         first, last, step = (Fraction(part.strip()) for part in text.split(":"))
-    except (ValueError, ZeroDivisionError):
+    except (ValueError, ZeroDivisionError, OverflowError):
         raise InputError(
             f"{text!r} is not a range of radii: write FIRST:LAST:STEP, e.g. 1/255:9/255:1/255"
         ) from None

@@ -50,7 +50,10 @@ STUDY = (
 )
 POPULATION = "population --algorithms fast,free-2 --n 10 --d 4 --updates 20 --seeds 2 --times 2 --jobs 1"
 COMPARE = f"compare --data digits {SMALL} --algorithms fast,free-2 --seeds 1 --jobs 1"
-DATA = "--model linear --norm l2 --eps 0.5 --updates 2 --batch-size 8 --final-size 4 --attack pgd-1 --threads 1 --device cpu"
+DATA = (
+    "--model linear --norm l2 --eps 0.5 --updates 2 --batch-size 8 --final-size 4 --attack pgd-1 --threads 1 "
+    "--device cpu"
+)
 SPEC = "\n".join(
     f"{name.removeprefix('--')}: {value}"
     for name, value in zip(SMALL.split()[::2], SMALL.split()[1::2], strict=True)
@@ -250,25 +253,60 @@ def _data_target(files: str, spoils: Sequence[Spoil], weight: int = 2) -> Target
 
 
 TARGETS: tuple[Target, ...] = (
-    Target(files="run/run.json", spoils=JSON, commands=ON_RUNS, also=("other",), weight=5, writes=CHANGES_RUNS),
-    Target(files="run/result.json", spoils=JSON, commands=ON_RUNS, also=("other",), weight=4, writes=CHANGES_RUNS),
-    Target(files="run/history.jsonl", spoils=(*JSON, *BYTES), commands=ON_RUNS, also=("other",), weight=2, writes=CHANGES_RUNS),
-    Target(files="run/*.safetensors", spoils=SAFETENSORS, commands=(*ON_RUNS, "load run@ema"), also=("other",), weight=4, writes=CHANGES_RUNS),
+    Target(
+        files="run/run.json", spoils=JSON, commands=ON_RUNS, also=("other",), weight=5, writes=CHANGES_RUNS
+    ),
+    Target(
+        files="run/result.json", spoils=JSON, commands=ON_RUNS, also=("other",), weight=4, writes=CHANGES_RUNS
+    ),
+    Target(
+        files="run/history.jsonl",
+        spoils=(*JSON, *BYTES),
+        commands=ON_RUNS,
+        also=("other",),
+        weight=2,
+        writes=CHANGES_RUNS,
+    ),
+    Target(
+        files="run/*.safetensors",
+        spoils=SAFETENSORS,
+        commands=(*ON_RUNS, "load run@ema"),
+        also=("other",),
+        weight=4,
+        writes=CHANGES_RUNS,
+    ),
     Target(
         files="run/results/*.json",
         spoils=JSON,
-        commands=(REPORT, REPORT, "evaluate run --attack pgd-1 --eps 0.2 -n 8 --device cpu", "export run --out new"),
+        commands=(
+            REPORT,
+            REPORT,
+            "evaluate run --attack pgd-1 --eps 0.2 -n 8 --device cpu",
+            "export run --out new",
+        ),
         also=("other",),
         weight=4,
     ),
     Target(files="run/results/examples/*.npz", spoils=NPZ, commands=(REPORT,), also=("other",)),
     Target(
-        files="stopped/checkpoints/*.json", spoils=JSON, commands=(RESUME_STOPPED, "runs", REPORT), writes=(RESUME_STOPPED,), weight=2
+        files="stopped/checkpoints/*.json",
+        spoils=JSON,
+        commands=(RESUME_STOPPED, "runs", REPORT),
+        writes=(RESUME_STOPPED,),
+        weight=2,
     ),
     Target(
-        files="stopped/checkpoints/*.safetensors", spoils=SAFETENSORS, commands=(RESUME_STOPPED,), writes=(RESUME_STOPPED,)
+        files="stopped/checkpoints/*.safetensors",
+        spoils=SAFETENSORS,
+        commands=(RESUME_STOPPED,),
+        writes=(RESUME_STOPPED,),
     ),
-    Target(files="stopped/history.jsonl", spoils=JSON, commands=(RESUME_STOPPED, REPORT, "runs"), writes=(RESUME_STOPPED,)),
+    Target(
+        files="stopped/history.jsonl",
+        spoils=JSON,
+        commands=(RESUME_STOPPED, REPORT, "runs"),
+        writes=(RESUME_STOPPED,),
+    ),
     Target(
         files="comparison/comparison.json",
         spoils=JSON,
@@ -284,7 +322,11 @@ TARGETS: tuple[Target, ...] = (
         weight=2,
     ),
     Target(
-        files="study/**/*.json", spoils=JSON, commands=(REPORT, REPORT, f"{STUDY} --out study"), writes=(f"{STUDY} --out study",), weight=3
+        files="study/**/*.json",
+        spoils=JSON,
+        commands=(REPORT, REPORT, f"{STUDY} --out study"),
+        writes=(f"{STUDY} --out study",),
+        weight=3,
     ),
     Target(
         files="population/**/*.json",
@@ -301,12 +343,23 @@ TARGETS: tuple[Target, ...] = (
         weight=3,
     ),
     Target(files="exported/model.safetensors", spoils=SAFETENSORS, commands=("load exported",)),
-    Target(files="weights.safetensors", spoils=SAFETENSORS, commands=(EVALUATE_FILE.format("weights.safetensors"), f"{TRAIN} --out new --init-from weights.safetensors"), weight=3),
+    Target(
+        files="weights.safetensors",
+        spoils=SAFETENSORS,
+        commands=(
+            EVALUATE_FILE.format("weights.safetensors"),
+            f"{TRAIN} --out new --init-from weights.safetensors",
+        ),
+        weight=3,
+    ),
     Target(files="weights.pt", spoils=PT, commands=(EVALUATE_FILE.format("weights.pt"),), weight=3),
     Target(
         files="spec.yaml",
         spoils=YAML,
-        commands=("train spec.yaml --out new --device cpu", "compare spec.yaml --algorithms fast --seeds 1 --out new"),
+        commands=(
+            "train spec.yaml --out new --device cpu",
+            "compare spec.yaml --algorithms fast --seeds 1 --out new",
+        ),
         weight=6,
     ),
     _data_target("data.npz", NPZ, 6),
@@ -319,13 +372,64 @@ TARGETS: tuple[Target, ...] = (
     _data_target("cifar-10-batches-py.tar.gz", BYTES, 1),
     _data_target("svhn/*.mat", BYTES, 1),
     _data_target("tiny-imagenet-200/val/val_annotations.txt", BYTES, 1),
-)  # fmt: skip
+)
 
 TEXTS = (
-    *("", " ", "x", "nan", "inf", "-inf", "-1", "0", "1", "2", "0.5", "1e308", "-1e308", "1e-320", "1e400", "9" * 27, DIGITS),
-    *("0x10", "1/0", "8/255", "1/3/5", "nan/1", "\x1b[31mred", "../..", "a=b", "{", "{}", "[]", "[1]", '{"a": NaN}', "1,2", ","),
-    *(":", "1:2:0", "0:1:1e-9", "é", "٣", "1_000", "true", "None", "/dev/full", "/dev/zero", "/dev/null", "a\nb", "@", "%s", "~", "*"),
-)  # fmt: skip
+    *(
+        "",
+        " ",
+        "x",
+        "nan",
+        "inf",
+        "-inf",
+        "-1",
+        "0",
+        "1",
+        "2",
+        "0.5",
+        "1e308",
+        "-1e308",
+        "1e-320",
+        "1e400",
+        "9" * 27,
+        DIGITS,
+    ),
+    *(
+        "0x10",
+        "1/0",
+        "8/255",
+        "1/3/5",
+        "nan/1",
+        "\x1b[31mred",
+        "../..",
+        "a=b",
+        "{",
+        "{}",
+        "[]",
+        "[1]",
+        '{"a": NaN}',
+        "1,2",
+        ",",
+    ),
+    *(
+        ":",
+        "1:2:0",
+        "0:1:1e-9",
+        "é",
+        "٣",
+        "1_000",
+        "true",
+        "None",
+        "/dev/full",
+        "/dev/zero",
+        "/dev/null",
+        "a\nb",
+        "@",
+        "%s",
+        "~",
+        "*",
+    ),
+)
 """Values of options: each is refused, or a value that takes no time."""
 
 OPTIONED: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -399,7 +503,11 @@ def all_cases(count: int, seed: int) -> list[Case]:
 
 def _write(name: str, content: bytes | str) -> Callable[[Path, Random], None]:
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
-    return lambda folder, rng: None if (folder / name).write_bytes(data) else None
+
+    def spoil(folder: Path, rng: Random) -> None:
+        (folder / name).write_bytes(data)
+
+    return spoil
 
 
 def _json_change(name: str, *keys: str, value: object) -> Callable[[Path, Random], None]:
@@ -434,11 +542,22 @@ def _named_cases() -> Iterator[Case]:
     runs = ("run", "other")
     readers = ("runs", REPORT, "evaluate run --device cpu", "export run --out new", "load run")
     for keys, value in (
-        (("updates",), []), (("identity",), 3.7), (("spec",), 3), (("data", "classes"), 3), (("data", "shape"), [0, 0, 0]),
-        (("data", "shape"), [1, 2**40, 2**40]), (("resolved", "model"), "mlp-w99999999"), (("resolved", "model"), "x"),
-        (("resolved", "model"), "os:system"), (("resolved", "algorithm"), "x"), (("updates",), 10**400), (("semantics",), None),
-        (("notes",), ["\x1b[2J\x07"]), (("data", "classes"), ["a"]), (("resolved", "lr"), 1e308),
-    ):  # fmt: skip
+        (("updates",), []),
+        (("identity",), 3.7),
+        (("spec",), 3),
+        (("data", "classes"), 3),
+        (("data", "shape"), [0, 0, 0]),
+        (("data", "shape"), [1, 2**40, 2**40]),
+        (("resolved", "model"), "mlp-w99999999"),
+        (("resolved", "model"), "x"),
+        (("resolved", "model"), "os:system"),
+        (("resolved", "algorithm"), "x"),
+        (("updates",), 10**400),
+        (("semantics",), None),
+        (("notes",), ["\x1b[2J\x07"]),
+        (("data", "classes"), ["a"]),
+        (("resolved", "lr"), 1e308),
+    ):
         spoil = _json_change("run/run.json", *keys, value=value)
         yield from _named(f"run.json {'.'.join(keys)} {str(value)[:20]}", runs, spoil, *readers)
     for name in ("run/run.json", "run/result.json"):
@@ -449,9 +568,20 @@ def _named_cases() -> Iterator[Case]:
     )
     for name in ("run/run.json", "run/model.safetensors", "run/result.json", "run/history.jsonl"):
         for special in (into_fifo, into_device):
-            spoil = lambda folder, rng, name=name, special=special: special(folder / name, rng)
+            spoil = _made_special(name, special)
             yield from _named(f"{name} {special.__name__}", runs, spoil, *readers[:3], "load run")
-    for content in ("x", "[]", "3", "{}", '{"pid": "x", "host": 3}', '{"pid": 1e400}', "[" * DEEP, "\0", f'{{"pid": {DIGITS}}}', '{"pid": [], "host": "' + os.uname().nodename + '"}'):  # fmt: skip
+    for content in (
+        "x",
+        "[]",
+        "3",
+        "{}",
+        '{"pid": "x", "host": 3}',
+        '{"pid": 1e400}',
+        "[" * DEEP,
+        "\0",
+        f'{{"pid": {DIGITS}}}',
+        '{"pid": [], "host": "' + os.uname().nodename + '"}',
+    ):
         yield from _named(
             f"lease {content[:20]!r}",
             ("stopped",),
@@ -502,16 +632,51 @@ def _named_cases() -> Iterator[Case]:
         target = "images.zip" if name.startswith("zip") else "cifar-10-batches-py.tar.gz"
         yield from _named(name, (target,), spoil, train.format(target))
     for option in (
-        "--lr 1e308", "--lr nan", "--weight-decay 1e300", "--alpha 1e308", "--eps 1e308", "--momentum nan", "--coefficient 1e308",
-        f"--updates {'9' * 27}", f"--batch-size {'9' * 27}", f"--train-size {'9' * 27}", f"--eval-size {'9' * 27}",
-        f"--final-size {'9' * 27}", f"--eval-every {'9' * 27}", f"--epochs {'9' * 27}", f"--threads {'9' * 27}", f"--replay {'9' * 27}",
-        f"--micro-batch {'9' * 27}", f"--image-size {'9' * 27}", f"--seed {'9' * 27}", f"--validation {'9' * 27}", "--epochs 1e308",
-        "--model cnn-bn --batch-size 1", "--model resnet18-w1 --batch-size 1", "--model mlp-w99999999", f"--model mlp-w{'9' * 27}",
-        "--algorithm vanilla-99999999999999999999999999", f"--attack pgd-{'9' * 27}", "--ema nan", "--ema 1e308", "--warmup nan",
-        "--optimizer adamw --lr 1e38", "--model-args {", "--algorithm-args []", "--checkpoint-every nan", "--checkpoint-every -1e308",
-        f"--normalize mean={DIGITS};std=1", "--normalize mean=0;std=0", "--eval-alpha 1e308", "--eval-eps 1e308",
-    ):  # fmt: skip
+        "--lr 1e308",
+        "--lr nan",
+        "--weight-decay 1e300",
+        "--alpha 1e308",
+        "--eps 1e308",
+        "--momentum nan",
+        "--coefficient 1e308",
+        f"--updates {'9' * 27}",
+        f"--batch-size {'9' * 27}",
+        f"--train-size {'9' * 27}",
+        f"--eval-size {'9' * 27}",
+        f"--final-size {'9' * 27}",
+        f"--eval-every {'9' * 27}",
+        f"--epochs {'9' * 27}",
+        f"--threads {'9' * 27}",
+        f"--replay {'9' * 27}",
+        f"--micro-batch {'9' * 27}",
+        f"--image-size {'9' * 27}",
+        f"--seed {'9' * 27}",
+        f"--validation {'9' * 27}",
+        "--epochs 1e308",
+        "--model cnn-bn --batch-size 1",
+        "--model resnet18-w1 --batch-size 1",
+        "--model mlp-w99999999",
+        f"--model mlp-w{'9' * 27}",
+        "--algorithm vanilla-99999999999999999999999999",
+        f"--attack pgd-{'9' * 27}",
+        "--ema nan",
+        "--ema 1e308",
+        "--warmup nan",
+        "--optimizer adamw --lr 1e38",
+        "--model-args {",
+        "--algorithm-args []",
+        "--checkpoint-every nan",
+        "--checkpoint-every -1e308",
+        f"--normalize mean={DIGITS};std=1",
+        "--normalize mean=0;std=0",
+        "--eval-alpha 1e308",
+        "--eval-eps 1e308",
+    ):
         yield from _named("option", (), lambda folder, rng: None, f"{TRAIN} --out new {option}", writes=True)
+
+
+def _made_special(name: str, special: Spoil) -> Callable[[Path, Random], None]:
+    return lambda folder, rng: special(folder / name, rng)
 
 
 def _into_folder(name: str) -> Callable[[Path, Random], None]:

@@ -28,7 +28,7 @@ from typing import Any
 
 HANG = 20.0
 MEMORY = 2 << 30
-ADDRESS_SPACE = 6 << 30
+ADDRESS_SPACE = 3 << 30
 """Memory that a child may map beyond what it was forked with: a bomb must not take the machine along."""
 TRACEBACK = 70
 REFUSED = 2
@@ -86,6 +86,8 @@ class Counts:
         self.failures.update(verdict.failures)
         if verdict.failures:
             self.failed.append(verdict)
+        if self.cases % 50 == 0:
+            sys.stderr.write(f"{self.cases} cases, {self.refused} refused, {dict(self.failures)}\n")
 
     def document(self) -> dict[str, Any]:
         return {

@@ -74,13 +74,20 @@ def parse_algorithm(text: str) -> AlgorithmName:
         family = next((known for known in FAMILIES if f"{rest}-".startswith(f"{known}-")), None)
         words = [] if rest == family else rest.removeprefix(f"{family}-").split("-")
     objective = words.pop(0) if words and words[0] in OBJECTIVES and words[0] != "ce" else "ce"
-    m = int(words.pop(0)) if words and words[0].isdecimal() else None
+    m = parse_steps(words.pop(0), text) if words and words[0].isdecimal() else None
     if words or (family is None and objective == "ce"):
         raise unknown_name("algorithm", text, example_names())
     if m == 0:
         raise InputError(f"algorithm {text!r}: the number of steps must be at least 1")
     name = AlgorithmName(family=family or "vanilla", objective=objective, m=m)
     return name if name.imported else _with_default_m(name, FAMILIES[name.family])
+
+
+def parse_steps(word: str, text: str) -> int:
+    """The number of steps in a name."""
+    if len(word) > 6:
+        raise InputError(f"{text[:60]!r}: the number of steps must be less than a million")
+    return int(word)
 
 
 def _with_default_m(name: AlgorithmName, cls: type[Algorithm]) -> AlgorithmName:

@@ -166,7 +166,7 @@ def _pgd(
 
 
 def _loss(text: str, part: str) -> LossName:
-    """The loss named by a part of an attack.s name."""
+    """The loss named by a part of an attack's name."""
     if part not in (*LOSS_NAMES, "cw"):
         raise unknown_name("attack", text, EXAMPLES)
     return cast("LossName", "margin" if part == "cw" else part)
@@ -175,4 +175,6 @@ def _loss(text: str, part: str) -> LossName:
 def _count(text: str, part: str) -> int:
     if not part.isdecimal():
         raise unknown_name("attack", text, EXAMPLES)
+    if len(part) > 6:
+        raise InputError(f"attack {text[:60]!r}: its numbers must be less than a million")
     return int(part)

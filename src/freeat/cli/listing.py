@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console, JustifyMethod
+from rich.console import JustifyMethod
 from rich.table import Table
 
 from freeat.cli.options import json_option
+from freeat.errors import printable
 
 LISTS = Path(__file__).with_name("lists.json")
 CLASSES, SHAPE = 10, "3x32x32"
@@ -34,11 +35,11 @@ def print_table(
         justify: JustifyMethod = "right" if index in numbers else "left"
         table.add_column(column, justify=justify, no_wrap=index == 0 or not wrap)
     for row in rows:
-        table.add_row(*row)
-    console = Console(soft_wrap=True)
-    if not wrap:
-        from freeat.reports.tables import NARROWEST
+        table.add_row(*map(printable, row))
+    from freeat.reports.tables import NARROWEST, terminal
 
+    console = terminal()
+    if not wrap:
         console.width = max(console.width, NARROWEST)
     console.print(table)
 

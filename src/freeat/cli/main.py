@@ -8,14 +8,14 @@ import socket
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from freeat.errors import InputError, __version__, unknown_name
+from freeat.errors import InputError, __version__, printable, unknown_name
 
 COMMANDS = {
     "train": "Train a robust classifier and measure its generalization gap.",
@@ -100,6 +100,26 @@ def _add_verbose(command: click.Command) -> None:
         verbose_option(command)
 
 
+class _PrintableFormatter(logging.Formatter):
+    """Messages without the control characters of names in them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
+class _PrintableStream:
+    """Standard output without the control characters of names that are read from files."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+
+    def write(self, text: str) -> int:
+        return self.unfiltered.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
@@ -107,7 +127,9 @@ def _add_verbose(command: click.Command) -> None:
 @verbose_option
 def cli() -> None:
     """Adversarial training whose robustness generalizes."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     logging.captureWarnings(True)
 
 
@@ -259,7 +281,8 @@ def main(args: list[str] | None = None) -> None:
 def run(args: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
     try:
-        outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
+        with redirect_stdout(_PrintableStream(sys.stdout)):
+            outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
     except click.exceptions.Abort as abort:
         click.echo("stopped", err=True)
         return 128 + (abort.__cause__.signal if isinstance(abort.__cause__, Interrupted) else signal.SIGINT)
@@ -267,9 +290,10 @@ def run(args: list[str] | None = None) -> int:
         error.show()
         return 2
     except InputError as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(printable(f"error: {error}"), err=True)
         return 2
     except OSError as error:
-        click.echo(f"error: {error.filename or 'a file'} cannot be used: {error.strerror or error}", err=True)
+        reason = f"{error.filename or 'a file'} cannot be used: {error.strerror or error}"
+        click.echo(printable(f"error: {reason}"), err=True)
         return 2
     return outcome if isinstance(outcome, int) else 0

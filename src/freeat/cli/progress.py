@@ -14,6 +14,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.text import Text
 
 from freeat.compute.machine import usable_cores
+from freeat.errors import printable
 from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Reporter:
 
     def line(self, text: str) -> None:
         """Say something that stays."""
+        text = printable(text)
         if self.bar is not None:
             self.bar.console.print(text, markup=False, highlight=False)
         else:

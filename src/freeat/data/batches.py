@@ -8,6 +8,7 @@ from torch import Tensor
 
 from freeat.errors import InputError, unknown_name
 from freeat.rng import permutation, sample
+from freeat.units import LARGEST_COUNT
 
 Sampling = Literal["epochs", "independent"]
 SAMPLINGS: tuple[str, ...] = get_args(Sampling)
@@ -79,6 +80,11 @@ def _order(n: int, seed: int, epoch: int) -> Tensor:
 def updates_for(epochs: float, n: int, batch_size: int) -> int:
     """T = epochs · batches per epoch: the weight updates that one update per batch makes in ``epochs``."""
     updates = round(epochs * Batches(n=n, size=batch_size, seed=0).per_epoch)
-    if updates < 1:
-        raise InputError(f"{epochs:g} epochs of {n} images make no update: train for more")
+    if not 1 <= updates <= LARGEST_COUNT:
+        rule = (
+            "no update: train for more"
+            if updates < 1
+            else f"more than {LARGEST_COUNT} updates: train for less"
+        )
+        raise InputError(f"{epochs:g} epochs of {n} images make {rule}")
     return updates

@@ -266,6 +266,7 @@ def evaluate(
     with_loss: bool = False,
     keep_delta: bool = False,
     recheck: bool = True,
+    check_steady: bool = True,
     progress: Progress | None = None,
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
@@ -289,6 +290,8 @@ def evaluate(
         keep_delta: keep the perturbations.
         recheck: decide in fp32 on the stored x + δ, at one more forward pass, whatever the attack claims. False
             takes the attack's result, for one that decides in fp32 itself.
+        check_steady: look on the first batch whether the model answers the same twice, and whatever the batch; what
+            is found is among the notes.
         progress: called with the number of images done, as they are done.
         processes: the group of processes that share the images.
 
@@ -296,7 +299,8 @@ def evaluate(
         An ``Evaluation``: a tensor entry per image, and ``summary()`` with accuracies and 95 % intervals.
 
     Raises:
-        InputError: ``images`` is no split, ``attack`` is no attack, or ``ball`` is no ball.
+        InputError: ``images`` is no split, ``attack`` is no attack, or ``ball`` is no ball; or the logits of some
+            images, clean or perturbed, are NaN or infinite.
 
     Example:
         >>> import freeat, torch
@@ -317,6 +321,7 @@ def evaluate(
     found: list[dict[str, Tensor]] = []
     cost = Cost()
     notes: dict[str, None] = {}
+    finite: list[Tensor] = []
     began = time.perf_counter()
     with frozen_eval(model):
         for batch in image_batches(model, images, batch_size, seed=seed, rows=own, augment=augment):
@@ -330,12 +335,17 @@ def evaluate(
             cost.forward_passes += len(x) + attacked.cost.forward_passes
             cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
+            finite.append(clean.isfinite().all(-1))
+            if check_steady and len(finite) == 1:
+                notes |= dict.fromkeys(unsteady(model, x, clean))
             columns = {"clean_predicted": clean.argmax(-1), "robust_correct": ~attacked.fooled}
             columns["clean_correct"] = columns["clean_predicted"] == y
             if recheck:
                 predicted = clean.argmax(-1)
                 if attacks:
-                    predicted = logits_of(model, ball.apply(x, attacked.delta)).argmax(-1)
+                    perturbed = logits_of(model, ball.apply(x, attacked.delta))
+                    predicted = perturbed.argmax(-1)
+                    finite[-1] &= perturbed.isfinite().all(-1)
                     cost.forward_passes += len(x)
                 columns |= {"predicted": predicted, "robust_correct": predicted == y}
             if with_loss:
@@ -347,6 +357,7 @@ def evaluate(
                 columns["queries"] = attacked.queries
             found.append({name: column.cpu() for name, column in columns.items()})
             counted.end()
+    check_finite(processes.concatenate(torch.cat(finite).cpu()))
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
@@ -366,8 +377,39 @@ def _untouched(x: Tensor, wrong: Tensor, attack: Attack) -> AttackResult:
     return AttackResult(delta=torch.zeros_like(x), fooled=wrong, loss=None, cost=Cost(), queries=queries)
 
 
+class NonFiniteLogits(InputError):
+    """A model whose logits are NaN or infinite: it has no prediction for these images."""
+
+
+def check_finite(finite: Tensor) -> None:
+    """Refuse a model whose logits are not finite for some images, with how many."""
+    if bad := int((~finite).sum()):
+        raise NonFiniteLogits(
+            f"the model's logits are NaN or infinite for {bad} of {len(finite)} images, and it has no answer there: "
+            "check its weights, and its forward pass for a division by zero or a logarithm"
+        )
+
+
+def unsteady(model: Model, x: Tensor, logits: Tensor) -> list[str]:
+    """What makes the model's answers more than a function of the image: asked again, and in a smaller batch."""
+    some = (len(x) + 1) // 2
+    again, alone = logits_of(model, x), logits_of(model, x[:some])
+    slack = max(1e-3, 4 * torch.finfo(logits.dtype).eps) * (1 + logits.abs().amax())
+    if bool(((again - logits).abs() > slack).any()):
+        return [
+            "sanity check failed: the model gives other logits for the same images the second time; it is random or "
+            "keeps state, and attacks that take it for fixed overestimate its robustness"
+        ]
+    if bool(((alone - logits[:some]).abs() > slack).any()):
+        return [
+            "sanity check failed: the logits of an image depend on the other images of its batch; the accuracy holds "
+            "for these batches only"
+        ]
+    return []
+
+
 @torch.no_grad()
-def logits_of(model: nn.Module, x: Tensor) -> Tensor:
+def logits_of(model: Model, x: Tensor) -> Tensor:
     """The logits of the model, without a gradient."""
     logits: Tensor = model(x)
     return logits

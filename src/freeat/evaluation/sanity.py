@@ -19,6 +19,7 @@ from freeat.evaluation.evaluate import (
     evaluate,
     image_batches,
     logits_of,
+    unsteady,
 )
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, NORMS, Ball
@@ -162,9 +163,9 @@ def _accuracy(result: Compared) -> float:
 def sanity_checks(
     model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
 ) -> list[SanityCheck]:
-    """Mode, determinism, different answers, gradients; more steps, larger radii, a very large radius, and a black box.
+    """Mode, determinism, batches, answers, gradients; more steps, larger radii, a very large radius, a black box.
 
-    Of a model that gives the same answer to every image only the first three are made: the others would take
+    Of a model that gives the same answer to every image only the first four are made: the others would take
     an answer that no attack changes for gradient masking. Costs about 90 gradient evaluations and 120 forward
     passes of each of 64 images, and a forward pass of each of 256 images.
     """
@@ -177,6 +178,7 @@ def sanity_checks(
         checks = [
             _mode(model, x[:batch_size].to(dtype), was_training),
             _determinism(model, x[:batch_size].to(dtype)),
+            _batch(model, x[:batch_size].to(dtype)),
             _different_answers(model, many_images, batch_size),
         ]
         if not checks[-1].passed:
@@ -184,7 +186,9 @@ def sanity_checks(
         checks.append(_gradients(model, x.to(dtype), y, ball, batch_size))
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
-        found = evaluate(model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size)
+        found = evaluate(
+            model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size, check_steady=False
+        )
         return found.index[~found.robust_correct].tolist()
 
     huge = _huge(ball, images.shape)
@@ -243,14 +247,28 @@ def _mode(model: nn.Module, x: Tensor, was_training: bool) -> SanityCheck:
 
 @torch.no_grad()
 def _determinism(model: nn.Module, x: Tensor) -> SanityCheck:
-    passed = bool(torch.equal(model(x), model(x)))
+    first = model(x)
+    model(1 - x.flip(0))  # other images in between: a model that keeps state remembers them
+    passed = bool(torch.equal(first, model(x)))
     sentence = (
         "The model gives the same logits twice."
         if passed
-        else "The model gives other logits the second time: it is random, and these attacks, which take it for "
-        "fixed, overestimate it."
+        else "The model gives other logits the second time: it is random or keeps state, and these attacks, which "
+        "take it for fixed, overestimate it."
     )
     return SanityCheck(name="deterministic", passed=passed, sentence=sentence)
+
+
+def _batch(model: nn.Module, x: Tensor) -> SanityCheck:
+    """Whether an image has the same logits in a smaller batch, up to rounding."""
+    logits = logits_of(model, x)
+    passed = not unsteady(lambda images: logits if len(images) == len(x) else model(images), x, logits)
+    sentence = (
+        "The logits of an image do not depend on its batch."
+        if passed
+        else "The logits of an image depend on the others of its batch: the accuracy holds for these batches only."
+    )
+    return SanityCheck(name="independent of the batch", passed=passed, sentence=sentence)
 
 
 def _different_answers(model: nn.Module, images: Images, batch_size: int) -> SanityCheck:

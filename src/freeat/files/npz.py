@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.files.reading import check_size, open_zip, read_member, refusing
+from freeat.files.reading import open_zip, read_member, refusing
 
 LARGEST_ARRAY = 1 << 36
 """Bytes of one array; those that expand to more than their file accounts for are refused before."""
@@ -49,6 +49,5 @@ def _array(data: bytes, what: str) -> NDArray[Any]:
         raise InputError(
             f"{what}: {dtype} of shape {shape} takes {claimed} bytes, and the file holds {present}"
         )
-    check_size(what, math.prod(shape), LARGEST_ARRAY)
     flat = np.frombuffer(data, dtype, offset=stream.tell()) if present else np.empty(0, dtype)
     return flat.reshape(shape, order="F" if fortran else "C")

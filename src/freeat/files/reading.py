@@ -79,6 +79,8 @@ def check_regular(path: Path) -> os.stat_result:
     """Refuse what is not a regular file: reading a pipe or a device may never end."""
     try:
         status = path.stat()
+    except FileNotFoundError:
+        raise InputError(f"cannot read {path}: no such file") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from None
     except ValueError:  # a zero byte in the name
@@ -149,7 +151,7 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
 def check_depth(value: Any) -> None:
     """Raise RecursionError where lists and dictionaries nest more than ``DEEPEST`` deep."""
     level = [value]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         level = [
             item
             for one in level
@@ -191,7 +193,7 @@ def parse_yaml(text: str, where: Path | str) -> "tuple[yaml.Node | None, Any]":
 
 def _check_nodes(root: "yaml.Node", where: Path | str) -> None:
     count, level = 0, [root]
-    for _ in range(DEEPEST + 1):
+    for _ in range(DEEPEST):
         level = [item for node in level for item in _inside(node)]
         count += len(level)
         if count > MOST_ITEMS:

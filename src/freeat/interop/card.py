@@ -5,10 +5,11 @@ from typing import Any
 import yaml
 
 from freeat.algorithms.registry import parse_algorithm
+from freeat.errors import printable
 from freeat.evaluation.evaluate import Summary
 from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.statistics import chance_remark
-from freeat.reports.tables import percent, percent_interval
+from freeat.reports.tables import markdown_text, percent, percent_interval
 from freeat.runs.open import FurtherEvaluation, Manifest
 from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
@@ -54,7 +55,7 @@ def _summary(manifest: Manifest) -> str:
     against = f"against {_ball(spec)} perturbations" if adversarial else "without an adversary"
     model, parameters = manifest.run.resolved.model, manifest.run.parameters
     return f"""\
-# {_plain(manifest.name)}
+# {markdown_text(manifest.name)}
 
 A {_code(model)} with {parameters:,} parameters for the {len(data.classes)} classes of \
 {_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.algorithm)} {against}."""
@@ -107,7 +108,7 @@ def _use(manifest: Manifest) -> str:
     data = manifest.run.data
     c, h, w = data.shape
     trust, how = ", trust_code=True" if manifest.needs_code else "", manifest.preprocessing
-    shown = ", ".join(_plain(name) for name in data.classes[:20])
+    shown = ", ".join(markdown_text(name) for name in data.classes[:20])
     rest = len(data.classes) - 20
     text = f"""\
 ## Use
@@ -139,18 +140,18 @@ def _training(manifest: Manifest) -> str:
     run, weights, made_by = manifest.run, manifest.weights, manifest.run.provenance
     versions = ", ".join(f"{name} {version}" for name, version in made_by.versions.items())
     named = {"model": "the last", "ema": "the averaged", "slow": "the slow", "best": "best on validation"}
-    which = named[weights.which]
+    which = named.get(weights.which, markdown_text(weights.which))
     return f"""\
 ## Training
 
 ```sh
-{made_by.command.replace(NEWLINE, " ")}
+{_code(made_by.command)[1:-1]}
 ```
 
 - weights: {which}, after {weights.update} of {run.updates} updates
 - data: {run.data.train} training images, SHA-256 {run.data.digest[:16]}
-- run {run.identity}, commit {made_by.commit or "unknown"}, {versions}
-- machine: {_plain(made_by.machine.processor)}, {run.chosen.device}"""
+- run {markdown_text(run.identity)}, commit {markdown_text(made_by.commit or "unknown")}, {markdown_text(versions)}
+- machine: {markdown_text(made_by.machine.processor)}, {markdown_text(run.chosen.device)}"""
 
 
 def _limits(manifest: Manifest) -> str:
@@ -178,8 +179,8 @@ def _limits(manifest: Manifest) -> str:
             f"Loading the model runs your code {_code(manifest.run.resolved.model)}, which must be installed."
         )
     if manifest.licence:
-        limits.append(f"Terms of the training data: {_plain(manifest.licence)}.")
-    limits += [_plain(note) for note in data.notes]
+        limits.append(f"Terms of the training data: {markdown_text(manifest.licence)}.")
+    limits += [markdown_text(note) for note in data.notes]
     return "\n".join(["## Limitations", "", *(f"- {limit}" for limit in limits)])
 
 
@@ -197,13 +198,7 @@ def _with_interval(split: Summary | FurtherEvaluation, kind: str) -> str:
     return f"{percent(getattr(split, f'{kind}_accuracy'))} {interval}"
 
 
-def _plain(text: str) -> str:
-    """A user's text as one line in which Markdown and HTML have no effect."""
-    line = " ".join(str(text).split())
-    return "".join(f"\\{sign}" if sign in "\\`*_[]<>|#&" else sign for sign in line)
-
-
 def _code(text: str) -> str:
     """A user's name as code."""
-    line = " ".join(str(text).split()).replace("`", "'").replace("|", "¦")
+    line = " ".join(printable(str(text)).split()).replace("`", "'").replace("|", "¦")
     return f"`{line}`"

@@ -4,9 +4,13 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import torch
+from torch import nn
+
 from freeat.data.catalogue import find_source
 from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
+from freeat.evaluation.evaluate import check_finite, logits_of
 from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import plain, sha256, to_json, whole_folder, write_document, write_text
 from freeat.files.tensors import save_tensors
@@ -29,6 +33,9 @@ from freeat.runs.open import (
     stored_model,
 )
 from freeat.runs.results import RESULTS, Results
+
+RANDOM_IMAGES = 64
+"""Images on which an exported model must have an answer."""
 
 
 def export(
@@ -81,6 +88,7 @@ def export(
     description, scores = folder.description, _scores(folder, weights)
     model = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert model is not None  # the folder has a description
+    _check_answers(model, description.data.shape)
     digest, source = weights_digest(model), find_source(description.data.name)
     preprocessing = Preprocessing.of_shape(description.data.shape)
     with whole_folder(target) as unfinished:
@@ -119,6 +127,12 @@ def export(
             write_text(unfinished / "robustbench.json", to_json(plain(claim), ensure_ascii=False) + "\n")
             write_text(unfinished / "robustbench.md", form)
     return target
+
+
+def _check_answers(model: nn.Module, shape: tuple[int, int, int]) -> None:
+    """Refuse a model that has no answer for some of a few random images."""
+    x = torch.rand(RANDOM_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
+    check_finite(logits_of(model, x).isfinite().all(-1))
 
 
 def _name(run: Path) -> str:

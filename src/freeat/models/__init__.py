@@ -3,6 +3,7 @@
 from freeat.models.head import check_logits, head_of, replace_head
 from freeat.models.registry import (
     AUTO,
+    LARGEST,
     Architecture,
     ModelInfo,
     build,
@@ -15,6 +16,7 @@ from freeat.models.registry import (
 
 __all__ = [
     "AUTO",
+    "LARGEST",
     "Architecture",
     "ModelInfo",
     "build",

@@ -59,6 +59,8 @@ _SUFFIXES: dict[str, tuple[str, object]] = {
     "softplus": ("activation", "softplus"),
     "silu": ("activation", "silu"),
 }
+LARGEST = 2**31
+"""Parameters of a named network."""
 _WIDTH = re.compile(r"w([1-9][0-9]{0,3})")
 
 
@@ -230,6 +232,7 @@ def build(
     normalize: "Normalization | None" = None,
     seed: int = 0,
     trust_code: bool = False,
+    largest: int = LARGEST,
 ) -> nn.Module:
     """The model ``name`` for images of ``shape`` (C, H, W), on the CPU, in float32.
 
@@ -249,6 +252,7 @@ def build(
         )
     else:
         make = partial(parse(name).network, classes=classes, shape=shape)
+        _check_size(name, classes, shape, largest)
     with seeded(seed, "initial weights"):
         model = make()
     model = model.to("cpu", torch.float32)
@@ -283,6 +287,22 @@ def size(name: str, *, classes: int = 10, shape: tuple[int, int, int] = (3, 32, 
     _check_problem(classes, shape)
     with torch.device("meta"):
         return parameter_count(parse(name).network(classes=classes, shape=shape))
+
+
+def _check_size(name: str, classes: int, shape: tuple[int, int, int], largest: int) -> None:
+    """Refuse a named network of more parameters, before any memory is taken for it."""
+    try:
+        found = size(name, classes=classes, shape=shape)
+    except (RuntimeError, TypeError, OverflowError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        reason = str(error).splitlines()[0][:100]
+        raise InputError(f"model {name!r} cannot be built for images of shape {shape}: {reason}") from None
+    if found > largest:
+        raise InputError(
+            f"model {name!r} for {classes} classes and images of shape {shape} has {found} parameters, and at most "
+            f"{largest} are possible here"
+        )
 
 
 def _check_problem(classes: int, shape: tuple[int, int, int]) -> None:

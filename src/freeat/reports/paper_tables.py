@@ -7,9 +7,18 @@ from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
+from freeat.errors import printable
 from freeat.evaluation.statistics import not_above_chance
 from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
-from freeat.reports.tables import NO_VALUE, listed, markdown_table, norm_text, percent_spread
+from freeat.reports.tables import (
+    NO_VALUE,
+    listed,
+    markdown_table,
+    markdown_text,
+    norm_text,
+    percent_spread,
+    terminal,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -231,7 +240,7 @@ VIEWS = {"measured": "augmented", "plain": "plain"}
 
 def markdown(table: PaperTable) -> str:
     """The table in Markdown."""
-    parts = [f"# {heading(table.name)}: {table.title}"]
+    parts = [f"# {markdown_text(f'{heading(table.name)}: {table.title}')}"]
     for layout in layouts(table):
         columns = (*layout.leading, *layout.headings(": "))
         rows = [(*line.leading, *line.cells) for line in layout.lines]
@@ -306,12 +315,10 @@ def _in_percent(mean: SeedMean | None) -> dict[str, float | None]:
 
 def print_tables(tables: Sequence[PaperTable]) -> None:
     """Print tables to the terminal."""
-    from rich.console import Console
-
-    console = Console(soft_wrap=True)
+    console = terminal()
     narrow = console.width
     for table in tables:
-        console.print(f"{heading(table.name)}: {table.title}", markup=False, highlight=False)
+        console.print(printable(f"{heading(table.name)}: {table.title}"), markup=False, highlight=False)
         for layout in layouts(table):
             drawn = _rich(layout)
             console.width = max(
@@ -319,7 +326,7 @@ def print_tables(tables: Sequence[PaperTable]) -> None:
             )
             console.print(drawn)
         for note in notes(table):
-            console.print(note, markup=False, highlight=False)
+            console.print(printable(note), markup=False, highlight=False)
         console.print()
 
 
@@ -334,5 +341,5 @@ def _rich(layout: TableLayout) -> "RichTable":
     for line in layout.lines:
         if line.opens_block and table.row_count:
             table.add_row()
-        table.add_row(*line.leading, *line.cells)
+        table.add_row(*map(printable, (*line.leading, *line.cells)))
     return table

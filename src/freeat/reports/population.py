@@ -10,7 +10,7 @@ import numpy as np
 from freeat.evaluation.matched import Interval
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
 from freeat.reports.plots import save_figure, series_style, styled
-from freeat.reports.tables import NO_VALUE, ReportTable, TableCell
+from freeat.reports.tables import NO_VALUE, ReportTable, TableCell, markdown_text
 from freeat.stability.population import PopulationSettings
 from freeat.stability.population_summary import ArmDifference, ArmSummary, PopulationSummary
 
@@ -111,7 +111,7 @@ def population_lines(summary: PopulationSummary) -> list[str]:
 def population_markdown(summary: PopulationSummary) -> str:
     """The study as Markdown tables."""
     tables = population_tables(summary)
-    return "\n\n".join(f"**{table.caption}**\n\n{table.markdown()}" for table in tables) + "\n"
+    return "\n\n".join(f"**{markdown_text(table.caption)}**\n\n{table.markdown()}" for table in tables) + "\n"
 
 
 def shown_instance(summary: PopulationSummary) -> PopulationSettings:

@@ -1,10 +1,15 @@
 """Numbers as texts, and tables as plain values that are printed as text, as Markdown and in HTML."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from freeat.errors import printable
 from freeat.units import radius_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 NARROWEST = 100
 """Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
@@ -47,14 +52,30 @@ class ReportTable:
 
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: int = 1) -> str:
     """A table in Markdown: the first ``text_columns`` columns to the left, the others, numbers, to the right."""
-    heading, *lines = (f"| {' | '.join(map(str, row))} |" for row in (columns, *rows))
+    heading, *lines = (
+        f"| {' | '.join(markdown_text(str(cell)) for cell in row)} |" for row in (columns, *rows)
+    )
     rule = "|" + "---|" * text_columns + "---:|" * (len(columns) - text_columns)
     return "\n".join([heading, rule, *lines])
 
 
 def listed(lines: Iterable[str]) -> str:
     """A list in Markdown."""
-    return "\n".join(f"- {line}" for line in lines)
+    return "\n".join(f"- {markdown_text(line)}" for line in lines)
+
+
+def terminal() -> "Console":
+    """The console of tables on standard output, which writes past the filter of untrusted text: pass it `printable`."""
+    from rich.console import Console
+
+    return Console(file=getattr(sys.stdout, "unfiltered", sys.stdout), soft_wrap=True)
+
+
+def markdown_text(text: str) -> str:
+    """A user's text as one line in which Markdown and HTML have no effect."""
+    line = " ".join(printable(str(text)).split())
+    signs = "\\`*_<>|#&~" + ("[]" if "](" in line or "][" in line else "")  # intervals stay as they are
+    return "".join(f"\\{sign}" if sign in signs else sign for sign in line)
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from freeat.errors import printable
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.tables import (
     NARROWEST,
@@ -15,6 +16,7 @@ from freeat.reports.tables import (
     percent_spread,
     seconds_text,
     size_text,
+    terminal,
 )
 from freeat.units import radius_text
 
@@ -331,20 +333,19 @@ def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[Repor
 
 def print_comparison(comparison: "Comparison") -> None:
     """Print the comparison to the terminal."""
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console(soft_wrap=True)
+    console = terminal()
     console.width = max(console.width, NARROWEST)
     for table in comparison_tables(comparison):
         printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
         for k, column in enumerate(table.columns):
             printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
         for row in table.rows:
-            printed.add_row(*map(str, row))
+            printed.add_row(*(printable(str(cell)) for cell in row))
         console.print(printed)
         for note in table.notes:
-            console.print(note, markup=False, highlight=False)
+            console.print(printable(note), markup=False, highlight=False)
 
 
 def comparison_markdown(comparison: "Comparison") -> str:

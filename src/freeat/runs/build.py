@@ -1,5 +1,6 @@
 """Builds the objects of a spec: data, images, model, algorithm, learner, evaluator, trainer."""
 
+import copy
 import hashlib
 from collections.abc import Mapping
 from dataclasses import replace
@@ -106,9 +107,14 @@ def algorithm_source(spec: TrainSpec, *, trust_code: bool) -> str | None:
 
 
 def build_network(
-    spec: TrainSpec, *, classes: int, shape: tuple[int, int, int], trust_code: bool = False
+    spec: TrainSpec,
+    *,
+    classes: int,
+    shape: tuple[int, int, int],
+    trust_code: bool = False,
+    largest: int = models.LARGEST,
 ) -> nn.Module:
-    """The network a spec names with the initial weights of its seed, on the CPU."""
+    """The network a spec names with the initial weights of its seed, on the CPU; one of more parameters is refused."""
     normalization = None
     if spec.normalize:
         from freeat.models.normalize import Normalization
@@ -122,6 +128,7 @@ def build_network(
         normalize=normalization,
         seed=spec.seed,
         trust_code=trust_code,
+        largest=largest,
     )
 
 
@@ -331,6 +338,8 @@ def build_trainer(
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
         check_in_step(batches, spec.micro_batch, processes.size)
+    if min(spec.batch_size, spec.micro_batch or spec.batch_size) == 1:
+        _check_single(model, evaluator.train.shape, device)
     return Trainer(
         learner=build_learner(
             spec,
@@ -352,6 +361,19 @@ def build_trainer(
         final_size=evaluation.final_size,
         measures_strength=evaluation.strength and has_strength(algorithm),
     )
+
+
+def _check_single(model: nn.Module, shape: tuple[int, int, int], device: torch.device) -> None:
+    """Refuse batches of one image where a batch norm has then a single value per channel."""
+    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()):
+        try:
+            with torch.no_grad():
+                copy.deepcopy(model).train()(torch.zeros(1, *shape, device=device))
+        except ValueError as error:
+            raise InputError(
+                f"batches of 1 image: the batch norms of the model need more ({error}); take --batch-size 2 or more, "
+                "a larger --micro-batch, or a model with group norm"
+            ) from None
 
 
 def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:

@@ -29,6 +29,7 @@ from freeat.evaluation.evaluate import device_and_dtype
 from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.statistics import Interval
 from freeat.files.documents import NewerFormat, read_document, sha256
+from freeat.files.reading import refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, source_digest
 from freeat.runs.build import build_network, weights_digest
@@ -260,11 +261,31 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Modul
         return None
     description = folder.description
     data = description.data
+    weights = folder.weights(asked.weights or "model")
     model = build_network(
-        description.resolved, classes=len(data.classes), shape=data.shape, trust_code=trust_code
+        description.resolved,
+        classes=len(data.classes),
+        shape=data.shape,
+        trust_code=trust_code,
+        largest=sum(value.numel() for value in weights.values()),
     )
-    model.load_state_dict(folder.weights(asked.weights or "model"))
+    fill(model, weights, str(reference))
     return model.eval()
+
+
+def fill(model: nn.Module, weights: Mapping[str, Tensor], where: str) -> None:
+    """Put stored weights into the model that they are of; others are refused."""
+    own = model.state_dict()
+    differing = own.keys() ^ weights.keys() or {
+        name for name, value in own.items() if value.shape != weights[name].shape
+    }
+    if differing:
+        raise InputError(
+            f"{where}: its weights are not those of its model, {len(differing)} tensors differ, first "
+            f"{min(differing)!r}: restore the folder, or train it again"
+        )
+    with refusing(where, "state dict"):
+        model.load_state_dict(weights)
 
 
 def initial_weights(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from freeat.attacks.result import Attack
 from freeat.compute.cost import Cost
@@ -84,6 +84,22 @@ class StoredChecks:
 
     identity: Identity
     checks: tuple[SanityCheck, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BallFacts:
+    norm: Literal["l2", "linf"]
+    eps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Facts:
+    """What readers of a result need of its identity, besides that it is the same."""
+
+    weights: str
+    architecture: str
+    source: str | None = None
+    ball: _BallFacts | None = None
 
 
 StoredResult = StoredEvaluation | StoredChecks
@@ -166,9 +182,17 @@ def settings_of(value: object) -> dict[str, Any]:
 def read_result(path: Path) -> StoredResult:
     """A stored result of either kind."""
     document = read_json(path, format=FORMATS["evaluation"])
+    result: StoredResult
     if "checks" in document:
-        return decoded(document, StoredChecks, path)
-    return decoded(document, StoredEvaluation, path)
+        result = decoded(document, StoredChecks, path)
+    else:
+        result = decoded(document, StoredEvaluation, path)
+    facts = decoded(result.identity, _Facts, f"{path}: identity")
+    if isinstance(result, StoredChecks) and facts.ball is None:
+        raise InputError(f"{path} is damaged: its identity has no ball")
+    if isinstance(result, StoredEvaluation) and result.source is not None and facts.source is None:
+        raise InputError(f"{path} is damaged: its identity has no source")
+    return result
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,11 @@ from pathlib import Path
 import torch
 
 from freeat import models
+from freeat.compute.frozen import frozen_eval
 from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
+from freeat.evaluation.evaluate import device_and_dtype, logits_of, unsteady
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
@@ -35,6 +37,9 @@ from freeat.training.records import Callback, Callbacks, Record
 from freeat.training.trainer import OnCollapse, Plan, Trainer, plan_training
 
 log = logging.getLogger(__name__)
+
+LOOKED_AT = 32
+"""Images on which the model is looked at before its training."""
 
 SOURCE_LINES = "source lines of the algorithm"
 
@@ -231,9 +236,17 @@ def assemble(
             processes=processes.size,
             torch=str(torch.__version__),
         ),
-        notes=notes,
+        notes=(*notes, *_unsteady(trainer)),
         provenance=provenance(device),
     )
+
+
+def _unsteady(trainer: Trainer) -> list[str]:
+    """Of the model before its training: answers that change, or that depend on the batch."""
+    model, images = trainer.learner.model, trainer.evaluator.train
+    x = images.batch(torch.arange(min(len(images), LOOKED_AT)))[0].to(*device_and_dtype(model))
+    with frozen_eval(model):
+        return unsteady(model, x, logits_of(model, x))
 
 
 def check_finished(spec: TrainSpec, options: RunOptions) -> None:

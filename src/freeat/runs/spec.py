@@ -17,7 +17,7 @@ import yaml
 from freeat.errors import InputError, unknown_name
 from freeat.files.documents import identity_of
 from freeat.files.reading import LARGEST_SETTINGS, parse_yaml, read_text
-from freeat.units import parse_finite, parse_radius, parse_whole
+from freeat.units import LARGEST_COUNT, LARGEST_NUMBER, parse_finite, parse_radius, parse_whole
 
 SEMANTICS = 3
 """Raised whenever the same spec would give other numbers."""
@@ -64,7 +64,17 @@ class _Settings:
         }
 
     def _check(self, rules: Iterable[tuple[str, bool, str]]) -> None:
-        """Refuse the first setting whose rule does not hold."""
+        """Refuse the first setting that is beyond all measure, or whose rule does not hold."""
+        for name in self.fields():
+            value = getattr(self, name)
+            if isinstance(value, float) and not abs(value) <= LARGEST_NUMBER:
+                raise InputError(
+                    f"--{name.replace('_', '-')} {value} must be finite and at most {LARGEST_NUMBER:g}"
+                )
+            if isinstance(value, int) and abs(value) > LARGEST_COUNT and name != "seed":
+                raise InputError(
+                    f"--{name.replace('_', '-')} {str(value)[:40]} must be at most {LARGEST_COUNT}"
+                )
         for name, holds, rule in rules:
             if not holds:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} {rule}")
@@ -235,7 +245,7 @@ class TrainSpec(_Settings):
             ("proximal_from", self.proximal_from is None or self.proximal_from >= 0, "must not be negative"),
             ("proximal_every", self.proximal_every > 0, "must be positive"),
             ("ema", self.ema is None or 0 <= self.ema < 1, "must lie in [0, 1); 0.999 is usual"),
-            ("threads", self.threads is None or self.threads >= 1, "must be at least 1"),
+            ("threads", self.threads is None or 1 <= self.threads <= 1024, "must lie between 1 and 1024"),
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]
         self._check(ranges)

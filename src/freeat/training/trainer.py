@@ -16,6 +16,7 @@ from freeat.compute.machine import CALLS, quickest
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
+from freeat.evaluation.evaluate import NonFiniteLogits
 from freeat.evaluation.evaluator import (
     EvaluationSchedule,
     Evaluator,
@@ -31,6 +32,7 @@ from freeat.models import parameter_count
 from freeat.objectives import cross_entropy
 from freeat.training.checks import memory_remedy, out_of_memory
 from freeat.training.loop import (
+    Diverged,
     Meter,
     MeterState,
     check_losses,
@@ -189,7 +191,10 @@ class Trainer:
     ) -> Record:
         size = self.final_size if kind == "final" else self.evaluations.size
         learner, cost = self.learner, self._cost()
-        scores = self.evaluator.scores(learner.model, size)
+        try:
+            scores = self.evaluator.scores(learner.model, size)
+        except NonFiniteLogits as error:
+            raise Diverged(str(error)) from None
         check_losses(scores)
         one_step, collapse = self._check_collapse(scores, size)
         averages = {
