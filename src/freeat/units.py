@@ -8,8 +8,8 @@ from freeat.errors import InputError
 
 LARGEST_COUNT = 10**12
 """The largest number of images, updates or anything else that is counted."""
-LARGEST_NUMBER = 1e15
-"""The largest radius, rate or weight: products of two of them fit into 32-bit floating point."""
+LARGEST_NUMBER = 1e38
+"""The largest radius, rate or weight: it fits into 32-bit floating point."""
 
 
 def parse_number(text: object) -> float:

@@ -94,6 +94,7 @@ def test_a_robust_model_passes_all_checks(ball: Ball, robust_net: nn.Module, eva
     assert [check.name for check in checks] == [
         "evaluation mode",
         "deterministic",
+        "independent of the batch",
         "different answers",
         "gradients",
         "more steps",

@@ -291,7 +291,7 @@ def evaluate(
         recheck: decide in fp32 on the stored x + δ, at one more forward pass, whatever the attack claims. False
             takes the attack's result, for one that decides in fp32 itself.
         check_steady: look on the first batch whether the model answers the same twice, and whatever the batch; what
-            is found is among the notes.
+            is found is among the notes, and these passes are not counted.
         progress: called with the number of images done, as they are done.
         processes: the group of processes that share the images.
 

@@ -1,5 +1,6 @@
 """Numbers as texts, and tables as plain values that are printed as text, as Markdown and in HTML."""
 
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -74,8 +75,9 @@ def terminal() -> "Console":
 def markdown_text(text: str) -> str:
     """A user's text as one line in which Markdown and HTML have no effect."""
     line = " ".join(printable(str(text)).split())
-    signs = "\\`*_<>|#&~" + ("[]" if "](" in line or "][" in line else "")  # intervals stay as they are
-    return "".join(f"\\{sign}" if sign in signs else sign for sign in line)
+    signs = "\\`*<>|#&~" + ("[]" if "](" in line or "][" in line else "")  # intervals stay as they are
+    escaped = "".join(f"\\{sign}" if sign in signs else sign for sign in line)
+    return re.sub(r"(?<![0-9A-Za-z])_|_(?![0-9A-Za-z])", r"\\_", escaped)  # inside a word it has no effect
 
 
 def aligned(rows: Sequence[Sequence[str]], *, right: bool = False) -> list[str]:

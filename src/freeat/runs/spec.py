@@ -234,6 +234,11 @@ class TrainSpec(_Settings):
             ),
             ("warmup", 0 <= self.warmup <= 1, "is a part of the training, between 0 and 1"),
             ("lr", self.lr > 0, "must be positive"),
+            (
+                "lr",
+                self.optimizer != "adamw" or max(1, self.weight_decay) * self.lr <= 1e30,
+                "is too large for AdamW: it and its product with the weight decay may be at most 1e30",
+            ),
             ("momentum", 0 <= self.momentum < 1, "must lie in [0, 1)"),
             ("weight_decay", self.weight_decay >= 0, "must not be negative"),
             ("noise", self.noise is None or self.noise >= 0, "must not be negative; 2 is usual"),

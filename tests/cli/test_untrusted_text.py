@@ -1,0 +1,119 @@
+"""Names in files are not trusted: no control characters on a terminal, no Markdown and HTML in what is written."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from freeat.cli.main import run as freeat
+from freeat.errors import InputError
+from freeat.reports.tables import ReportTable, markdown_text
+from freeat.reports.text import _markdown
+from freeat.runs.build import build_network
+from freeat.runs.folder import RunFolder
+from freeat.runs.inventory import runs_in
+from freeat.runs.spec import TrainSpec
+from small_runs import carry_out
+
+HOSTILE = "a\x1b[2J\x07\u202e|<img src=x>[x](javascript:1)"
+
+
+def changed(folder: Path, **fields: object) -> None:
+    document = json.loads((folder / "run.json").read_text())
+    for name, value in fields.items():
+        holder = document
+        *path, last = name.split("__")
+        for key in path:
+            holder = holder[key]
+        holder[last] = value
+    (folder / "run.json").write_text(json.dumps(document))
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(tmp_path / "run")
+    changed(tmp_path / "run", spec__data=HOSTILE, data__name=HOSTILE, data__notes=[HOSTILE], notes=[HOSTILE])
+    for command in (["runs"], ["runs", "show", "run"], ["train", HOSTILE], ["evaluate", HOSTILE]):
+        freeat([*command, *(["--store", str(tmp_path)] if command[0] == "runs" else [])])
+    output = capsys.readouterr()
+    for text in (output.out, output.err):
+        assert not {"\x1b", "\x07", "\u202e"} & set(text)
+    assert "[2J" in output.out + output.err
+
+
+def test_markdown_has_no_effect_in_names() -> None:
+    assert markdown_text(HOSTILE) == r"a\[2J\|\<img src=x\>\[x\](javascript:1)"
+    table = ReportTable(
+        caption="", columns=("algorithm", "gap"), rows=[(HOSTILE, "0.1 [0.0, 0.2]")], notes=[HOSTILE]
+    )
+    text = _markdown(table)
+    assert "<img" not in text.replace("\\<", "")
+    assert text.splitlines()[2].replace("\\|", "").count("|") == 3
+    assert "0.1 [0.0, 0.2]" in text
+
+
+def test_one_broken_run_is_named_and_stops_no_list_and_no_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    carry_out(tmp_path / "good")
+    for k, change in enumerate(({"updates": []}, {"identity": 3.7}, {"spec": 3}, {"data": None})):
+        carry_out(tmp_path / f"bad-{k}", seed=k) if k == 0 else _copy(
+            tmp_path / "bad-0", tmp_path / f"bad-{k}"
+        )
+        changed(tmp_path / f"bad-{k}", **change)
+    (tmp_path / "good" / "result.json.fifo").touch()
+    found = {one.key: one.status for one in runs_in(tmp_path)}
+    assert found == {"good": "finished", **{f"bad-{k}": "damaged" for k in range(4)}}
+    assert freeat(["report", str(tmp_path), "--out", str(tmp_path / "page.html")]) == 0
+    left_out = capsys.readouterr().err
+    assert all(f"bad-{k}" in left_out for k in range(4))
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.mkdir()
+    for file in source.glob("*.*"):
+        if file.is_file():
+            (target / file.name).write_bytes(file.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"lr": "1e308"},
+        {"weight_decay": "1e300"},
+        {"alpha": "1e308"},
+        {"eps": "1e308"},
+        {"epochs": "1e308"},
+        {"updates": "9" * 27},
+        {"batch_size": "9" * 27},
+        {"train_size": "9" * 27},
+        {"threads": "9" * 27},
+        {"threads": "5000"},
+        {"updates": "9" * 5000},
+        {"algorithm": f"vanilla-{'9' * 27}"},
+    ],
+)
+def test_settings_beyond_measure_are_refused(settings: dict[str, str]) -> None:
+    with pytest.raises(InputError, match=r"at most|between|less than|whole number|finite") as refusal:
+        TrainSpec.of(settings)
+    assert len(str(refusal.value)) < 300
+
+
+def test_batches_of_one_image_are_refused_where_a_batch_norm_needs_more(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"batches of 1 image: the batch norms .* --batch-size 2 or more"):
+        carry_out(tmp_path / "run", model="resnet18-w1", batch_size=1)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_network_larger_than_its_stored_weights_is_not_built(tmp_path: Path) -> None:
+    carry_out(tmp_path / "run")
+    changed(tmp_path / "run", resolved__model="mlp-w9999")
+    import freeat as library
+
+    with pytest.raises(InputError, match="parameters, and at most"):
+        library.load(tmp_path / "run")
+    spec = replace(RunFolder(tmp_path / "run").spec, model="linear")
+    with pytest.raises(InputError, match=r"cannot be built|parameters, and at most"):
+        build_network(spec, classes=10, shape=(1, 2**40, 2**40))

@@ -1,0 +1,117 @@
+"""Models without an answer, with several, or with one that depends on the batch: refused or named."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import freeat
+from freeat.evaluation.sanity import sanity_checks
+from freeat.files.tensors import save_tensors
+from freeat.runs.folder import RunFolder
+from small_runs import carry_out
+
+DATA = freeat.load_data("digits")
+IMAGES = DATA.test.subset(40)
+BALL = freeat.L2(0.3)
+
+
+class Linear(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.layer.reset_parameters()
+        self.calls = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.layer(x.flatten(1))
+        return logits
+
+
+class NoAnswer(Linear):
+    """NaN for every image whose third pixel is dark."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where((x[:, 0, 0, 2] < 0.3)[:, None], torch.nan, super().forward(x))
+
+
+class Random(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(10)
+
+
+class Counting(Linear):
+    """Keeps state that is neither a buffer nor a parameter."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return super().forward(x) + torch.arange(10) * float(self.calls)
+
+
+class OfItsBatch(Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x - x.mean(0))
+
+
+def evaluated(model: nn.Module) -> freeat.evaluation.evaluate.Evaluation:
+    return freeat.evaluate(model, IMAGES, freeat.Pgd(steps=2), BALL, classes=10)
+
+
+def test_logits_that_are_not_finite_are_refused_with_how_many_images() -> None:
+    dark = int((IMAGES.x[:, 0, 0, 2] < 0.3).sum())
+    assert 0 < dark < 40
+    with pytest.raises(
+        freeat.InputError, match=r"logits are NaN or infinite for \d+ of 40 images"
+    ) as refusal:
+        evaluated(NoAnswer())
+    assert int(str(refusal.value).split(" of 40")[0].split()[-1]) >= dark  # a perturbation may darken others
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Random, "the second time"),
+        (Counting, "the second time"),
+        (OfItsBatch, "the other images of its batch"),
+    ],
+)
+def test_answers_that_are_no_function_of_the_image_are_noted(model: type[nn.Module], said: str) -> None:
+    (note,) = evaluated(model()).notes
+    assert note.startswith("sanity check failed:")
+    assert said in note
+
+
+def test_an_honest_model_has_no_notes_and_passes() -> None:
+    assert evaluated(Linear()).notes == ()
+    names = {check.name: check.passed for check in sanity_checks(Linear(), IMAGES, BALL, classes=10)}
+    assert names["independent of the batch"]
+    assert names["deterministic"]
+
+
+@pytest.mark.parametrize(
+    ("model", "failing"), [(Counting, "deterministic"), (OfItsBatch, "independent of the batch")]
+)
+def test_the_sanity_checks_name_such_a_model(model: type[nn.Module], failing: str) -> None:
+    checks = {check.name: check.passed for check in sanity_checks(model(), IMAGES, BALL, classes=10)}
+    assert not checks[failing]
+
+
+def test_a_run_notes_such_a_model(tmp_path: Path) -> None:
+    result = carry_out(tmp_path / "run", model="test_lying_models:OfItsBatch")
+    assert any("the other images of its batch" in note for note in result.notes)
+    honest = carry_out(tmp_path / "honest", model="test_lying_models:Linear")
+    assert not any("sanity check" in note for note in honest.notes)
+
+
+def test_weights_without_an_answer_are_not_exported(tmp_path: Path) -> None:
+    carry_out(tmp_path / "run")
+    path = tmp_path / "run" / "model.safetensors"
+    weights = {name: value * torch.nan for name, value in load_file(path).items()}
+    save_tensors(path, weights, {"update": RunFolder(tmp_path / "run").weights_update()})
+    with pytest.raises(freeat.InputError, match="NaN or infinite for 64 of 64 images"):
+        freeat.export(tmp_path / "run", tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
