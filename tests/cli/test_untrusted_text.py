@@ -8,8 +8,7 @@ import pytest
 
 from freeat.cli.main import run as freeat
 from freeat.errors import InputError
-from freeat.reports.tables import ReportTable, markdown_text
-from freeat.reports.text import _markdown
+from freeat.reports.tables import ReportTable, listed, markdown_text
 from freeat.runs.build import build_network
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import runs_in
@@ -48,7 +47,7 @@ def test_markdown_has_no_effect_in_names() -> None:
     table = ReportTable(
         caption="", columns=("algorithm", "gap"), rows=[(HOSTILE, "0.1 [0.0, 0.2]")], notes=[HOSTILE]
     )
-    text = _markdown(table)
+    text = f"{table.markdown()}\n\n{listed(table.notes)}\n"
     assert "<img" not in text.replace("\\<", "")
     assert text.splitlines()[2].replace("\\|", "").count("|") == 3
     assert "0.1 [0.0, 0.2]" in text
