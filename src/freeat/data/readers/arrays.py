@@ -11,7 +11,6 @@ from freeat.data.images import stratified_rows
 from freeat.data.readers import Array, Arrays
 from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
-from freeat.files.npz import read_npz_arrays
 from freeat.files.reading import LARGEST_FILE, check_size, open_file, refusing, unpacked_blocks
 
 if TYPE_CHECKING:
@@ -254,6 +253,8 @@ def npz_sizes(path: Path) -> tuple[int, int]:
 
 
 def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
+    from freeat.files.npz import read_npz_arrays
+
     try:
         content = read_npz_arrays(path, (*keys, *optional))
     except InputError as error:
