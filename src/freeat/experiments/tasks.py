@@ -102,6 +102,7 @@ class EvaluationLog:
     def record(self, record: Record) -> None:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         line = f"{now}  {self.name}: update {record.update}  {accuracies(record)}\n"
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with space_for(self.path, len(line.encode())), self.path.open("a", encoding="utf-8") as file:
             file.write(line)
 

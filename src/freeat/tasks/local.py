@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
@@ -98,7 +98,8 @@ class _Slot:
         self._executor = ProcessPoolExecutor(
             1, mp_context=context, initializer=_begin, initargs=(of_worker, self._gpu)
         )
-        self._latest = self._executor.submit(_work, task)
+        with _signals_blocked():
+            self._latest = self._executor.submit(_work, task)
         of_worker.close()  # the worker holds it: when it dies, the pipe ends
         return self._latest
 
@@ -119,6 +120,19 @@ class _Slot:
             self._executor.shutdown(cancel_futures=True)
             self._pipe.close()
             self._executor = None
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """Processes started inside receive no SIGINT and SIGTERM, also while they still import."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
