@@ -35,7 +35,9 @@ def test_compare_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     stored = json.loads((tmp_path / "c" / "comparison.json").read_text(encoding="utf-8"))
     assert stored["algorithms"] == document["algorithms"]
     log = (tmp_path / "c" / "log.txt").read_text(encoding="utf-8").splitlines()
-    assert sum("free-4/seed-1: update " in line for line in log) == 4  # three on the way and the last
+    assert (
+        sum("free-4/seed-1: update " in line for line in log) == 6
+    )  # before, three on the way, at the end, and the last
     assert all("robust train" in line for line in log)
     before = {p: p.stat().st_mtime_ns for p in (tmp_path / "c" / "runs").rglob("*")}
     assert run([*args, "--axis", "gradients"]) == 0
