@@ -480,7 +480,8 @@ def image_batches(
 ) -> Iterator[ImageBatch]:
     """The images (or those at ``rows``) in turn; where there are none, one empty batch."""
     device, dtype = device_and_dtype(model)
-    for part in torch.split(torch.arange(len(images)) if rows is None else rows, size):
+    rows = torch.arange(len(images)) if rows is None else rows
+    for part in torch.split(rows, min(size, max(1, len(rows)))):
         rng = ImageRng(seed, images.index[part.to(images.index.device)].tolist())
         x, y = images.batch(part, augment, rng)
         yield ImageBatch(rows=part, x=x.to(device, dtype), y=y.to(device), rng=rng)

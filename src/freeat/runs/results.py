@@ -115,7 +115,7 @@ class Results:
     def find(self, identity: Mapping[str, Any], kind: type[AnyResult]) -> AnyResult | None:
         """The stored result of exactly this identity, if there is one."""
         path = self._path(identity)
-        if path is None or not path.is_file():
+        if path is None or not (path.exists() or path.is_symlink()):
             return None
         return decoded(read_json(path, format=FORMATS["evaluation"]), kind, path)
 

@@ -53,6 +53,8 @@ WEAK_REPLAY = "vanilla-weak-replay"
 CONTROLS = (WEAK, WEAK_REPLAY)
 """Vanilla at the strength that Free's perturbations reach; and the same with each batch used as often as Free's."""
 RISKS = ("zero_one", "surrogate")
+LARGEST = 1e15
+"""The largest of a study's numbers: squares of it are finite."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,11 +96,11 @@ class PopulationSettings:
         if not 1 <= self.batch_size <= self.n:
             raise InputError(f"--batch-size {self.batch_size} must lie between 1 and n = {self.n}")
         for name in ("eps", "lr", "initial_scale", "distance"):
-            if not 0 < getattr(self, name) < math.inf:
+            if not 0 < getattr(self, name) <= LARGEST:
                 raise InputError(
-                    f"--{name.replace('_', '-')} {getattr(self, name):g} must be positive and finite"
+                    f"--{name.replace('_', '-')} {getattr(self, name):g} must be positive and at most {LARGEST:g}"
                 )
-        if self.alpha is not None and not 0 < self.alpha < math.inf:
+        if self.alpha is not None and not 0 < self.alpha <= LARGEST:
             raise InputError(f"--alpha {self.alpha:g} must be positive: 1 moves δ by ε")
         if self.theorem and (self.model != "linear" or self.norm != "l2"):
             raise InputError(
@@ -166,6 +168,13 @@ class Trajectory:
     population: dict[str, list[list[float]]]
     strength: float | None
     error: float
+
+    def __post_init__(self) -> None:
+        risks = [*self.train.values(), *self.population.values()]
+        seeds = {len(mark) for risk in risks for mark in risk}
+        marks = {len(risk) for risk in risks} | {len(self.updates)}
+        if self.train.keys() != self.population.keys() or len(seeds) != 1 or len(marks) != 1:
+            raise InputError("the risks of a trajectory are not one number per mark and seed")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
 from freeat.compute.machine import Machine, Provenance
+from freeat.errors import InputError
 from freeat.files.documents import read_document, write_document
 from freeat.runs.folder import MachineSettings
 
@@ -88,6 +89,9 @@ class FigureSeries:
     constant_answers: int = 0
     models: int = 1
 
+    side_by_side: ClassVar[tuple[str, ...]] = ()
+    """Lists of one length."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PointSeries(FigureSeries):
@@ -123,6 +127,8 @@ class CurveSeries(PointSeries):
     collapse: tuple[Collapse, ...]
     fits: tuple[SeedMean, ...] = ()
 
+    side_by_side: ClassVar[tuple[str, ...]] = ("points", "epochs", "updates", "train", "test")
+
     @property
     def equal_samples(self) -> int:
         """The number of points that were evaluated on equal samples: the last evaluation may have more images."""
@@ -136,6 +142,8 @@ class RadiusSeries(PointSeries):
     eps: tuple[float, ...]
     n: int
     attack: str
+
+    side_by_side: ClassVar[tuple[str, ...]] = ("points", "eps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +162,8 @@ class SizeSeries(PointSeries):
     n: tuple[int, ...]
     exponent: Exponent | None
 
+    side_by_side: ClassVar[tuple[str, ...]] = ("points", "n")
+
 
 @dataclass(frozen=True, kw_only=True)
 class NormSeries(FigureSeries):
@@ -164,6 +174,8 @@ class NormSeries(FigureSeries):
     counts: tuple[tuple[int, ...], ...]
     smallest: tuple[float, ...]
     smallest_of_seeds: tuple[float, ...]
+
+    side_by_side: ClassVar[tuple[str, ...]] = ("updates", "counts", "smallest")
 
 
 S = TypeVar("S", bound=FigureSeries)
@@ -361,4 +373,11 @@ def write_reproduction(folder: Path, document: ReproductionDocument) -> Path:
 
 def read_reproduction(folder: Path) -> ReproductionDocument:
     """The document in a folder."""
-    return read_document(folder / NAME, "reproduction", ReproductionDocument)
+    document = read_document(folder / NAME, "reproduction", ReproductionDocument)
+    for one in (one for figure in document.figures for panel in figure.panels for one in panel.series):
+        if len({len(getattr(one, name)) for name in one.side_by_side}) > 1:
+            names = ", ".join(one.side_by_side)
+            raise InputError(
+                f"{folder / NAME} is damaged: {names} of the series {one.label!r} differ in length"
+            )
+    return document

@@ -270,6 +270,10 @@ CHECKS = {
         "Determinism",
         "Gradients of a random model are those of another draw: attacks that take it for fixed overestimate it.",
     ),
+    "independent of the batch": (
+        "Independence of the batch",
+        "Where the logits of an image depend on others of its batch, the accuracy holds for these batches only.",
+    ),
     "different answers": (
         "Different answers",
         "A model that gives the same answer to every image has an accuracy that no attack can lower, and a gap that "
