@@ -33,9 +33,9 @@ class Trained:
 
     Args:
         model: The model that was passed to ``freeat.train``, with the last weights, in evaluation mode.
-        averages: Models with averaged weights, by name: ``ema`` and ``slow``, where they were asked for.
         result: The last record: clean and robust accuracy on both splits, with intervals, and the cost.
         history: All records, one for each evaluation, the last one included.
+        averages: Models with averaged weights, by name: ``ema`` and ``slow``, where they were asked for.
 
     Example:
         >>> import freeat, torch

@@ -127,6 +127,7 @@ def test_a_new_algorithm_conforms_and_is_listed(joined: Path) -> None:
         assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
         return made.stdout
 
+    done("freeat.cli.listing")
     assert {"name": "noise-1", "gradients": 1, "options": ["outward"]}.items() <= {
         row["name"]: row for row in json.loads(done("freeat", "algorithms", "--json"))
     }["noise-1"].items()

@@ -15,7 +15,7 @@ from made_records import make_record, make_summary
 
 
 def some_right(train: int, halves: tuple[int, int], n: int) -> RobustRight:
-    """The outcomes of images of which so many are right, of the test images in even and in odd rows."""
+    """The outcomes of images of which a given number are right, of the test images in even and in odd rows."""
     test = torch.zeros(n, dtype=torch.bool)
     for first, right in enumerate(halves):
         test[first : 2 * right : 2] = True

@@ -1,4 +1,4 @@
-"""Pictures are classified as the model's own data were read: from a run, an exported folder and an ONNX file."""
+"""Images are classified as the model's own data were read: from a run, an exported folder and an ONNX file."""
 
 import json
 from pathlib import Path
@@ -18,8 +18,8 @@ from small_runs import carry_out
 
 @pytest.fixture(scope="module")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Bright and dark pictures of several sizes."""
-    folder, rng = tmp_path_factory.mktemp("pictures") / "photos", np.random.default_rng(0)
+    """Bright and dark images of several sizes."""
+    folder, rng = tmp_path_factory.mktemp("images") / "photos", np.random.default_rng(0)
     for label, level in (("bright", 190), ("dark", 20)):
         (folder / label).mkdir(parents=True)
         for i in range(20):
@@ -56,7 +56,7 @@ def test_preprocessing_gives_the_pixels_of_the_data(photos: Path, trained: Path)
 
 
 @pytest.mark.parametrize("kind", ["run", "export", "onnx"])
-def test_pictures_are_classified_alike_by_run_export_and_onnx(
+def test_images_are_classified_alike_by_run_export_and_onnx(
     photos: Path, trained: Path, exported: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reference = {"run": trained, "export": exported, "onnx": exported / "model.onnx"}[kind]
@@ -80,11 +80,11 @@ def test_the_preprocessing_is_in_manifest_card_and_onnx(exported: Path) -> None:
     assert facts["freeat.preprocessing"]["low"] == 0.0
 
 
-def test_unreadable_pictures_are_listed_at_once_or_left_out(
+def test_unreadable_images_are_listed_at_once_or_left_out(
     photos: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("a.jpg", "b.png"):
-        (tmp_path / name).write_text("no picture")
+        (tmp_path / name).write_text("no image")
     good = str(photos / "dark" / "0.png")
     assert run(["predict", str(trained), str(tmp_path), good]) == 2
     error = capsys.readouterr().err
@@ -105,7 +105,7 @@ def test_unreadable_pictures_are_listed_at_once_or_left_out(
         ("", "no-such.png", "no such image"),
     ],
 )
-def test_missing_models_and_pictures_are_refused(
+def test_missing_models_and_images_are_refused(
     trained: Path, model: str, image: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["predict", model or str(trained), image]) == 2

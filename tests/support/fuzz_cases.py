@@ -452,7 +452,7 @@ COSTLY = ("--compile", "--help", "--backend", "--address", "--track", "--onnx", 
 
 
 def option_case(rng: Random, number: int) -> Case:
-    """A command with a value of an option that nobody expects."""
+    """A command with a value of an option outside its range."""
     name = rng.choice((*[*OPTIONED] * 2, *["train"] * 8, *["evaluate"] * 3, *["bound"] * 3))
     command, assets = OPTIONED[name]
     options = [o for o in _options(name) if not {*o.opts} & {*COSTLY}]

@@ -124,7 +124,7 @@ def import_everything() -> None:
 def run_cases(
     cases: Sequence[Case], assets: Path, *, seed: int = 0, jobs: int = 1, minutes: float = 1e9
 ) -> Counts:
-    """Every case in a child of its own, ``jobs`` at a time; none is begun after so many minutes."""
+    """Every case in a child of its own, ``jobs`` at a time; none is begun after ``minutes``."""
     end = time.monotonic() + 60 * minutes
     counts = Counts()
     waiting = list(enumerate(cases))[::-1]

@@ -28,7 +28,7 @@ COMMANDS = {
     "population": "Measure the exact generalization gap on a Gaussian mixture.",
     "report": "Write one HTML page about the runs and results in some folders.",
     "bound": "Evaluate the generalization bounds of Theorems 2, 4 and 5.",
-    "predict": "Classify pictures by the model of a run, an exported folder or an ONNX file.",
+    "predict": "Classify images by the model of a run, an exported folder or an ONNX file.",
     "export": "Write a run's model as safetensors, JSON, a model card and ONNX.",
     "data": "List and fetch data sets.",
     "algorithms": "List the training algorithms.",

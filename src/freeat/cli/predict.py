@@ -1,4 +1,4 @@
-"""``freeat predict``: the classes of pictures."""
+"""``freeat predict``: the classes of images."""
 
 from pathlib import Path
 

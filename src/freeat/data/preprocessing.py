@@ -1,4 +1,4 @@
-"""From a picture to the pixels that a model takes, by the rule by which its data were read."""
+"""From an image to the pixels that a model takes, by the rule by which its data were read."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,18 @@ from torch import Tensor
 
 from freeat.data.readers.pixels import Frame, UnreadableImage, decode, fitted
 from freeat.errors import InputError
+from freeat.files.reading import read_bytes
 
 RESIZE = "bilinear, until it just covers height × width, its proportions kept"
 CROP = "centre"
-Picture = str | Path | Image.Image
+ImageLike = str | Path | Image.Image
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """The form in which a model takes images, and the way there.
 
-    A picture is turned upright by its EXIF tag, made grey (one channel) or RGB (three), scaled, cropped, and its bytes
+    An image is turned upright by its EXIF tag, made grey (one channel) or RGB (three), scaled, cropped, and its bytes
     become numbers in [low, high]. Normalization is inside the model.
 
     Args:
@@ -50,27 +51,27 @@ class Preprocessing:
         """For a model of images of ``shape`` (C, H, W)."""
         return cls(channels=shape[0], height=shape[1], width=shape[2])
 
-    def __call__(self, pictures: Picture | Sequence[Picture]) -> Tensor:
-        """The pixels (n, C, H, W) of one picture or several: files, or images that Pillow has opened."""
-        several = [pictures] if isinstance(pictures, str | Path | Image.Image) else list(pictures)
+    def __call__(self, images: ImageLike | Sequence[ImageLike]) -> Tensor:
+        """The pixels (n, C, H, W) of one image or several: files, or images that Pillow has opened."""
+        several = [images] if isinstance(images, str | Path | Image.Image) else list(images)
         if self.channels not in (1, 3) or (self.resize, self.crop) != (RESIZE, CROP):
             raise InputError(
-                f"images with {self.channels} channels, resized {self.resize}, cropped {self.crop}: pictures are read "
+                f"images with {self.channels} channels, resized {self.resize}, cropped {self.crop}: images are read "
                 f"with 1 or 3 channels, {RESIZE}, cropped at the {CROP}; pass the model a tensor instead"
             )
         frame = Frame(height=self.height, width=self.width, grey=self.channels == 1)
-        pixels = [self._pixels(picture, frame) for picture in several]
+        pixels = [self._pixels(image, frame) for image in several]
         levels = torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2).float() / 255
         return self.low + (self.high - self.low) * levels
 
-    def _pixels(self, picture: Picture, frame: Frame) -> np.ndarray:
-        if isinstance(picture, Image.Image):
-            return fitted(picture, frame)
-        return decode(PictureFile(Path(picture)), Path(picture).name, frame)
+    def _pixels(self, image: ImageLike, frame: Frame) -> np.ndarray:
+        if isinstance(image, Image.Image):
+            return fitted(image, frame)
+        return decode(ImagePath(Path(image)), Path(image).name, frame)
 
 
 @dataclass(frozen=True)
-class PictureFile:
+class ImagePath:
     """One file as a tree of files."""
 
     file: Path
@@ -84,10 +85,10 @@ class PictureFile:
         return {self.file.name: (self.file.stat().st_size, 0)}
 
     def read(self, name: str) -> bytes:
-        return self.file.read_bytes()
+        return read_bytes(self.file)
 
 
-def read_pictures(
+def read_image_files(
     preprocess: Preprocessing, files: Iterable[Path], *, skip_unreadable: bool = False
 ) -> tuple[list[Path], list[Tensor], list[str]]:
     """The files that can be read, their pixels, and why the others cannot; those are refused unless skipped."""

@@ -50,7 +50,7 @@ KINDS = (
 
 @contextmanager
 def refusing(what: Path | str, kind: str, remedy: str = "") -> Iterator[None]:
-    """Inside, a decoder reads bytes that nobody has checked: whatever it raises means that they are damaged.
+    """Inside, a decoder reads unchecked bytes: whatever it raises means that they are damaged.
 
     Decoders raise many kinds of exceptions on damaged bytes, and not always the same in the next version.
     """

@@ -114,17 +114,17 @@ def _use(manifest: Manifest) -> str:
 ## Use
 
 Images are float, ({c}, {h}, {w}), with pixels in [{how.low:g}, {how.high:g}]; any normalization is inside the model. \
-A picture of another size is scaled ({how.resize}), then cropped at its {how.crop}.
+An image of another size is scaled ({how.resize}), then cropped at its {how.crop}.
 
 ```python
 import freeat
 
 model = freeat.load("path/to/this/folder"{trust})  # torch.nn.Module, in evaluation mode
-logits = model(model.preprocess(["picture.jpg"]))
+logits = model(model.preprocess(["photo.jpg"]))
 print(model.classes[int(logits.argmax())])
 ```
 
-Or on the command line: `freeat predict path/to/this/folder picture.jpg`.
+Or on the command line: `freeat predict path/to/this/folder photo.jpg`.
 
 Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
     if manifest.onnx is None:
@@ -132,7 +132,7 @@ Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json"
     return f"""{text}
 
 `model.onnx` takes `images` and returns `logits`, with any batch size, and holds classes and preprocessing in \
-its metadata (`freeat predict path/to/this/folder/model.onnx picture.jpg`); on random images onnxruntime's logits \
+its metadata (`freeat predict path/to/this/folder/model.onnx photo.jpg`); on random images onnxruntime's logits \
 differed from the model's by at most {manifest.onnx.largest_difference:.1e}."""
 
 

@@ -1,4 +1,4 @@
-"""Classes of pictures: by the model of a run or exported folder, or by an exported ONNX file alone."""
+"""Classes of images: by the model of a run or exported folder, or by an exported ONNX file alone."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ import msgspec
 import torch
 from torch import Tensor
 
-from freeat.data.preprocessing import Preprocessing, read_pictures
+from freeat.data.preprocessing import Preprocessing, read_image_files
 from freeat.data.readers.pixels import is_image
 from freeat.errors import InputError, need
 from freeat.evaluation.evaluate import device_and_dtype
@@ -23,7 +23,7 @@ CLASSES, PREPROCESSING = "freeat.classes", "freeat.preprocessing"
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The classes that a model finds most probable for a picture, by the softmax of its logits."""
+    """The classes that a model finds most probable for an image, by the softmax of its logits."""
 
     image: str
     label: str
@@ -40,7 +40,7 @@ class Predictor:
     preprocess: Preprocessing
 
     def __call__(self, read: Sequence[Path], pixels: Sequence[Tensor], *, top: int = 3) -> list[Prediction]:
-        """The classes of pictures from their pixels, in batches."""
+        """The classes of images from their pixels, in batches."""
         found = []
         for first in range(0, len(read), BATCH):
             logits = self.logits(torch.cat(list(pixels[first : first + BATCH])))
@@ -93,7 +93,7 @@ def _of_onnx(path: Path) -> Predictor:
     )
 
 
-def picture_files(paths: Sequence[Path]) -> list[Path]:
+def image_files(paths: Sequence[Path]) -> list[Path]:
     """The files among the paths, and the images below the folders among them, by name."""
     files: list[Path] = []
     for path in paths:
@@ -118,9 +118,9 @@ def predict(
     device: str = "cpu",
     trust_code: bool = False,
 ) -> tuple[list[Prediction], list[str]]:
-    """The classes of pictures, and why some of them cannot be read."""
+    """The classes of images, and why some of them cannot be read."""
     predictor = open_predictor(reference, device=device, trust_code=trust_code)
-    read, pixels, reasons = read_pictures(
-        predictor.preprocess, picture_files(paths), skip_unreadable=skip_unreadable
+    read, pixels, reasons = read_image_files(
+        predictor.preprocess, image_files(paths), skip_unreadable=skip_unreadable
     )
     return predictor(read, pixels, top=top), reasons

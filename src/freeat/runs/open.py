@@ -212,7 +212,7 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
     """Load the model of a run folder or of an exported folder.
 
     The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes), the same as the trained
-    model. Its ``classes`` are the names in the order of the logits. Its ``preprocess`` turns picture files, or images
+    model. Its ``classes`` are the names in the order of the logits. Its ``preprocess`` turns image files, or images
     that Pillow has opened, into such images.
 
     Args:

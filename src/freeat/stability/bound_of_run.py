@@ -18,7 +18,7 @@ from freeat.rng import ImageRng
 from freeat.runs.build import build_algorithm, build_data, build_images
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import load
-from freeat.runs.spec import TrainSpec, short_name
+from freeat.runs.spec import TrainSpec
 from freeat.stability import Constants, estimate_constants
 from freeat.theory import relative_step
 
@@ -43,10 +43,6 @@ def bound_of_run(
     """
     folder = RunFolder(path)
     spec = folder.spec
-    if spec.label != short_name(spec.algorithm):
-        raise InputError(
-            f"run {path} trained {spec.label}: the paper bounds its algorithms without further parts"
-        )
     name = parse_algorithm(spec.algorithm)
     if name.theorem is None:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
