@@ -357,8 +357,8 @@ TARGETS: tuple[Target, ...] = (
         files="spec.yaml",
         spoils=YAML,
         commands=(
-            "train spec.yaml --out new --device cpu",
-            "compare spec.yaml --algorithms fast --seeds 1 --out new",
+            "train spec.yaml --out new --device cpu --updates 4",
+            "compare spec.yaml --algorithms fast --seeds 1 --out new --updates 4",
         ),
         weight=6,
     ),

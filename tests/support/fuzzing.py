@@ -168,7 +168,7 @@ class _Running:
     def seconds(self) -> float:
         """Since the input was there, without the time in which the child waited for a processor."""
         try:
-            acting = time.time() - (self.folder / "output").stat().st_ctime
+            acting = time.time() - (self.folder / "before").stat().st_mtime
             waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
         except (OSError, IndexError):
             return 0.0

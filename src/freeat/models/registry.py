@@ -285,19 +285,20 @@ def parameter_count(model: nn.Module) -> int:
 def size(name: str, *, classes: int = 10, shape: tuple[int, int, int] = (3, 32, 32)) -> int:
     """The parameter count of a named network, found without allocating it."""
     _check_problem(classes, shape)
-    with torch.device("meta"):
-        return parameter_count(parse(name).network(classes=classes, shape=shape))
+    architecture = parse(name)
+    try:
+        with torch.device("meta"):
+            return parameter_count(architecture.network(classes=classes, shape=shape))
+    except (RuntimeError, TypeError, OverflowError) as error:
+        reason = str(error).splitlines()[0][:100]
+        raise InputError(
+            f"model {name!r} cannot be built for {classes} classes and images of shape {shape}: {reason}"
+        ) from None
 
 
 def _check_size(name: str, classes: int, shape: tuple[int, int, int], largest: int) -> None:
     """Refuse a named network of more parameters, before any memory is taken for it."""
-    try:
-        found = size(name, classes=classes, shape=shape)
-    except (RuntimeError, TypeError, OverflowError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = str(error).splitlines()[0][:100]
-        raise InputError(f"model {name!r} cannot be built for images of shape {shape}: {reason}") from None
+    found = size(name, classes=classes, shape=shape)
     if found > largest:
         raise InputError(
             f"model {name!r} for {classes} classes and images of shape {shape} has {found} parameters, and at most "
