@@ -38,8 +38,8 @@ class AdversarialExamples:
             one.ndim != 4 or one.shape != (n, *self.x.shape[1:]) or one.dtype.kind != "f" for one in images
         ):
             raise InputError("its images and perturbations are not of one shape (n, C, H, W)")
-        if self.x.shape[1] not in (1, 3) or 0 in self.x.shape or self.clean_correct.dtype != bool:
-            raise InputError("its images have no 1 or 3 channels, or no pixels")
+        if 0 in self.x.shape[1:] or self.clean_correct.dtype != bool:
+            raise InputError("its images have no pixels, or it is not known which were right")
         named = self.classes.ndim == 1 and self.classes.dtype.kind == "U"
         if not named or any(not 0 <= int(k) < len(self.classes) for k in (*self.y, *self.predicted)):
             raise InputError("its labels have no class names")

@@ -16,7 +16,7 @@ from freeat.experiments.paper.documents import (
 from freeat.files.documents import write_text
 from freeat.reports.paper_figures import draw_figure
 from freeat.reports.paper_tables import comma_separated, data_name, label_name, latex, markdown, norm_name
-from freeat.reports.tables import listed, markdown_table
+from freeat.reports.tables import Markdown, listed, markdown_table
 
 WRITTEN = {"md": markdown, "tex": latex, "csv": comma_separated}
 VERDICTS: tuple[Verdict, ...] = ("confirmed", "refuted", "undecided", "not published")
@@ -46,8 +46,8 @@ def claims_markdown(document: ReproductionDocument) -> str:
     title = f"# The paper's claims, at scale `{document.scale}`"
     rows = [
         (
-            f"[{claim.id}](#{claim.id})",
-            *(_summary(primary, panels) for _, primary, panels in decisions_of(claim)),
+            Markdown(f"[{claim.id}](#{claim.id})"),
+            *(Markdown(_summary(primary, panels)) for _, primary, panels in decisions_of(claim)),
         )
         for claim in document.claims
     ]

@@ -51,10 +51,15 @@ class ReportTable:
         return markdown_table(self.columns, self.rows, text_columns=self.text_columns)
 
 
+class Markdown(str):
+    """A text that is Markdown already: no sign of it is escaped."""
+
+
 def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, text_columns: int = 1) -> str:
     """A table in Markdown: the first ``text_columns`` columns to the left, the others, numbers, to the right."""
     heading, *lines = (
-        f"| {' | '.join(markdown_text(str(cell)) for cell in row)} |" for row in (columns, *rows)
+        f"| {' | '.join(cell if isinstance(cell, Markdown) else markdown_text(str(cell)) for cell in row)} |"
+        for row in (columns, *rows)
     )
     rule = "|" + "---|" * text_columns + "---:|" * (len(columns) - text_columns)
     return "\n".join([heading, rule, *lines])
