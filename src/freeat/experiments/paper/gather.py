@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from freeat.compute.machine import Provenance
 from freeat.evaluation.gradient_norms import NormCounts
+from freeat.evaluation.matched import Interval
 from freeat.experiments.curves import comparable
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
@@ -12,7 +13,6 @@ from freeat.experiments.paper.documents import (
     Collapse,
     CurveFigure,
     CurveSeries,
-    Exponent,
     Figure,
     FigurePanel,
     LeftOut,
@@ -279,11 +279,11 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
         yield key, series_of_n
 
 
-def _with_interval(estimate: ErrorEstimate | None) -> Exponent | None:
+def _with_interval(estimate: ErrorEstimate | None) -> Interval | None:
     if estimate is None:
         return None
     low, high = estimate.interval()
-    return Exponent(value=estimate.value, low=low, high=high)
+    return Interval(value=estimate.value, low=low, high=high)
 
 
 def norms(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, NormSeries]]:
