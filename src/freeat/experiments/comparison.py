@@ -23,7 +23,8 @@ from freeat.experiments.mechanism import (
     weak_tasks,
 )
 from freeat.experiments.tasks import TrainTask
-from freeat.files.documents import check_output, is_unfinished, read_document, write_document
+from freeat.files.documents import check_output, read_document, write_document
+from freeat.files.locks import check_unclaimed
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
@@ -330,16 +331,9 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder} holds a comparison in other settings ({', '.join(changed)}): choose another --out"
             )
-    elif folder.exists() and (not folder.is_dir() or not all(map(_left_over, folder.iterdir()))):
-        raise InputError(
-            f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
-        )
+    else:  # it may be left from a comparison that was killed before it was stored
+        check_unclaimed(folder, "is not a comparison", "runs", LOG)
     check_output(*(folder / name for name in (FILE, CURVES, TABLE, LOG)))
-
-
-def _left_over(path: Path) -> bool:
-    """Whether this is left from a comparison that was killed before it was stored."""
-    return path.name in ("runs", LOG) or is_unfinished(path)
 
 
 def weak_arms(

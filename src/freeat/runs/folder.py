@@ -22,7 +22,7 @@ from freeat.files.documents import (
     space_for,
     write_document,
 )
-from freeat.files.locks import LEASE
+from freeat.files.locks import check_unclaimed, left_over
 from freeat.files.reading import LARGEST_DOCUMENT, parse_json, read_bytes
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
@@ -128,10 +128,8 @@ class RunFolder:
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
                     "choose another --out, or delete the folder"
                 )
-        elif self.path.exists() and not (self.path.is_dir() and all(map(_left_over, self.path.iterdir()))):
-            raise InputError(
-                f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
-            )
+        else:
+            check_unclaimed(self.path, "is not a run folder")
         if self.result is None:
             check_output(*(self.path / name for name in WRITTEN), self.checkpoints.folder / "update")
 
@@ -158,7 +156,7 @@ class RunFolder:
     @property
     def left_over(self) -> bool:
         """Whether a killed process left something that a finished run does not need."""
-        return any(map(_left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
+        return any(map(left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
 
     def describe(self, description: RunDescription) -> None:
         """Write what the run is."""
@@ -272,11 +270,6 @@ class RunFolder:
 
 def _record(line: str, where: str) -> Record:
     return decoded(parse_json(line, where), Record, where)
-
-
-def _left_over(path: Path) -> bool:
-    """Whether this file is left from a run that was killed before it was described."""
-    return path.name == LEASE or is_unfinished(path)
 
 
 def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:

@@ -7,14 +7,8 @@ from pathlib import Path
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
-from freeat.files.documents import (
-    check_output,
-    in_file_name,
-    is_unfinished,
-    read_document,
-    write_document,
-)
-from freeat.files.locks import LEASE, leased
+from freeat.files.documents import check_output, in_file_name, read_document, write_document
+from freeat.files.locks import check_unclaimed, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import SEMANTICS, canonical_parts
@@ -176,11 +170,7 @@ class StabilityStudy:
             self._refuse_another(stored, document)
             sources = {**stored.sources, **document.sources}
             return replace(document, engines=stored.engines, sources=sources)
-        found = self.folder.iterdir() if self.folder.exists() else ()
-        if any(file.name != LEASE and not is_unfinished(file) for file in found):
-            raise InputError(
-                f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
-            )
+        check_unclaimed(self.folder, "holds no study")
         return document
 
     def _tasks(self) -> list[TwinTask]:
