@@ -122,7 +122,8 @@ class RunFolder:
         """Refuse a folder that is neither free nor of this spec. Changes nothing."""
         if self.exists:
             found = self.description
-            changes = _changes(found.spec, spec) + _changes(found.evaluation, evaluation)
+            differences = found.spec.differences(spec) + found.evaluation.differences(evaluation)
+            changes = [f"{name} {old!r} → {new!r}" for name, old, new in differences]
             if changes or found.semantics != SEMANTICS:
                 raise InputError(
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
@@ -270,9 +271,3 @@ class RunFolder:
 
 def _record(line: str, where: str) -> Record:
     return decoded(parse_json(line, where), Record, where)
-
-
-def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
-    """The settings in which two specs differ, with both values."""
-    pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.fields())
-    return [f"{name} {old!r} → {new!r}" for name, old, new in pairs if old != new]
