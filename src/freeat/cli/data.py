@@ -8,9 +8,9 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from freeat.cli.listing import print_table
 from freeat.cli.options import data_dir_option, json_option
 from freeat.errors import unknown_name
+from freeat.reports.tables import print_table
 
 
 @click.group()

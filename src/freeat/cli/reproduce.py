@@ -141,9 +141,9 @@ def _total(passes: Collection[float]) -> str:
 
 def _print_dry_run(dry: "DryRun", as_json: bool) -> None:
     """A line per task, and the total: what it costs, what remains, what absent data sets would add."""
-    from freeat.cli.listing import print_table
     from freeat.cli.progress import duration
     from freeat.files.documents import plain, to_json
+    from freeat.reports.tables import print_table
 
     if as_json:
         click.echo(to_json(plain(dry)))
