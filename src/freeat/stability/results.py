@@ -16,7 +16,6 @@ from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
 from freeat.data import DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
-from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
 from freeat.objectives import BoundedLoss, Objective
 from freeat.rng import ImageRng
@@ -34,6 +33,7 @@ from freeat.stability.twins import (
     train_twins,
     weight_distances,
 )
+from freeat.training.records import GradientNorms, NormCounts
 
 MODES = ("theorem", "ordinary")
 

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from freeat.compute.machine import Provenance
-from freeat.evaluation.gradient_norms import NormCounts
 from freeat.evaluation.matched import Interval
 from freeat.experiments.curves import comparable
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
@@ -44,7 +43,7 @@ from freeat.experiments.paper.records import (
     record_at,
 )
 from freeat.experiments.tasks import Accuracy, AttackTask, TrainTask, TransferTask
-from freeat.training.records import Record
+from freeat.training.records import NormCounts, Record
 
 USUAL = ("robust_train", "robust_test", "robust_gap")
 BINS_PER_DECADE = 10
