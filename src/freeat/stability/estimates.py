@@ -5,14 +5,19 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.evaluation.matched import FEW_SEEDS, Interval, mean_interval, student_interval
+from freeat.evaluation.matched import (
+    FEW_SEEDS,
+    Array,
+    Interval,
+    leave_one_out,
+    mean_interval,
+    student_interval,
+)
 from freeat.evaluation.statistics import betting_lower_bound
 from freeat.rng import stream_key
 
-Array = NDArray[np.float64]
 RESAMPLES = 2000
 AT_ONCE = 50
 """Resamples that are evaluated at once: each has a number for every pair of neighbour and probe."""
@@ -125,9 +130,7 @@ def fitted_exponent(sizes: Array, values: Array) -> Interval | None:
         return None
     if seeds < 2:
         return Interval(value=value)
-    weights = _resamples(seeds)
-    if seeds < FEW_SEEDS:
-        weights = (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1)
+    weights = leave_one_out(seeds) if seeds < FEW_SEEDS else _resamples(seeds)
     spread = slope(weights @ values)
     if not np.isfinite(spread).all():
         return Interval(value=value)
