@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
@@ -60,7 +59,7 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
     for name in names:
         if find_source(name) is None:
             raise unknown_name("data set", name, SOURCES)
-    fetched: list[dict[str, Any]] = []
+    fetched: list[dict[str, str]] = []
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
