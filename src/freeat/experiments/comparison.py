@@ -134,12 +134,12 @@ def recipes_of(algorithms: Sequence[str]) -> list[Recipe]:
         name, parts = split_parts(text)
         if (recipe := (parse_algorithm(name), parts)) not in found:
             found.append(recipe)
-    averaged = [(name, _without_average(parts)) for name, parts in found if "ema" in parts]
+    averaged = [
+        (name, {part: value for part, value in parts.items() if part != "ema"})
+        for name, parts in found
+        if "ema" in parts
+    ]
     return [recipe for recipe in found if "ema" in recipe[1] or recipe not in averaged]
-
-
-def _without_average(parts: Mapping[str, float]) -> dict[str, float]:
-    return {setting: value for setting, value in parts.items() if setting != "ema"}
 
 
 def first_label(spec: TrainSpec, algorithms: Sequence[str]) -> str:

@@ -229,7 +229,8 @@ class RunFolder:
             data = read_bytes(self.history_path, limit=LARGEST_DOCUMENT)
             *whole, _ = data.decode(errors="replace").split("\n")
             for number, line in enumerate(whole, 1):
-                yield _record(line, f"{self.history_path}, line {number}")
+                where = f"{self.history_path}, line {number}"
+                yield decoded(parse_json(line, where), Record, where)
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
         """Store the weights after this update under a name: ``model`` (the last), ``ema``, ``slow``, ``best``."""
@@ -267,7 +268,3 @@ class RunFolder:
         """The result; None while the run is not finished."""
         path = self.path / "result.json"
         return read_document(path, "result", RunResult) if path.is_file() else None
-
-
-def _record(line: str, where: str) -> Record:
-    return decoded(parse_json(line, where), Record, where)

@@ -1,6 +1,5 @@
 """Uniform stability with valid confidence bounds; exponents in n with intervals."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -94,15 +93,10 @@ def _valued(chosen_on: Array, valued_on: Array) -> Array:
 
 def _upper_limit(flat: Array) -> float:
     """max|D̄| plus the 95 % quantile of max|D̄* − D̄| over resampled seeds; at most 1, as every difference is."""
-    means = flat.mean(0)
-    errors = _over_resamples(len(flat), lambda weights: np.abs(weights @ flat - means).max(1))
+    means, weights = flat.mean(0), _resamples(len(flat))
+    parts = (weights[k : k + AT_ONCE] for k in range(0, RESAMPLES, AT_ONCE))
+    errors = np.concatenate([np.abs(part @ flat - means).max(1) for part in parts])
     return float(min(1.0, np.abs(means).max() + np.quantile(errors, 0.95)))
-
-
-def _over_resamples(seeds: int, statistic: Callable[[Array], Array]) -> Array:
-    """The statistic, a function of weights over the seeds, in every bootstrap resample."""
-    weights = _resamples(seeds)
-    return np.concatenate([statistic(weights[k : k + AT_ONCE]) for k in range(0, RESAMPLES, AT_ONCE)])
 
 
 @cache

@@ -4,7 +4,7 @@ Each is signed so that the claim says it is positive. A claim is tested once ove
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from typing import Any
@@ -170,7 +170,8 @@ def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[Pane
         if len(gaps) < 2:
             raise NoStatistic("fewer than two m were measured")
         falls = (before - after for before, after in pairwise(gaps.values()))
-        return positive(panel, f"gaps: {_in_percent(gaps)}", *falls)
+        shown = ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
+        return positive(panel, f"gaps: {shown}", *falls)
 
     return (attempt(" ".join(block), steps, block) for block in evidence.blocks(tables))
 
@@ -271,10 +272,6 @@ def exponent_in_n(title: str, panel: FigurePanel[SizeSeries], label: str) -> Pan
         f"{100 * gap.mean:.1f} (n = {n})" for n, gap in zip(series.n, series.points, strict=True)
     )
     return positive(title, f"gaps in %: {gaps}", found)
-
-
-def _in_percent(gaps: Mapping[str, ErrorEstimate]) -> str:
-    return ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
 
 
 def _title(panel: FigurePanel[Any]) -> str:
