@@ -300,25 +300,15 @@ def test_threads_and_determinism_are_as_asked_for(
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
+FGSM = ["--data", "digits", "--norm", "linf", "--eps", "0.08", "--attack", "fgsm", "-n", "40", "--json"]
+
+
 def test_model_args_are_part_of_the_identity_of_a_result(tmp_path: Path) -> None:
     torch.save(troubled_models.Tempered(1.0).state_dict(), tmp_path / "w.pt")
-    options = [
-        "--data",
-        "digits",
-        "--norm",
-        "linf",
-        "--eps",
-        "0.08",
-        "--attack",
-        "fgsm",
-        "-n",
-        "40",
-        "--json",
-    ]
     reference = f"troubled_models:Tempered@{tmp_path / 'w.pt'}"
     wrong = []
     for temperature in ("1", "-1"):
-        done = invoke(evaluate, reference, "--model-args", f"temperature={temperature}", *options)
+        done = invoke(evaluate, reference, "--model-args", f"temperature={temperature}", *FGSM)
         wrong.append(json.loads(done.stdout)["results"][0]["misclassified"])
     assert wrong[0] != wrong[1]
 
@@ -405,19 +395,6 @@ def test_a_factory_whose_source_changed_is_evaluated_again(
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     torch.save(troubled_models.fine().state_dict(), tmp_path / "w.pt")
-    options = [
-        "--data",
-        "digits",
-        "--norm",
-        "linf",
-        "--eps",
-        "0.08",
-        "--attack",
-        "fgsm",
-        "-n",
-        "40",
-        "--json",
-    ]
     text = "import troubled_models\n\n\ndef make():\n    return troubled_models.Tempered(1.0)\n"
     found = []
     for written in (text, text.replace("1.0", "-1.0")):
@@ -425,7 +402,7 @@ def test_a_factory_whose_source_changed_is_evaluated_again(
         sys.modules.pop("rewritten_net", None)
         importlib.invalidate_caches()
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        done = invoke(evaluate, f"rewritten_net:make@{tmp_path / 'w.pt'}", *options)
+        done = invoke(evaluate, f"rewritten_net:make@{tmp_path / 'w.pt'}", *FGSM)
         found.append(json.loads(done.stdout)["results"][0]["misclassified"])
     sys.modules.pop("rewritten_net")
     assert found[0] != found[1]

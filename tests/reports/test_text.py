@@ -66,6 +66,17 @@ def test_comparison_on_a_terminal_holds_the_same_numbers(capsys: pytest.CaptureF
         assert part in printed
 
 
+def test_a_narrow_terminal_cuts_no_number_off(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    print_comparison(summary(row("vanilla-10", arm="vanilla-10 weak + replay")))
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    for part in ("vanilla-10 weak + replay", "50.0 ± 1.2", "1,234,567", "12.3"):
+        assert part in printed
+
+
 def test_the_cost_of_curves_is_said_where_it_is_more_than_usual() -> None:
     cheap, dear = row("vanilla-10", evaluation_share=0.04), row("free-4", evaluation_share=0.42)
     assert remarks(summary(cheap)) == []

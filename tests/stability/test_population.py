@@ -10,6 +10,7 @@ import torch
 from freeat.cli.main import run
 from freeat.data.batches import Batches
 from freeat.errors import InputError
+from freeat.files.locks import LeaseLost
 from freeat.learner import Learner
 from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
 from freeat.stability.population import (
@@ -124,6 +125,19 @@ def test_a_result_of_older_semantics_is_made_again(tmp_path, monkeypatch) -> Non
     assert task.finished()
     monkeypatch.undo()
     assert not task.finished()
+
+
+def test_a_result_is_not_stored_once_the_lease_is_lost(tmp_path, monkeypatch) -> None:
+    task = PopulationTask(settings=SMALL, arm="fast", folder=tmp_path)
+
+    def lose_lease(*args: object, **options: object) -> None:
+        for lease in tmp_path.rglob("lease.json"):
+            lease.unlink()
+
+    monkeypatch.setattr("freeat.stability.population.train_population", lose_lease)
+    with pytest.raises(LeaseLost):
+        task.run(Callbacks(), lambda: False)
+    assert not task.path.exists()
 
 
 def test_the_bounds_hold_on_the_truncated_instance() -> None:

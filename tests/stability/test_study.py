@@ -171,7 +171,7 @@ def test_study_resumes_task_by_task(corners: str, data: DataSet, tmp_path: Path)
     with pytest.raises(Stopped, match="to resume"):
         tasks[2].run(Callbacks(), lambda: next(asked))
     assert [task.finished() for task in tasks] == [True, True, False, False, False, False]
-    path = tasks[0].folder / "result.json"
+    path = tasks[0].path
     before = path.read_bytes()
     results = run_study(study, data)
     assert len(results) == 6
@@ -188,9 +188,9 @@ def test_task_summary_describes_its_result(corners: str, data: DataSet, tmp_path
     task.run(Callbacks(), lambda: False)
     assert task.summary().startswith("distance ")
     with_diverged = replace(task.result(), diverged=4)
-    write_document(task.folder / "result.json", "twins", with_diverged)
+    write_document(task.path, "twins", with_diverged)
     assert task.summary() == "diverged by update 4 (separate)"
-    (task.folder / "result.json").write_text("{")
+    task.path.write_text("{")
     with pytest.raises(InputError, match="damaged"):
         task.finished()
 

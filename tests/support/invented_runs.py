@@ -80,4 +80,4 @@ def finish_measurement(
     weights = {run.key: WEIGHTS for run in task.runs}
     stated = {"name": task.name, "weights": weights, "results": results, "provenance": make_provenance()}
     document = MeasurementDocument(**stated | facts)
-    write_document(task.folder / "result.json", "measurement", document)
+    write_document(task.path, "measurement", document)

@@ -55,11 +55,10 @@ def test_workers_give_the_results_of_direct_runs_despite_failures(tmp_path: Path
 
 
 @dataclass(frozen=True, kw_only=True)
-class KilledOnce:
-    """A task whose process is killed, as when memory runs out, the first time it runs."""
+class NeverFinished:
+    """What the tasks below have in common: no result is stored."""
 
     name: str
-    trace: Path
     needs: tuple[str, ...] = ()
     threads: int = 1
 
@@ -69,6 +68,13 @@ class KilledOnce:
 
     def finished(self) -> bool:
         return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class KilledOnce(NeverFinished):
+    """A task whose process is killed, as when memory runs out, the first time it runs."""
+
+    trace: Path
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         if not self.trace.exists():
@@ -135,20 +141,10 @@ def test_slots_follow_the_gpus_per_run(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReadGpu:
+class ReadGpu(NeverFinished):
     """A task that says which GPU it sees."""
 
-    name: str
     answer: Path
-    needs: tuple[str, ...] = ()
-    threads: int = 1
-
-    @property
-    def key(self) -> str:
-        return self.name
-
-    def finished(self) -> bool:
-        return False
 
     def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
         self.answer.write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))

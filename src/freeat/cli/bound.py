@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.cli.options import (
-    Decorator,
     all_of,
     data_dir_option,
     json_option,
@@ -60,17 +59,13 @@ OPTIONS = {
 COUNTS = ("m", "b", "n", "T")
 
 
-def _parameter_option(name: str, option: str) -> Decorator:
-    return click.option(f"--{option}", name.lower() + "_", help=MEANINGS[name])
-
-
 @click.command()
 @click.option(
     "--algorithm",
     help="vanilla, fast or free, or a bound derived here: approximate, convex or proximal; several with commas  "
     "[default: the paper's three, or the run's]",
 )
-@all_of(*(_parameter_option(name, option) for name, option in OPTIONS.items()))
+@all_of(*(click.option(f"--{o}", name.lower() + "_", help=MEANINGS[name]) for name, o in OPTIONS.items()))
 @click.option(
     "--average",
     is_flag=True,

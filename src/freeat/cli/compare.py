@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     choice_option,
     gather_settings,
@@ -75,7 +74,7 @@ def compare(
     freeat compare --data digits --model cnn --norm l2 --eps 0.6 --algorithms vanilla-10,free-4 --seeds 3
     freeat compare --data digits --algorithms vanilla-10,free-4,n-fgsm --with none,ema,awp,label-smoothing,proximal
     """
-    from freeat.cli.progress import TaskProgress, plan_lines
+    from freeat.cli.progress import plan_lines, run_all
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
@@ -98,7 +97,7 @@ def compare(
     from freeat.reports.text import comparison_markdown, print_comparison, remarks
     from freeat.reports.training import draw_curves
     from freeat.runs.folder import RunFolder
-    from freeat.tasks import make_backend, run_tasks
+    from freeat.tasks import make_backend
 
     if preset is not None and preset not in PRESETS:
         raise unknown_name("preset", preset, PRESETS)
@@ -142,20 +141,14 @@ def compare(
         click.echo("\n".join(plan_lines(plan)), err=True)
     keep_budget(out, settings, spends)
 
-    def run_all(tasks: "list[TrainTask]") -> "list[EndedTask[TrainTask]]":
-        with (
-            stop_on_signal() as stop,
-            TaskProgress("comparing", [task.name for task in tasks]) as progress,
-            make_backend(
-                threads=max(task.threads for task in tasks), device=options.device, jobs=jobs
-            ) as backend,
-        ):
-            return run_tasks(tasks, backend, progress, should_stop=stop)
+    def run(tasks: "list[TrainTask]") -> "list[EndedTask[TrainTask]]":
+        threads = max(task.threads for task in tasks)
+        return run_all("comparing", tasks, make_backend(threads=threads, device=options.device, jobs=jobs))
 
-    done, found = run_all(tasks), None
+    done, found = run(tasks), None
     if preset == mechanism.PRESET:
         found, weak = weak_arms(out, settings, done, names)
-        done += run_all(weak) if weak else []
+        done += run(weak) if weak else []
     summary = summarize(done, names, settings, spends, found)
     if summary.algorithms:
         network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model

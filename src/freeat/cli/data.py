@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from freeat.cli.listing import print_table
 from freeat.cli.options import data_dir_option, json_option
 from freeat.errors import unknown_name
+from freeat.reports.tables import print_table
 
 
 @click.group()
@@ -60,7 +59,7 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
     for name in names:
         if find_source(name) is None:
             raise unknown_name("data set", name, SOURCES)
-    fetched: list[dict[str, Any]] = []
+    fetched: list[dict[str, str]] = []
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(),

@@ -5,16 +5,13 @@ Their rows are stored in ``lists.json``, so that a list appears without importin
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import JustifyMethod
-from rich.table import Table
 
 from freeat.cli.options import json_option
-from freeat.errors import printable
+from freeat.reports.tables import print_table
 
 LISTS = Path(__file__).with_name("lists.json")
 CLASSES, SHAPE = 10, "3x32x32"
@@ -23,28 +20,7 @@ CLASSES, SHAPE = 10, "3x32x32"
 Row = dict[str, Any]
 
 
-def print_table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Collection[int] = (), wrap: bool = True
-) -> None:
-    """Print rows under their headings; columns of ``numbers`` are aligned to the right.
-
-    Without ``wrap`` a narrow terminal breaks lines rather than the text of a column.
-    """
-    table = Table(box=None, pad_edge=False)
-    for index, column in enumerate(columns):
-        justify: JustifyMethod = "right" if index in numbers else "left"
-        table.add_column(column, justify=justify, no_wrap=index == 0 or not wrap)
-    for row in rows:
-        table.add_row(*map(printable, row))
-    from freeat.reports.tables import NARROWEST, terminal
-
-    console = terminal()
-    if not wrap:
-        console.width = max(console.width, NARROWEST)
-    console.print(table)
-
-
-def _print_rows(rows: list[dict[str, Any]], as_json: bool) -> None:
+def _print_rows(rows: list[Row], as_json: bool) -> None:
     """Rows that have the same keys, as JSON or as a table."""
     if as_json:
         click.echo(json.dumps(rows))

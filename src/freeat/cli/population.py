@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.main import stop_on_signal
 from freeat.cli.options import jobs_option, json_option, parse_variants, path_option, with_each, with_option
 from freeat.errors import InputError
 from freeat.units import parse_finite, parse_radius, parse_whole
@@ -65,43 +64,31 @@ def population(
     freeat population --n 25,100,400 --eps 1/8,1/4,1/2 --norm l2,linf
     freeat population --theorem --d 2 --distance 0.6 --sigma 0.1 --lr 0.1 --n 2000
     """
-    from dataclasses import asdict
+    import torch
 
-    from freeat.cli.progress import TaskProgress
+    from freeat.cli.progress import run_all
+    from freeat.compute.machine import provenance
     from freeat.files.documents import check_output, plain, to_json, write_document, write_text
     from freeat.reports.population import draw_population, population_lines, population_markdown
     from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
-    from freeat.tasks import make_backend, run_tasks
+    from freeat.tasks import make_backend
 
     tasks = _tasks(out, with_each(_split(arms), parse_variants(added)), match, given)
     check_output(*(out / name for name in (POPULATION, "table.md", "population.png", "results/result")))
-    with (
-        stop_on_signal() as stop,
-        TaskProgress("measuring", [task.name for task in tasks]) as progress,
-        make_backend(threads=1, device="cpu", jobs=jobs) as backend,
-    ):
-        ended = run_tasks(tasks, backend, progress, should_stop=stop)
+    ended = run_all("measuring", tasks, make_backend(threads=1, device="cpu", jobs=jobs))
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
     results = [result for task in tasks if (result := task.result()) is not None]
     summary = summarize_population(results)
-    study = PopulationStudy(summary=summary, failures=failures, provenance=_provenance())
+    study = PopulationStudy(summary=summary, failures=failures, provenance=provenance(torch.device("cpu")))
     write_document(out / POPULATION, "population study", study)
     if results:
         write_text(out / "table.md", population_markdown(summary))
         figure = draw_population(out / "population.png", summary)
     if as_json:
-        click.echo(to_json({"folder": str(out), **plain(asdict(study))}))
+        click.echo(to_json({"folder": str(out), **plain(study)}))
     elif results:
         click.echo("\n".join([*population_lines(summary), f"figure: {figure}"]))
     return 1 if failures else 0
-
-
-def _provenance() -> Any:
-    import torch
-
-    from freeat.compute.machine import provenance
-
-    return provenance(torch.device("cpu"))
 
 
 def _split(text: str) -> list[str]:

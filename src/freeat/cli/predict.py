@@ -37,9 +37,9 @@ def predict(
     freeat predict exports/free photo.jpg more-photos/
     freeat predict exports/free/model.onnx photo.jpg --json
     """
-    from freeat.cli.listing import print_table
     from freeat.files.documents import plain, to_json
     from freeat.interop.prediction import predict as classify
+    from freeat.reports.tables import print_table
 
     found, reasons = classify(
         model,

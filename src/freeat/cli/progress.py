@@ -3,10 +3,10 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 from rich.console import Console, RenderableType
@@ -18,8 +18,10 @@ from freeat.errors import printable
 from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
-    from freeat.tasks import EndedTask
+    from freeat.tasks import Backend, EndedTask, Task
     from freeat.training.trainer import Plan
+
+T = TypeVar("T", bound="Task")
 
 
 class _WithLatest(Progress):
@@ -199,6 +201,18 @@ class TaskProgress(Reporter):
     def _show(self) -> None:
         total = sum(self.weights.values())
         self.show(self.title, len(self.shares) * self._spent() / total, len(self.shares), "tasks")
+
+
+def run_all(
+    title: str, tasks: "Sequence[T]", backend: "Backend", weights: Mapping[str, float] | None = None
+) -> "list[EndedTask[T]]":
+    """Run the tasks with their progress shown, until a signal asks to stop; returns them as they ended."""
+    from freeat.cli.main import stop_on_signal
+    from freeat.tasks import run_tasks
+
+    names = [task.name for task in tasks]
+    with stop_on_signal() as stop, TaskProgress(title, names, weights) as progress, backend:
+        return run_tasks(tasks, backend, progress, should_stop=stop)
 
 
 class SweepProgress(Reporter):

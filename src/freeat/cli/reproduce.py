@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     checkpoint_option,
     choice_option,
@@ -84,7 +83,7 @@ def reproduce(
     freeat reproduce all --scale paper --dry-run
     freeat reproduce all --scale night --so-far
     """
-    from freeat.cli.progress import TaskProgress
+    from freeat.cli.progress import run_all
     from freeat.experiments.paper.reproduction import prepare
     from freeat.experiments.paper.settings import find_scale
     from freeat.files.documents import check_output
@@ -116,9 +115,7 @@ def reproduce(
     click.echo(_total(weights.values()), err=True)
     for one in work.absent:
         click.echo(f"left out: {one.what} ({one.reason})", err=True)
-    with stop_on_signal() as stop, workers, TaskProgress("reproducing", weights, weights) as progress:
-        done = work.run(workers, progress, stop)
-    document = work.document(done)
+    document = work.document(run_all("reproducing", work.tasks, workers, weights))
     _publish(document, folder, as_json)
     return 1 if document.failures else 0
 
@@ -141,9 +138,9 @@ def _total(passes: Collection[float]) -> str:
 
 def _print_dry_run(dry: "DryRun", as_json: bool) -> None:
     """A line per task, and the total: what it costs, what remains, what absent data sets would add."""
-    from freeat.cli.listing import print_table
     from freeat.cli.progress import duration
     from freeat.files.documents import plain, to_json
+    from freeat.reports.tables import print_table
 
     if as_json:
         click.echo(to_json(plain(dry)))

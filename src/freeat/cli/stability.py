@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.main import stop_on_signal
 from freeat.cli.options import (
     choice_option,
     data_dir_option,
@@ -74,20 +73,16 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
-    from freeat.cli.progress import TaskProgress
+    from freeat.cli.progress import run_all
     from freeat.data import load_data
     from freeat.files.documents import plain, to_json
-    from freeat.tasks import make_backend, run_tasks
+    from freeat.tasks import make_backend
 
     study = _study(given)
     data = load_data(given["data"], data_dir=given["data_dir"])
     document, tasks = study.prepare(data)
-    with (
-        stop_on_signal() as stop,
-        TaskProgress("measuring", [task.name for task in tasks]) as progress,
-        make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"]) as backend,
-    ):
-        ended = run_tasks(tasks, backend, progress, should_stop=stop)
+    backend = make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"])
+    ended = run_all("measuring", tasks, backend)
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
     finished = [task.result() for task in tasks if task.name not in failures]
     results = [result for result in finished if result is not None]

@@ -148,7 +148,8 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
     from freeat.attacks.registry import parse_attack
     from freeat.compute.machine import resolve_device
     from freeat.compute.precision import resolve_precision
-    from freeat.experiments.sweep import SPLITS, Sweep
+    from freeat.evaluation.evaluator import SPLITS
+    from freeat.experiments.sweep import Sweep
     from freeat.models.imported import is_import_path
     from freeat.runs.build import build_data
     from freeat.runs.spec import TrainSpec

@@ -199,11 +199,14 @@ def _other_images(
 def matched_differences(first: LearningCurves, second: LearningCurves) -> Array:
     """The jackknife values of the difference in ``matched_gap``, one per seed; the level is found anew for each."""
     seeds = len(first.fit)
-    whole = np.full((1, seeds), 1 / seeds)
-    left_out = (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1) if seeds > 1 else whole
-    _, one, two = _read(first, second, whole)
-    _, ones, twos = _read(first, second, left_out)
+    _, one, two = _read(first, second, np.full((1, seeds), 1 / seeds))
+    _, ones, twos = _read(first, second, leave_one_out(seeds))
     return seeds * (one - two) - (seeds - 1) * (ones - twos)
+
+
+def leave_one_out(seeds: int) -> Array:
+    """The weights of the seeds in the means of all but one of them, a row for each; one seed is not left out."""
+    return (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1) if seeds > 1 else np.ones((1, 1))
 
 
 def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:

@@ -23,7 +23,8 @@ from freeat.experiments.mechanism import (
     weak_tasks,
 )
 from freeat.experiments.tasks import TrainTask
-from freeat.files.documents import check_output, is_unfinished, read_document, write_document
+from freeat.files.documents import check_output, read_document, write_document
+from freeat.files.locks import check_unclaimed
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
@@ -133,12 +134,12 @@ def recipes_of(algorithms: Sequence[str]) -> list[Recipe]:
         name, parts = split_parts(text)
         if (recipe := (parse_algorithm(name), parts)) not in found:
             found.append(recipe)
-    averaged = [(name, _without_average(parts)) for name, parts in found if "ema" in parts]
+    averaged = [
+        (name, {part: value for part, value in parts.items() if part != "ema"})
+        for name, parts in found
+        if "ema" in parts
+    ]
     return [recipe for recipe in found if "ema" in recipe[1] or recipe not in averaged]
-
-
-def _without_average(parts: Mapping[str, float]) -> dict[str, float]:
-    return {setting: value for setting, value in parts.items() if setting != "ema"}
 
 
 def first_label(spec: TrainSpec, algorithms: Sequence[str]) -> str:
@@ -330,16 +331,9 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             raise InputError(
                 f"{folder} holds a comparison in other settings ({', '.join(changed)}): choose another --out"
             )
-    elif folder.exists() and (not folder.is_dir() or not all(map(_left_over, folder.iterdir()))):
-        raise InputError(
-            f"{folder} exists and is not a comparison: choose another --out; nothing was touched"
-        )
+    else:  # it may be left from a comparison that was killed before it was stored
+        check_unclaimed(folder, "is not a comparison", "runs", LOG)
     check_output(*(folder / name for name in (FILE, CURVES, TABLE, LOG)))
-
-
-def _left_over(path: Path) -> bool:
-    """Whether this is left from a comparison that was killed before it was stored."""
-    return path.name in ("runs", LOG) or is_unfinished(path)
 
 
 def weak_arms(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -379,16 +378,12 @@ def _transfer_results(
             spent = made.outcomes()
             on_source = PerturbationCost(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
             for i, evaluation in zip(missing, evaluated, strict=True):
-                pair = _pair(source, targets[i], condition.attack)
-                result = replace(
-                    _stored(identities[i], targets[i], sweep, condition, evaluation),
-                    perturbation_cost=on_source,
-                    **pair,
-                )
-                found[i] = result = with_notes(result, notes[i])
+                made_here = _stored(identities[i], targets[i], sweep, condition, evaluation)
+                result = _of_pair(made_here, source, targets[i], condition.attack)
+                found[i] = result = with_notes(replace(result, perturbation_cost=on_source), notes[i])
                 stores[i].save(result)
     return [
-        replace(with_notes(result, notes[i]), **_pair(source, targets[i], condition.attack))
+        _of_pair(with_notes(result, notes[i]), source, targets[i], condition.attack)
         for i, result in enumerate(found)
         if result is not None
     ]
@@ -412,15 +407,17 @@ def _transferred(
     return one, others
 
 
-def _pair(source: Opened, target: Opened, attack: Attack) -> dict[str, Any]:
+def _of_pair(result: StoredEvaluation, source: Opened, target: Opened, attack: Attack) -> StoredEvaluation:
+    """The result as that of a target under perturbations made on a source, by the names they have here."""
     own = source.digest == target.digest and architecture(source) == architecture(target)
-    return {
-        "model": target.name,
-        "source": source.name,
-        "attack": f"{attack.name} from {source.name}",
-        "own": own,
-        "black_box": attack.black_box or not own,
-    }
+    return replace(
+        result,
+        model=target.name,
+        source=source.name,
+        attack=f"{attack.name} from {source.name}",
+        own=own,
+        black_box=attack.black_box or not own,
+    )
 
 
 def _once(models: Iterable[Opened]) -> list[Opened]:

@@ -15,7 +15,7 @@ from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import StoredRun
 from freeat.runs.open import open_model
 from freeat.runs.results import StoredEvaluation
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import EvalSpec
 from freeat.threat import Ball, make_ball
 
 
@@ -74,16 +74,9 @@ class RunDifference:
 
 def differing_settings(first: RunFolder, second: RunFolder) -> tuple[DifferingSetting, ...]:
     """Every setting of training and evaluation in which two runs differ, with both values."""
-    pairs: list[tuple[TrainSpec | EvalSpec, TrainSpec | EvalSpec]] = [
-        (first.description.spec, second.description.spec),
-        (first.description.evaluation, second.description.evaluation),
-    ]
-    return tuple(
-        DifferingSetting(setting=name, first=getattr(one, name), second=getattr(other, name))
-        for one, other in pairs
-        for name in one.fields()
-        if getattr(one, name) != getattr(other, name)
-    )
+    one, other = first.description, second.description
+    differences = one.spec.differences(other.spec) + one.evaluation.differences(other.evaluation)
+    return tuple(DifferingSetting(setting=name, first=own, second=its) for name, own, its in differences)
 
 
 def evaluate_pair(

@@ -9,6 +9,7 @@ from freeat.attacks.result import Attack
 from freeat.data import Augmentation, DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluate import BATCH
+from freeat.evaluation.evaluator import SPLITS
 from freeat.runs.build import build_images, evaluation_attack
 from freeat.runs.open import Opened
 from freeat.runs.results import SEMANTICS, Identity, attack_identity, settings_of
@@ -16,7 +17,6 @@ from freeat.runs.spec import EvalSpec
 from freeat.threat import Ball, make_ball
 from freeat.units import radius_text
 
-SPLITS = ("train", "train_augmented", "test", "validation")
 OTHER_DATA = (
     "evaluate it on others with `freeat evaluate --data`: its test images may have become training images"
 )

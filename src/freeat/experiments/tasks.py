@@ -4,33 +4,30 @@ A process that needs a finished task finds its result, and one that needs a runn
 """
 
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Generic, TypeVar
 
 from freeat.attacks.pgd import Iterate
 from freeat.attacks.registry import parse_attack
-from freeat.compute.machine import Provenance, arithmetic, provenance, resolve_device
+from freeat.compute.machine import Provenance, provenance, resolve_device
 from freeat.errors import InputError
 from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
-from freeat.files.documents import NewerFormat, identity_of, read_document, space_for, write_document
-from freeat.files.locks import leased
+from freeat.files.documents import NewerFormat, identity_of, space_for
 from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.open import Opened, open_model
 from freeat.runs.results import StoredEvaluation
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.tasks.scheduler import DocumentTask, StoredTask
 from freeat.threat import Start, make_ball
 from freeat.training.records import Callback, Callbacks, Record, accuracies
 from freeat.training.trainer import Stopped
-
-R = TypeVar("R")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,32 +49,6 @@ class Store:
             checkpoint_every=self.checkpoint_every,
         )
         return TrainTask(name=name, key=key, spec=spec, evaluation=evaluation, options=options)
-
-
-class StoredTask(ABC, Generic[R]):
-    """What the tasks have in common: a result that is stored, or will be."""
-
-    @abstractmethod
-    def result(self) -> R | None:
-        """The result, if the task is finished; raises ``InputError`` if it cannot be read."""
-
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def found(self) -> R | None:
-        """The result; None also if its files are damaged (see ``damage``)."""
-        try:
-            return self.result()
-        except InputError:
-            return None
-
-    def damage(self) -> str | None:
-        """Why what came out cannot be read, if so."""
-        try:
-            self.result()
-        except InputError as error:
-            return str(error)
-        return None
 
 
 @contextmanager
@@ -149,9 +120,8 @@ class TrainTask(StoredTask[RunResult]):
             callback = Callbacks(callback, EvaluationLog(self.name, self.log))
         execute(self.spec, self.evaluation, self.options, callback=callback, should_stop=should_stop)
 
-    def summary(self) -> str:
-        result = self.result()
-        return accuracies(result) if result else "not finished"
+    def described(self, result: RunResult) -> str:
+        return accuracies(result)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +147,11 @@ class MeasurementDocument:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement(StoredTask[MeasurementDocument]):
+class Measurement(DocumentTask[MeasurementDocument]):
     """Trained models under one attack, over radii and splits."""
+
+    kind = "measurement"
+    document = MeasurementDocument
 
     name: str
     store: Store
@@ -222,60 +195,42 @@ class Measurement(StoredTask[MeasurementDocument]):
         return self.target.threads
 
     @property
-    def folder(self) -> Path:
-        return self.store.path / "measurements" / self.key
+    def path(self) -> Path:
+        return self.store.path / "measurements" / self.key / "result.json"
 
     def result(self) -> MeasurementDocument | None:
         """What was measured, if it was on the weights that are there now."""
-        path = self.folder / "result.json"
-        if not path.is_file():
-            return None
-        with _read_whole(self.folder):
-            document = read_document(path, "measurement", MeasurementDocument)
-        for run in self.runs:
-            result = run.found()
-            if result is None or result.weights != document.weights.get(run.key):
-                return None
+        with _read_whole(self.path.parent):
+            document = super().result()
+        if document is not None:
+            for run in self.runs:
+                result = run.found()
+                if result is None or result.weights != document.weights.get(run.key):
+                    return None
         return document
 
-    def summary(self) -> str:
-        document = self.result()
-        return f"{len(document.results)} results" if document else "not finished"
+    def described(self, result: MeasurementDocument) -> str:
+        return f"{len(result.results)} results"
 
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        """Open the models, measure, publish; finished results are found again after an interruption."""
-        store, spec = self.store, self.target.spec
-        with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=spec.deterministic):
-            if self.finished():
-                return
-            device = resolve_device(store.device)
-            data = build_data(spec, data_dir=store.data_dir)
-            opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
-            attack = parse_attack(self.attack, iterate=self.iterate, start=self.start)
-            balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
-            sweep = Sweep(
-                data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed
-            )
-            watch = _watch(callback, should_stop, len(balls) * len(self.splits))
-            found = self.measure(opened, sweep, watch)
-            lease.check()
-            document = MeasurementDocument(
-                name=self.name,
-                weights={model.name: model.digest for model in opened},
-                results=tuple(
-                    Accuracy(
-                        model=one.model,
-                        split=one.split,
-                        eps=one.eps,
-                        attack=one.attack,
-                        robust_accuracy=one.robust_accuracy,
-                        n=one.n,
-                    )
-                    for one in found
-                ),
-                provenance=provenance(device),
-            )
-            write_document(self.folder / "result.json", "measurement", document)
+    def compute(self, callback: Callback, should_stop: Callable[[], bool]) -> MeasurementDocument:
+        """Open the models and measure; finished results are found again after an interruption."""
+        spec, device = self.target.spec, resolve_device(self.store.device)
+        data = build_data(spec, data_dir=self.store.data_dir)
+        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
+        attack = parse_attack(self.attack, iterate=self.iterate, start=self.start)
+        balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
+        sweep = Sweep(data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed)
+        watch = _watch(callback, should_stop, len(balls) * len(self.splits))
+        names = [field.name for field in fields(Accuracy)]
+        return MeasurementDocument(
+            name=self.name,
+            weights={model.name: model.digest for model in opened},
+            results=tuple(
+                Accuracy(**{name: getattr(one, name) for name in names})
+                for one in self.measure(opened, sweep, watch)
+            ),
+            provenance=provenance(device),
+        )
 
 
 def _watch(callback: Callback, should_stop: Callable[[], bool], total: int) -> StartProgress:

@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from freeat.errors import InputError
-from freeat.files.documents import is_alive, made_folder, remove, space_for, temporary_name
+from freeat.files.documents import is_alive, is_unfinished, made_folder, remove, space_for, temporary_name
 
 LEASE = "lease.json"
 HEARTBEAT = 10.0
@@ -196,6 +196,19 @@ def check_free(folder: Path) -> None:
     """Raise Busy where a living process holds the folder: checked before costly preparations."""
     if is_held(folder):
         raise Lease(folder).busy()
+
+
+def left_over(path: Path) -> bool:
+    """Whether a process may have left this that was killed before it had described its folder."""
+    return path.name == LEASE or is_unfinished(path)
+
+
+def check_unclaimed(folder: Path, what: str, *ours: str) -> None:
+    """Refuse a folder that holds more than files called ``ours`` and what killed processes leave; ``what`` says why."""
+    if folder.is_dir() and all(left_over(path) or path.name in ours for path in folder.iterdir()):
+        return
+    if folder.exists():
+        raise InputError(f"{folder} exists and {what}: choose another --out; nothing was touched")
 
 
 @contextmanager

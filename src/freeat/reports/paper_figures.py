@@ -113,12 +113,7 @@ def _title(figure: Figure) -> str:
 
 def _in_percent(points: Sequence[SeedMean]) -> tuple[list[float], list[float], list[float]]:
     """Means of a series, and the ends of their intervals."""
-    columns = (
-        [point.mean for point in points],
-        [point.low for point in points],
-        [point.high for point in points],
-    )
-    mean, low, high = ([100 * value for value in column] for column in columns)
+    mean, low, high = ([100 * getattr(point, end) for point in points] for end in ("mean", "low", "high"))
     return mean, low, high
 
 

@@ -5,9 +5,8 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from freeat.errors import printable
 from freeat.evaluation.statistics import not_above_chance
 from freeat.experiments.paper.documents import FigurePanel, PaperTable, Printed, SeedMean, TableRow
 from freeat.reports.tables import (
@@ -17,11 +16,9 @@ from freeat.reports.tables import (
     markdown_text,
     norm_text,
     percent_spread,
-    terminal,
+    print_lines,
+    print_table,
 )
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 DATA = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny-imagenet": "Tiny-ImageNet", "svhn": "SVHN"}
 NORMS = {"l2": "L2", "linf": "Linf"}
@@ -315,31 +312,18 @@ def _in_percent(mean: SeedMean | None) -> dict[str, float | None]:
 
 def print_tables(tables: Sequence[PaperTable]) -> None:
     """Print tables to the terminal."""
-    console = terminal()
-    narrow = console.width
     for table in tables:
-        console.print(printable(f"{heading(table.name)}: {table.title}"), markup=False, highlight=False)
+        print_lines([f"{heading(table.name)}: {table.title}"])
         for layout in layouts(table):
-            drawn = _rich(layout)
-            console.width = max(
-                narrow, console.measure(drawn, options=console.options.update(width=1000)).maximum
-            )
-            console.print(drawn)
-        for note in notes(table):
-            console.print(printable(note), markup=False, highlight=False)
-        console.print()
+            columns = (*layout.leading, *layout.headings("\n"))
+            numbers = range(len(layout.leading), len(columns))
+            print_table(columns, _rows(layout), numbers=numbers, wrap=False)
+        print_lines([*notes(table), ""])
 
 
-def _rich(layout: TableLayout) -> "RichTable":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in layout.leading:
-        table.add_column(name, no_wrap=True)
-    for name in layout.headings("\n"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for line in layout.lines:
-        if line.opens_block and table.row_count:
-            table.add_row()
-        table.add_row(*map(printable, (*line.leading, *line.cells)))
-    return table
+def _rows(layout: TableLayout) -> Iterator[tuple[str, ...]]:
+    """The lines of a table with an empty one between its blocks."""
+    for number, line in enumerate(layout.lines):
+        if line.opens_block and number:
+            yield ()
+        yield *line.leading, *line.cells

@@ -2,9 +2,9 @@
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from freeat.errors import printable
 from freeat.units import radius_text
@@ -12,8 +12,6 @@ from freeat.units import radius_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-NARROWEST = 100
-"""Columns a table has at least: on a narrower terminal, lines that wrap are better than numbers cut off."""
 NO_VALUE = "–"
 """A table cell without a value."""
 NORMS = {"l2": "L2", "linf": "L∞"}
@@ -70,8 +68,41 @@ def listed(lines: Iterable[str]) -> str:
     return "\n".join(f"- {markdown_text(line)}" for line in lines)
 
 
-def terminal() -> "Console":
-    """The console of tables on standard output, which writes past the filter of untrusted text: pass it `printable`."""
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    numbers: Collection[int] = (),
+    title: str | None = None,
+    wrap: bool = True,
+) -> None:
+    """Print rows under their headings; columns of ``numbers`` are aligned to the right, an empty row is a blank line.
+
+    Without ``wrap`` a narrow terminal breaks lines rather than the text of a column.
+    """
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        justify: Literal["left", "right"] = "right" if index in numbers else "left"
+        table.add_column(column, justify=justify, no_wrap=index == 0 or not wrap)
+    for row in rows:
+        table.add_row(*map(printable, row))
+    console = _terminal()
+    if not wrap:
+        widest = console.measure(table, options=console.options.update(width=1000)).maximum
+        console.width = max(console.width, widest)
+    console.print(table)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print lines of text, which a terminal breaks."""
+    for line in lines:
+        _terminal().print(printable(line), markup=False, highlight=False)
+
+
+def _terminal() -> "Console":
+    """The console on standard output, which writes past the filter of untrusted text: pass it `printable`."""
     from rich.console import Console
 
     return Console(file=getattr(sys.stdout, "unfiltered", sys.stdout), soft_wrap=True)

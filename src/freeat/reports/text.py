@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from freeat.errors import printable
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.tables import (
-    NARROWEST,
     NO_VALUE,
     ReportTable,
     aligned,
@@ -14,9 +12,10 @@ from freeat.reports.tables import (
     percent,
     percent_interval,
     percent_spread,
+    print_lines,
+    print_table,
     seconds_text,
     size_text,
-    terminal,
 )
 from freeat.units import radius_text
 
@@ -333,19 +332,11 @@ def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[Repor
 
 def print_comparison(comparison: "Comparison") -> None:
     """Print the comparison to the terminal."""
-    from rich.table import Table
-
-    console = terminal()
-    console.width = max(console.width, NARROWEST)
     for table in comparison_tables(comparison):
-        printed = Table(title=table.caption, title_justify="left", box=None, pad_edge=False)
-        for k, column in enumerate(table.columns):
-            printed.add_column(column.replace(" ", "\n"), justify="right" if k else "left", no_wrap=True)
-        for row in table.rows:
-            printed.add_row(*(printable(str(cell)) for cell in row))
-        console.print(printed)
-        for note in table.notes:
-            console.print(printable(note), markup=False, highlight=False)
+        heads = [column.replace(" ", "\n") for column in table.columns]
+        rows = [[str(cell) for cell in row] for row in table.rows]
+        print_table(heads, rows, numbers=range(1, len(heads)), title=table.caption, wrap=False)
+        print_lines(table.notes)
 
 
 def comparison_markdown(comparison: "Comparison") -> str:

@@ -135,9 +135,7 @@ def gap_chart(title: str, histories: Sequence[tuple[str, list[History]]]) -> Lin
         title=title,
         description=f"Robust gap against robust training accuracy of {', '.join(one.name for one in series)}",
         axes=[ChartAxis(key="fit", label="robust training accuracy in %")],
-        panels=[
-            ChartPanel(title="robust generalization gap", unit="points", level=0.0, meaning="no gap"),
-        ],
+        panels=PANELS[-1:],
         series=series,
         numbers=ReportTable(
             caption="Gap against robust training accuracy as numbers, means over the seeds",

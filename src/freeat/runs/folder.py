@@ -22,7 +22,7 @@ from freeat.files.documents import (
     space_for,
     write_document,
 )
-from freeat.files.locks import LEASE
+from freeat.files.locks import check_unclaimed, left_over
 from freeat.files.reading import LARGEST_DOCUMENT, parse_json, read_bytes
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
@@ -122,16 +122,15 @@ class RunFolder:
         """Refuse a folder that is neither free nor of this spec. Changes nothing."""
         if self.exists:
             found = self.description
-            changes = _changes(found.spec, spec) + _changes(found.evaluation, evaluation)
+            differences = found.spec.differences(spec) + found.evaluation.differences(evaluation)
+            changes = [f"{name} {old!r} → {new!r}" for name, old, new in differences]
             if changes or found.semantics != SEMANTICS:
                 raise InputError(
                     f"{self.path} holds a run of another spec ({', '.join(changes) or 'older semantics'}): "
                     "choose another --out, or delete the folder"
                 )
-        elif self.path.exists() and not (self.path.is_dir() and all(map(_left_over, self.path.iterdir()))):
-            raise InputError(
-                f"{self.path} exists and is not a run folder: choose another --out; nothing was touched"
-            )
+        else:
+            check_unclaimed(self.path, "is not a run folder")
         if self.result is None:
             check_output(*(self.path / name for name in WRITTEN), self.checkpoints.folder / "update")
 
@@ -158,7 +157,7 @@ class RunFolder:
     @property
     def left_over(self) -> bool:
         """Whether a killed process left something that a finished run does not need."""
-        return any(map(_left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
+        return any(map(left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
 
     def describe(self, description: RunDescription) -> None:
         """Write what the run is."""
@@ -230,7 +229,8 @@ class RunFolder:
             data = read_bytes(self.history_path, limit=LARGEST_DOCUMENT)
             *whole, _ = data.decode(errors="replace").split("\n")
             for number, line in enumerate(whole, 1):
-                yield _record(line, f"{self.history_path}, line {number}")
+                where = f"{self.history_path}, line {number}"
+                yield decoded(parse_json(line, where), Record, where)
 
     def publish_model(self, name: str, state: Mapping[str, Tensor], update: int) -> None:
         """Store the weights after this update under a name: ``model`` (the last), ``ema``, ``slow``, ``best``."""
@@ -268,18 +268,3 @@ class RunFolder:
         """The result; None while the run is not finished."""
         path = self.path / "result.json"
         return read_document(path, "result", RunResult) if path.is_file() else None
-
-
-def _record(line: str, where: str) -> Record:
-    return decoded(parse_json(line, where), Record, where)
-
-
-def _left_over(path: Path) -> bool:
-    """Whether this file is left from a run that was killed before it was described."""
-    return path.name == LEASE or is_unfinished(path)
-
-
-def _changes(found: TrainSpec | EvalSpec, asked: TrainSpec | EvalSpec) -> list[str]:
-    """The settings in which two specs differ, with both values."""
-    pairs = ((name, getattr(found, name), getattr(asked, name)) for name in found.fields())
-    return [f"{name} {old!r} → {new!r}" for name, old, new in pairs if old != new]

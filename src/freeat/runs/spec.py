@@ -63,6 +63,11 @@ class _Settings:
             if f.default is MISSING or getattr(self, name) != f.default
         }
 
+    def differences(self, other: Self) -> list[tuple[str, Any, Any]]:
+        """The settings in which another spec of this kind differs, each with both values."""
+        pairs = ((name, getattr(self, name), getattr(other, name)) for name in self.fields())
+        return [(name, own, its) for name, own, its in pairs if own != its]
+
     def _check(self, rules: Iterable[tuple[str, bool, str]]) -> None:
         """Refuse the first setting that is beyond all measure, or whose rule does not hold."""
         for name in self.fields():

@@ -3,23 +3,19 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from freeat.algorithms import parse_algorithm
-from freeat.algorithms.step import Algorithm, threat_of
-from freeat.attacks.pgd import last_iterate
-from freeat.compute.frozen import frozen
-from freeat.data import Images, parse_augmentation
+from freeat.algorithms.step import threat_of
+from freeat.data import parse_augmentation
 from freeat.errors import InputError
 from freeat.learner.schedules import Clock, make_schedule
 from freeat.objectives import Objective
-from freeat.rng import ImageRng
 from freeat.runs.build import build_algorithm, build_data, build_images
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import load
 from freeat.runs.spec import TrainSpec
-from freeat.stability import Constants, estimate_constants
+from freeat.stability.constants import Constants, constants_under_attack
 from freeat.theory import relative_step
 
 
@@ -52,7 +48,10 @@ def bound_of_run(
     updates = folder.description.updates
     algorithm = build_algorithm(replace(spec, warmup=0.0), updates)
     train = build_images(spec, data)[0]
-    constants = _constants(model, algorithm, train, spec.seed, points)
+    objective: Objective = algorithm.objective  # type: ignore[attr-defined]  # all that a theorem covers have one
+    constants = constants_under_attack(
+        model, objective, train.sample(points), threat_of(algorithm), spec.seed, steps=10
+    )
     constants = _with_history(constants, folder)
     m, step = algorithm.updates_per_batch, getattr(algorithm, "step_size", None)
     parameters: dict[str, float | None] = {
@@ -80,20 +79,6 @@ def smallest_c(spec: TrainSpec, updates: int, m: int) -> float:
     return max(
         m * (u // m + 1) * schedule(Clock(update=u, batch=u // m + 1, total=updates)) for u in range(updates)
     )
-
-
-def _constants(model: nn.Module, algorithm: Algorithm, train: Images, seed: int, points: int) -> Constants:
-    objective: Objective = algorithm.objective  # type: ignore[attr-defined]  # all that a theorem covers have one
-    ball = threat_of(algorithm)
-    images = train.sample(points)
-    x, y = images.batch(torch.arange(len(images)))
-    rng = ImageRng(seed, images.index.tolist())
-    delta = torch.zeros_like(x)
-    if ball is not None:
-        attack = objective.attack(model, x, y)
-        with frozen(model, "eval"):
-            delta = last_iterate(attack, x, ball, rng, steps=10, alpha=ball.eps / 4)
-    return estimate_constants(model, objective, x, y, delta)
 
 
 def _with_history(constants: Constants, folder: RunFolder) -> Constants:

@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from freeat.attacks.pgd import last_iterate
 from freeat.compute.frozen import frozen
+from freeat.data import Images
 from freeat.objectives import Objective
-from freeat.rng import generator, stream_key
+from freeat.rng import ImageRng, generator, stream_key
+from freeat.threat import Ball
 
 Point = tuple[dict[str, Tensor], Tensor]  # (w, δ)
 POINT_BATCH = 32
@@ -84,6 +87,29 @@ def estimate_constants(
             found = part if found is None else found.merged(part)
     assert found is not None
     return found
+
+
+def constants_under_attack(
+    model: nn.Module,
+    objective: Objective,
+    images: Images,
+    ball: Ball | None,
+    seed: int,
+    *,
+    steps: int,
+    starts: bool = False,
+) -> Constants:
+    """The constants where an attack ends, with ``starts`` also where it begins; without a ball, at the images."""
+    x, y = images.batch(torch.arange(len(images)))
+    if ball is None:
+        return estimate_constants(model, objective, x, y, torch.zeros_like(x))
+    rng = ImageRng(seed, images.index.tolist())
+    with frozen(model, "eval"):
+        attack = objective.attack(model, x, y)
+        delta = last_iterate(attack, x, ball, rng, steps=steps, alpha=ball.eps / 4)
+    if starts:
+        x, y, delta = x.repeat(2, 1, 1, 1), y.repeat(2), torch.cat([ball.start(x, "uniform", rng), delta])
+    return estimate_constants(model, objective, x, y, delta)
 
 
 def _at_points(

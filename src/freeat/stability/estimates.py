@@ -1,18 +1,22 @@
 """Uniform stability with valid confidence bounds; exponents in n with intervals."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from freeat.errors import InputError
-from freeat.evaluation.matched import FEW_SEEDS, Interval, mean_interval, student_interval
+from freeat.evaluation.matched import (
+    FEW_SEEDS,
+    Array,
+    Interval,
+    leave_one_out,
+    mean_interval,
+    student_interval,
+)
 from freeat.evaluation.statistics import betting_lower_bound
 from freeat.rng import stream_key
 
-Array = NDArray[np.float64]
 RESAMPLES = 2000
 AT_ONCE = 50
 """Resamples that are evaluated at once: each has a number for every pair of neighbour and probe."""
@@ -89,15 +93,10 @@ def _valued(chosen_on: Array, valued_on: Array) -> Array:
 
 def _upper_limit(flat: Array) -> float:
     """max|D̄| plus the 95 % quantile of max|D̄* − D̄| over resampled seeds; at most 1, as every difference is."""
-    means = flat.mean(0)
-    errors = _over_resamples(len(flat), lambda weights: np.abs(weights @ flat - means).max(1))
+    means, weights = flat.mean(0), _resamples(len(flat))
+    parts = (weights[k : k + AT_ONCE] for k in range(0, RESAMPLES, AT_ONCE))
+    errors = np.concatenate([np.abs(part @ flat - means).max(1) for part in parts])
     return float(min(1.0, np.abs(means).max() + np.quantile(errors, 0.95)))
-
-
-def _over_resamples(seeds: int, statistic: Callable[[Array], Array]) -> Array:
-    """The statistic, a function of weights over the seeds, in every bootstrap resample."""
-    weights = _resamples(seeds)
-    return np.concatenate([statistic(weights[k : k + AT_ONCE]) for k in range(0, RESAMPLES, AT_ONCE)])
 
 
 @cache
@@ -125,9 +124,7 @@ def fitted_exponent(sizes: Array, values: Array) -> Interval | None:
         return None
     if seeds < 2:
         return Interval(value=value)
-    weights = _resamples(seeds)
-    if seeds < FEW_SEEDS:
-        weights = (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1)
+    weights = leave_one_out(seeds) if seeds < FEW_SEEDS else _resamples(seeds)
     spread = slope(weights @ values)
     if not np.isfinite(spread).all():
         return Interval(value=value)

@@ -305,10 +305,3 @@ class LowerBoundInstance:
         k = ((v > 0) & ~visits).cumsum(-1).double()
         inside = v.square() * (1 - k / self.d) + k * (1 - v / math.sqrt(self.d)).square()
         return self.eta * inside.sqrt()
-
-
-def growth_exponent(T: Tensor, distance: Tensor) -> float:
-    """The slope of log distance against log T, by least squares."""
-    x, y = T.double().log(), distance.double().log()
-    x = x - x.mean()
-    return float((x * (y - y.mean())).sum() / x.square().sum())

@@ -5,7 +5,7 @@ population risk is a formula for linear classifiers and an average over fresh dr
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,11 +17,9 @@ from freeat.algorithms.step import with_smoothing
 from freeat.algorithms.strength import MeasuredObjective
 from freeat.algorithms.vanilla import Vanilla
 from freeat.compute.frozen import frozen
-from freeat.compute.machine import arithmetic
 from freeat.data.batches import Batches
 from freeat.errors import InputError, unknown_name
-from freeat.files.documents import identity_of, in_file_name, plain, read_document, write_document
-from freeat.files.locks import leased
+from freeat.files.documents import identity_of, in_file_name, plain
 from freeat.learner import Learner
 from freeat.learner.schedules import Constant, Schedule, Vanishing
 from freeat.objectives import BoundedLoss, CrossEntropy, Objective
@@ -42,7 +40,7 @@ from freeat.stability.mixture import (
     make_model,
 )
 from freeat.stability.twins import Stack
-from freeat.tasks.scheduler import stop_or_report
+from freeat.tasks.scheduler import DocumentTask, stop_or_report
 from freeat.theory import absolute_step
 from freeat.threat import NORMS, Ball, make_ball
 from freeat.training.records import Callback
@@ -325,8 +323,11 @@ class _Risks:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PopulationTask:
+class PopulationTask(DocumentTask[PopulationResult]):
     """One arm on one instance: all seeds as one stack. A control needs the result of the Free arm it is matched to."""
+
+    kind = "population result"
+    document = PopulationResult
 
     settings: PopulationSettings
     arm: str
@@ -340,69 +341,51 @@ class PopulationTask:
 
     @property
     def key(self) -> str:
-        return str(self._path(self.arm))
+        return str(self.path)
+
+    @property
+    def free(self) -> "PopulationTask | None":
+        """The task of the Free arm that a control is matched to."""
+        return None if self.matched is None else replace(self, arm=self.matched, matched=None)
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return (str(self._path(self.matched)),) if self.matched is not None else ()
+        return () if self.free is None else (self.free.key,)
 
-    def _path(self, arm: str) -> Path:
-        facts: Mapping[str, object] = {"semantics": SEMANTICS, "settings": plain(self.settings), "arm": arm}
-        matched = self.matched if arm in CONTROLS else None
-        return (
-            self.folder / "results" / f"{in_file_name(arm)}-{identity_of({**facts, 'matched': matched})}.json"
+    @property
+    def path(self) -> Path:
+        facts = {"settings": plain(self.settings), "arm": self.arm, "matched": self.matched}
+        name = f"{in_file_name(self.arm)}-{identity_of({'semantics': SEMANTICS, **facts})}.json"
+        return self.folder / "results" / name
+
+    @property
+    def leased_folder(self) -> Path:
+        return self.path.with_suffix("")
+
+    def compute(self, callback: Callback, should_stop: Callable[[], bool]) -> PopulationResult:
+        """Train the arm from its beginning."""
+        radius, replay = self._matched()
+        on_update = stop_or_report(callback, should_stop)
+        trajectory = train_population(
+            self.settings, self.arm, radius=radius, replay=replay, on_update=on_update
         )
-
-    def result(self) -> PopulationResult | None:
-        """The stored result; None where the task is not finished."""
-        return self._read(self.arm)
-
-    def _read(self, arm: str) -> PopulationResult | None:
-        path = self._path(arm)
-        return read_document(path, "population result", PopulationResult) if path.is_file() else None
-
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        """Train the arm from its beginning and store the result."""
-        with (
-            leased(self._path(self.arm).with_suffix("")),
-            arithmetic(threads=self.threads, deterministic=True),
-        ):
-            if self.finished():
-                return
-            radius, replay = self._matched()
-            trajectory = train_population(
-                self.settings,
-                self.arm,
-                radius=radius,
-                replay=replay,
-                on_update=stop_or_report(callback, should_stop),
-            )
-            result = PopulationResult(
-                settings=self.settings, arm=self.arm, radius=radius, trajectory=trajectory
-            )
-            write_document(self._path(self.arm), "population result", result)
+        return PopulationResult(settings=self.settings, arm=self.arm, radius=radius, trajectory=trajectory)
 
     def _matched(self) -> tuple[float, int]:
         """The radius of the training, and how often a batch is used."""
-        if self.matched is None:
+        if self.free is None:
             return self.settings.radius, 1
-        free = self._read(self.matched)
-        assert free is not None, "the scheduler runs it first"
-        strength = free.trajectory.strength
+        result = self.free.result()
+        assert result is not None, "the scheduler runs it first"
+        strength = result.trajectory.strength
         if strength is None:
             raise InputError(
-                f"{self.arm}: the strength of {self.matched} is not measured; match it to free-4, say"
+                f"{self.arm}: the strength of {self.free.arm} is not measured; match it to free-4, say"
             )
-        m = parse_algorithm(self.matched).m or 1
+        m = parse_algorithm(self.free.arm).m or 1
         return self.settings.radius * strength, m if self.arm == WEAK_REPLAY else 1
 
-    def summary(self) -> str:
-        result = self.result()
-        if result is None:
-            return "not finished"
+    def described(self, result: PopulationResult) -> str:
         last = result.trajectory
         train, population = (
             sum(s["surrogate"][-1]) / len(s["surrogate"][-1]) for s in (last.train, last.population)

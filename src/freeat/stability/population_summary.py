@@ -171,9 +171,9 @@ def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
     its strength and its batches."""
     by_arm = {result.arm: result for result in group}
     reference = next((arm for arm in by_arm if arm == EXACT), None)
-    reference = reference or next((arm for arm in by_arm if _is_vanilla(arm)), None)
+    reference = reference or next((arm for arm in by_arm if _is_plain(arm, "vanilla")), None)
     pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
-    pairs += [(arm, WEAK_REPLAY) for arm in by_arm if WEAK_REPLAY in by_arm and _is_free(arm)]
+    pairs += [(arm, WEAK_REPLAY) for arm in by_arm if WEAK_REPLAY in by_arm and _is_plain(arm, "free")]
     pairs += [
         (arm, own) for arm in by_arm if (own := split_parts(arm)[0]) in by_arm and own not in (arm, reference)
     ]
@@ -189,7 +189,8 @@ def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
         )
 
 
-def _named(arm: str, family: str) -> bool:
+def _is_plain(arm: str, family: str) -> bool:
+    """Whether an arm is an algorithm of this family as it is: cross-entropy, no parts, no control."""
     if arm == EXACT or arm in CONTROLS:
         return False
     own, parts = split_parts(arm)
@@ -197,14 +198,6 @@ def _named(arm: str, family: str) -> bool:
         return False
     name = parse_algorithm(own)
     return name.family == family and name.objective == "ce"
-
-
-def _is_vanilla(arm: str) -> bool:
-    return _named(arm, "vanilla")
-
-
-def _is_free(arm: str) -> bool:
-    return _named(arm, "free")
 
 
 def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExponent]:

@@ -12,17 +12,13 @@ from torch import Tensor, nn
 from freeat.algorithms import parse_algorithm
 from freeat.algorithms.registry import algorithm_class, options_of
 from freeat.algorithms.step import Algorithm, StepRecord, threat_of
-from freeat.attacks.pgd import last_iterate
-from freeat.compute.frozen import frozen
 from freeat.data import DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
-from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
 from freeat.objectives import BoundedLoss, Objective
-from freeat.rng import ImageRng
 from freeat.runs.build import build_algorithm, build_ball, build_batches, build_learner, build_model
 from freeat.runs.spec import TrainSpec, split_parts
-from freeat.stability.constants import Constants, estimate_constants
+from freeat.stability.constants import Constants, constants_under_attack
 from freeat.stability.probes import ProbeAttack
 from freeat.stability.twins import (
     CoupledRuns,
@@ -34,6 +30,7 @@ from freeat.stability.twins import (
     train_twins,
     weight_distances,
 )
+from freeat.training.records import GradientNorms, NormCounts
 
 MODES = ("theorem", "ordinary")
 
@@ -304,26 +301,14 @@ class TwinRecorder:
                 risk_test=tuple(test.bounded.double().mean(1).tolist()),
             )
         )
-        if self.setup.settings.constant_points and self.setup.objective is not None:
-            here = self._constants_at(runs, self.setup.objective)
+        points, objective = self.setup.settings.constant_points, self.setup.objective
+        if points and objective is not None:
+            ball = None if threat_of(self.setup.algorithm) is None else self.setup.ball
+            images, seed = self.train.sample(points), self.setup.spec.seed
+            here = constants_under_attack(runs.member(0), objective, images, ball, seed, steps=5, starts=True)
             self.constants = here if self.constants is None else self.constants.merged(here)
             if not self.constants.finite:
                 self.diverged = update
-
-    def _constants_at(self, runs: CoupledRuns, objective: Objective) -> Constants:
-        """The constants at the base's weights, at random starts in the ball and at the end of an attack."""
-        model, ball = runs.member(0), self.setup.ball
-        images = self.train.sample(self.setup.settings.constant_points)
-        x, y = images.batch(torch.arange(len(images)))
-        rng = ImageRng(self.setup.spec.seed, images.index.tolist())
-        if threat_of(self.setup.algorithm) is None:
-            return estimate_constants(model, objective, x, y, torch.zeros_like(x))
-        start = ball.start(x, "uniform", rng)
-        with frozen(model, "eval"):
-            end = last_iterate(objective.attack(model, x, y), x, ball, rng, steps=5, alpha=ball.eps / 4)
-        return estimate_constants(
-            model, objective, x.repeat(2, 1, 1, 1), y.repeat(2), torch.cat([start, end])
-        )
 
     def result(self, engine: str, seconds: float) -> TwinResult:
         """All that was recorded."""

@@ -7,20 +7,14 @@ from pathlib import Path
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
-from freeat.files.documents import (
-    check_output,
-    in_file_name,
-    is_unfinished,
-    read_document,
-    write_document,
-)
-from freeat.files.locks import LEASE, leased
+from freeat.files.documents import check_output, in_file_name, read_document, write_document
+from freeat.files.locks import check_unclaimed, leased
 from freeat.runs.build import algorithm_source
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import SEMANTICS, canonical_parts
 from freeat.stability.results import StudySettings, TwinResult, TwinSetup, run_twins
 from freeat.stability.twins import EngineChoice, choose_engine
-from freeat.tasks.scheduler import stop_or_report
+from freeat.tasks.scheduler import DocumentTask, stop_or_report
 from freeat.training.records import Callback
 
 RESULT, STUDY, SUMMARY = "result.json", "study.json", "summary.json"
@@ -42,8 +36,11 @@ class StudyDocument:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwinTask:
+class TwinTask(DocumentTask[TwinResult]):
     """The twin runs of one algorithm, sample size and seed: K neighbours and their base."""
+
+    kind = "twins"
+    document = TwinResult
 
     settings: StudySettings
     algorithm: str
@@ -63,10 +60,9 @@ class TwinTask:
         return self.name
 
     @property
-    def folder(self) -> Path:
-        """Where the study keeps the result."""
+    def path(self) -> Path:
         name = in_file_name(f"{self.algorithm}-n{self.n}-seed{self.seed}")
-        return self.options.folder / "results" / name
+        return self.options.folder / "results" / name / RESULT
 
     def setup(self, data: DataSet) -> TwinSetup:
         """The objects of the runs."""
@@ -80,29 +76,12 @@ class TwinTask:
             trust_code=self.options.trust_code,
         )
 
-    def result(self) -> TwinResult | None:
-        """The stored result; None where the task is not finished."""
-        path = self.folder / RESULT
-        return read_document(path, "twins", TwinResult) if path.is_file() else None
+    def compute(self, callback: Callback, should_stop: Callable[[], bool]) -> TwinResult:
+        """Train the twins from their beginning, whatever was there before."""
+        data = load_data(self.settings.data, data_dir=self.options.data_dir)
+        return run_twins(self.setup(data), self.engine, on_update=stop_or_report(callback, should_stop))
 
-    def finished(self) -> bool:
-        return self.result() is not None
-
-    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
-        """Train the twins from their beginning, whatever was there before, and store the result."""
-        with leased(self.folder) as lease, arithmetic(threads=self.threads, deterministic=True):
-            if self.finished():
-                return
-            data = load_data(self.settings.data, data_dir=self.options.data_dir)
-            on_update = stop_or_report(callback, should_stop)
-            result = run_twins(self.setup(data), self.engine, on_update=on_update)
-            lease.check()
-            write_document(self.folder / RESULT, "twins", result)
-
-    def summary(self) -> str:
-        result = self.result()
-        if result is None:
-            return "not finished"
+    def described(self, result: TwinResult) -> str:
         if result.diverged is not None:
             return f"diverged by update {result.diverged} ({result.engine})"
         distance, last = result.distances[-1].d_w, result.probes[-1]
@@ -145,7 +124,7 @@ class StabilityStudy:
         """
         self._document(data)
         tasks = self._tasks()
-        check_output(self.folder / STUDY, self.folder / SUMMARY, *(task.folder / RESULT for task in tasks))
+        check_output(self.folder / STUDY, self.folder / SUMMARY, *(task.path for task in tasks))
         for task in tasks[: len(self.sizes) * len(self.algorithms)]:
             setup = task.setup(data)
         setup.model()
@@ -176,11 +155,7 @@ class StabilityStudy:
             self._refuse_another(stored, document)
             sources = {**stored.sources, **document.sources}
             return replace(document, engines=stored.engines, sources=sources)
-        found = self.folder.iterdir() if self.folder.exists() else ()
-        if any(file.name != LEASE and not is_unfinished(file) for file in found):
-            raise InputError(
-                f"{self.folder} exists and holds no study: choose another --out; nothing was touched"
-            )
+        check_unclaimed(self.folder, "holds no study")
         return document
 
     def _tasks(self) -> list[TwinTask]:
@@ -236,7 +211,7 @@ class StabilityStudy:
         """The known engines, and the faster one of every other algorithm that has something left to run."""
         engines = dict(known)
         for task in tasks:
-            if task.algorithm in engines or (task.folder / RESULT).is_file():
+            if task.algorithm in engines or task.path.is_file():
                 continue
             setup = task.setup(data)
             x, y = setup.twins.sample.batch(setup.batches(1))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 
 import numpy as np
 
@@ -188,11 +189,8 @@ def risk_gap_of(result: TwinResult) -> float:
 
 def constants_of(results: Sequence[TwinResult]) -> Constants | None:
     """The constants over the points of all results."""
-    found: Constants | None = None
-    for result in results:
-        if result.constants is not None:
-            found = result.constants if found is None else found.merged(result.constants)
-    return found
+    found = [result.constants for result in results if result.constants is not None]
+    return reduce(Constants.merged, found) if found else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,15 +3,18 @@
 import logging
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from freeat.compute.machine import arithmetic
 from freeat.errors import InputError
-from freeat.files.documents import NoSpace
-from freeat.files.locks import Busy, LeaseLost
+from freeat.files.documents import NoSpace, read_document, write_document
+from freeat.files.locks import Busy, LeaseLost, leased
 from freeat.training.records import Callback
 from freeat.training.trainer import Stopped
 
@@ -51,6 +54,82 @@ class Task(Protocol):
 
     def summary(self) -> str:
         """Its result in one line."""
+
+
+R = TypeVar("R")
+
+
+class StoredTask(ABC, Generic[R]):
+    """What tasks have in common whose result is stored."""
+
+    @abstractmethod
+    def result(self) -> R | None:
+        """The result, if the task is finished; raises ``InputError`` if it cannot be read."""
+
+    @abstractmethod
+    def described(self, result: R) -> str:
+        """The result in one line."""
+
+    def summary(self) -> str:
+        result = self.result()
+        return "not finished" if result is None else self.described(result)
+
+    def finished(self) -> bool:
+        return self.result() is not None
+
+    def found(self) -> R | None:
+        """The result; None also if its files are damaged (see ``damage``)."""
+        try:
+            return self.result()
+        except InputError:
+            return None
+
+    def damage(self) -> str | None:
+        """Why what came out cannot be read, if so."""
+        try:
+            self.result()
+        except InputError as error:
+            return str(error)
+        return None
+
+
+class DocumentTask(StoredTask[R]):
+    """A task whose result is one document: computed from its beginning by one process, and stored."""
+
+    kind: ClassVar[str]
+    document: ClassVar[type[Any]]
+    """The kind of the document and its type."""
+
+    @property
+    @abstractmethod
+    def path(self) -> Path:
+        """The file of the result."""
+
+    @property
+    @abstractmethod
+    def threads(self) -> int:
+        """How many cores it uses."""
+
+    @property
+    def leased_folder(self) -> Path:
+        """The folder that the process which computes the result holds."""
+        return self.path.parent
+
+    @abstractmethod
+    def compute(self, callback: Callback, should_stop: Callable[[], bool]) -> R:
+        """The result."""
+
+    def result(self) -> R | None:
+        return read_document(self.path, self.kind, self.document) if self.path.is_file() else None
+
+    def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+        """Compute the result and store it, unless another process has meanwhile."""
+        with leased(self.leased_folder) as lease, arithmetic(threads=self.threads, deterministic=True):
+            if self.finished():
+                return
+            result = self.compute(callback, should_stop)
+            lease.check()
+            write_document(self.path, self.kind, result)
 
 
 T = TypeVar("T", bound=Task)

@@ -18,15 +18,8 @@ from freeat.theory.problem import (
     require_count,
     require_non_negative,
     require_positive,
+    require_sample,
 )
-
-
-def _require_sample(L_w: float, b: int, n: int) -> None:
-    require_positive("L_w", L_w)
-    require_count("b", b)
-    require_count("n", n)
-    if b > n:
-        raise InputError(f"b = {b} exceeds n = {n}: a batch is a subset, pass b ≤ n")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +44,7 @@ class ApproximatelySmooth:
         require_positive("beta", self.beta)
         require_positive("c", self.c)
         require_non_negative("eta", self.eta)
-        _require_sample(self.L_w, self.b, self.n)
+        require_sample(self.L_w, self.b, self.n)
 
     @property
     def recursion(self) -> Recursion:
@@ -94,7 +87,7 @@ class Proximal:
                 f"rho = {self.rho:g} must exceed ell = {self.ell:g}, or the proximal problem need not be convex: "
                 "pass a larger rho"
             )
-        _require_sample(self.L_w, self.b, self.n)
+        require_sample(self.L_w, self.b, self.n)
 
     @property
     def recursion(self) -> Recursion:
@@ -178,7 +171,7 @@ class Convex:
                 f"step = {self.step:g} exceeds 1/(beta + decay) = {1 / (self.beta + self.decay):g}, beyond which "
                 "a step may expand distances: pass a smaller step"
             )
-        _require_sample(self.L_w, self.b, self.n)
+        require_sample(self.L_w, self.b, self.n)
 
     def bound(self, *, T: float, average: bool = False) -> ConvexBound:
         """L_w · (p η α_w √(2 S(q²)) + (2 L_w α_w/n) S(q)), q = 1 − α_w γ, S(x) = Σ_{t<T} x^t, p = min(1, bT/n).

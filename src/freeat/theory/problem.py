@@ -78,6 +78,15 @@ def require_distance(name: str, value: float) -> None:
         raise InputError(f"{_described(name, value)} must not be negative: pass 0 or a positive number")
 
 
+def require_sample(L_w: float, b: int, n: int) -> None:
+    """Refuse what Lemma 3 takes of a sample and cannot be: L_w, the batch size b and the number of examples n."""
+    require_positive("L_w", L_w)
+    require_count("b", b)
+    require_count("n", n)
+    if b > n:
+        raise InputError(f"b = {b} exceeds n = {n}: a batch is a subset, pass b ≤ n")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem:
     """The constants of loss, ball, step size and sample in all three theorems (Assumptions 1 and 2).
@@ -97,15 +106,12 @@ class Problem:
     psi: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("beta", "c", "L", "L_w"):
+        for name in ("beta", "c", "L"):
             require_positive(name, getattr(self, name))
         require_non_negative("eps", self.eps)
         if self.psi is not None:
             require_positive("psi", self.psi)
-        require_count("b", self.b)
-        require_count("n", self.n)
-        if self.b > self.n:
-            raise InputError(f"b = {self.b} exceeds n = {self.n}: a batch is a subset, pass b ≤ n")
+        require_sample(self.L_w, self.b, self.n)
 
     def gain(self, alpha: float) -> float:
         """α_δ ε ψ β: how much a difference in (w, δ) adds to one in δ at an ascent step (Lemma 5)."""

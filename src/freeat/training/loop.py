@@ -12,10 +12,10 @@ from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
 from freeat.evaluation.evaluator import Scores
-from freeat.evaluation.gradient_norms import GradientNorms, NormCounts
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.rng import StepRng, layer_rng, stream_key
+from freeat.training.records import GradientNorms, NormCounts
 
 
 def train(

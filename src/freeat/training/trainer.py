@@ -26,7 +26,6 @@ from freeat.evaluation.evaluator import (
     schedule_evaluations,
     spent,
 )
-from freeat.evaluation.gradient_norms import NormCounts
 from freeat.learner import Learner
 from freeat.models import parameter_count
 from freeat.objectives import cross_entropy
@@ -41,7 +40,7 @@ from freeat.training.loop import (
     step_rng,
     train,
 )
-from freeat.training.records import Callback, Callbacks, Record, Recorder
+from freeat.training.records import Callback, Callbacks, NormCounts, Record, Recorder
 from freeat.training.snapshot import LearnerState, restore_snapshot, take_snapshot
 
 log = logging.getLogger(__name__)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from freeat.evaluation.gradient_norms import NormCounts
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
 from freeat.files.documents import plain, to_json
+from freeat.training.records import NormCounts
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 from made_records import make_classes, make_provenance, make_result
 

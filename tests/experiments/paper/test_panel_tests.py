@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from freeat.experiments.paper.estimate import ErrorEstimate
-from freeat.experiments.paper.statistics import COMPARABLE, PanelTest, over_panels
+from freeat.experiments.paper.evidence import COMPARABLE, PanelTest, over_panels
 
 LEVEL = 0.025
 

@@ -18,6 +18,7 @@ from freeat.experiments.paper.documents import (
     Fit,
     NormFigure,
     PaperTable,
+    RadiusFigure,
     SizeFigure,
     StatedClaim,
     Sufficiency,
@@ -25,7 +26,13 @@ from freeat.experiments.paper.documents import (
     Verdict,
 )
 from freeat.experiments.paper.estimate import LEVEL, holm
-from freeat.experiments.paper.evidence import measured_evidence, published_evidence
+from freeat.experiments.paper.evidence import (
+    PanelTest,
+    Statistic,
+    measured_evidence,
+    over_panels,
+    published_evidence,
+)
 from freeat.experiments.paper.settings import (
     ERM,
     FAST,
@@ -36,7 +43,7 @@ from freeat.experiments.paper.settings import (
     TRADES,
     VANILLA,
 )
-from freeat.experiments.paper.statistics import ALL_FREE, PanelTest, Statistic, over_panels
+from freeat.experiments.paper.statistics import ALL_FREE
 
 ENOUGH_SEEDS = 3
 ONE_SIDE = (1 - LEVEL) / 2
@@ -121,7 +128,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         where=("table-1", "table-4"),
         statistic="2 points minus the distance of the robust test accuracies of Free-m and Vanilla-10 (equivalence: a "
         "Free-m that is better by more is not comparable either)",
-        tests=statistics.accuracy_similar(*((label, VANILLA) for label in ALL_FREE)),
+        tests=statistics.rows_similar(*((label, VANILLA) for label in ALL_FREE), column="robust_test"),
     ),
     PaperClaim(
         id="free-trades-gap-below-trades",
@@ -151,7 +158,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         sentence="a smaller ε_train results in PGD AT-like numerical results",
         where=("table-2",),
         statistic="2 points minus the distance of the robust gaps of Friendly (trained at ε) and Vanilla-10",
-        tests=statistics.gap_similar((FRIENDLY, VANILLA)),
+        tests=statistics.rows_similar((FRIENDLY, VANILLA), column="robust_gap"),
     ),
     PaperClaim(
         id="friendly-twice-like-fast",
@@ -159,7 +166,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         "to that of Fast-AT.",
         where=("table-2", "table-1"),
         statistic="2 points minus the distance of the robust gaps of Friendly (trained at 2ε) and Fast",
-        tests=statistics.gap_similar((FRIENDLY_TWICE, FAST)),
+        tests=statistics.rows_similar((FRIENDLY_TWICE, FAST), column="robust_gap"),
     ),
     PaperClaim(
         id="free-withstands-square",
@@ -167,7 +174,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         "against different black-box attacks",
         where=("figure-2", "figure-6"),
         statistic="accuracy of Free-4 minus that of Vanilla-10 under Square: the smallest over the radii",
-        tests=statistics.free_withstands_square,
+        tests=statistics.in_each_panel(RadiusFigure, statistics.free_withstands_square),
     ),
     PaperClaim(
         id="free-withstands-transfer",
@@ -210,7 +217,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         where=("figure-11",),
         statistic="one half minus the part of the best robust training accuracy that is left at the end at 10/255, and "
         "the part left at 7/255 minus one half: the smaller",
-        tests=statistics.fast_collapses,
+        tests=statistics.in_each_panel(CurveFigure, statistics.fast_collapses),
     ),
     PaperClaim(
         id="free-gap-below-vanilla-stopped-early",
@@ -261,7 +268,7 @@ CLAIMS: tuple[PaperClaim, ...] = (
         sentence="The gap of Fast grows with the step α_δ of its attack, as the bound of Theorem 5 does.",
         where=("figure-11",),
         statistic="robust gap of Fast with the step 10/255 minus that with 7/255, at the end of the training",
-        tests=statistics.gap_grows_with_attack_step,
+        tests=statistics.in_each_panel(CurveFigure, statistics.gap_grows_with_attack_step),
         ours=True,
     ),
     PaperClaim(

@@ -10,6 +10,7 @@ from freeat.algorithms import make_algorithm
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
+from freeat.compute.cost import FORWARD_SHARE
 from freeat.compute.machine import QUICK, arithmetic, quickest, resolve_device
 from freeat.compute.precision import Precision
 from freeat.data import load_data
@@ -26,14 +27,11 @@ from freeat.runs.build import (
 )
 from freeat.runs.spec import TrainSpec
 
-FORWARD = 1 / 3
-"""The cost of a forward pass alone, in forward–backward passes."""
-
 SURVIVING = 0.5
 """The part of Square's queries that is made, roughly: an image that is fooled is queried no more."""
 
 SANITY = 64 * 85
-"""NetworkPasses of the sanity checks that go with an attack (``evaluation.probe``)."""
+"""Passes of the sanity checks that go with an attack (``evaluation.sanity``)."""
 
 FEW = 4
 """A step is timed on a few images; on a whole batch where that takes no longer than a second."""
@@ -83,7 +81,7 @@ class NetworkPasses:
     @property
     def total(self) -> float:
         """In forward–backward passes."""
-        return self.gradient + FORWARD * self.forward
+        return self.gradient + FORWARD_SHARE * self.forward
 
 
 def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[NetworkPasses]:

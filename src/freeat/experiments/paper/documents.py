@@ -9,6 +9,7 @@ import msgspec
 
 from freeat.compute.machine import Machine, Provenance
 from freeat.errors import InputError
+from freeat.evaluation.matched import Interval
 from freeat.files.documents import read_document, write_document
 from freeat.runs.folder import MachineSettings
 
@@ -147,20 +148,11 @@ class RadiusSeries(PointSeries):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exponent:
-    """The a of gap ∝ n^(−a), with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class SizeSeries(PointSeries):
-    """The robust gap against the number of training images."""
+    """The robust gap against the number of training images, and the exponent a of gap ∝ n^(−a)."""
 
     n: tuple[int, ...]
-    exponent: Exponent | None
+    exponent: Interval | None
 
     side_by_side: ClassVar[tuple[str, ...]] = ("points", "n")
 

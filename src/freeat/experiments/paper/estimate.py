@@ -237,10 +237,7 @@ def exponent(sizes: Sequence[int], gaps: Sequence[ErrorEstimate]) -> ErrorEstima
         ).times((centre - x) / spread)
         for x, gap in zip(logs, gaps, strict=True)
     ]
-    total = terms[0]
-    for term in terms[1:]:
-        total = total + term
-    return total
+    return sum(terms[1:], start=terms[0])
 
 
 def beyond_proportion(

@@ -1,7 +1,9 @@
-"""The numbers that claims are decided on: rows of tables and panels of figures, published or measured."""
+"""What claims are decided on: rows of tables and panels of figures, published or measured, and the tests of panels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, TypeAlias
 
 from freeat.data.catalogue import SOURCES
 from freeat.evaluation.statistics import not_above_chance
@@ -9,13 +11,20 @@ from freeat.experiments.paper.documents import (
     Figure,
     FigurePanel,
     FigureSeries,
+    Finding,
     PaperFigure,
     PaperTable,
     PointSeries,
     S,
 )
-from freeat.experiments.paper.estimate import ErrorEstimate, proportion_error
+from freeat.experiments.paper.estimate import ErrorEstimate, average, proportion_error, smallest
 from freeat.experiments.paper.published import PublishedRow, published_tables
+
+COMPARABLE = 0.02
+"""Accuracies and gaps that differ by less than this count as comparable or similar: the paper names no margin."""
+
+Block: TypeAlias = tuple[str, str]
+"""Data set and norm of a table's block."""
 
 
 class NoStatistic(Exception):
@@ -140,3 +149,96 @@ def _published(row: PublishedRow, runs: int) -> EvidenceRow:
         std = None if cell.std is None else cell.std / 100
         numbers[column] = ErrorEstimate.of(mean=cell.value / 100, std=std, seeds=runs, image_error=error)
     return EvidenceRow(data=row.data, norm=row.norm, label=row.label, numbers=numbers)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelTest:
+    """What a claim says of a panel: all differences are positive, or, with a ``margin``, the only one is within it.
+
+    Without differences, ``detail`` is the reason.
+    """
+
+    panel: str
+    detail: str
+    differences: tuple[ErrorEstimate, ...] = ()
+    margin: float | None = None
+
+    @property
+    def seeds(self) -> int:
+        return min((difference.seeds for difference in self.differences), default=0)
+
+    def finding(self) -> Finding:
+        """The smallest difference with its interval, or what is left of the margin."""
+        if not self.differences:
+            return Finding(panel=self.panel, detail=self.detail)
+        value, low, high = self.ends()
+        return Finding(
+            panel=self.panel, detail=self.detail, statistic=value, low=low, high=high, seeds=self.seeds
+        )
+
+    def ends(self) -> tuple[float, float, float]:
+        """The statistic and the ends of its interval."""
+        if self.margin is None:
+            return smallest(self.differences)
+        (difference,) = self.differences
+        low, high = difference.interval()
+        nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+        farthest = max(abs(low), abs(high))
+        return self.margin - abs(difference.value), self.margin - farthest, self.margin - nearest
+
+    def p_true(self) -> float:
+        """The p-value of the test by which the claim is confirmed.
+
+        With a margin, that of two one-sided tests (equivalence); of several differences, the largest.
+        """
+        if self.margin is None:
+            return max(difference.p_above(0) for difference in self.differences)
+        (difference,) = self.differences
+        return max(side.p_above(-self.margin) for side in (difference, difference.times(-1)))
+
+    def p_false(self) -> float:
+        """The p-value of the test by which the claim is refuted; of several differences, by Bonferroni."""
+        if self.margin is None:
+            least = min(difference.times(-1).p_above(0) for difference in self.differences)
+            return min(1.0, len(self.differences) * least)
+        (difference,) = self.differences
+        return min(side.p_above(self.margin) for side in (difference, difference.times(-1)))
+
+
+Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[PanelTest]]
+"""The tests of a claim from the tables and figures that show it, by their names."""
+
+
+def over_panels(tests: Sequence[PanelTest]) -> Finding:
+    """The mean over panels that all have numbers: one difference per seed, the mean of those of the panels.
+
+    Where several differences must be positive in a panel, the ends of the panels' intervals are averaged, which holds
+    however they depend on each other.
+    """
+    title = f"mean over {len(tests)} panel{'s' if len(tests) > 1 else ''}"
+    if all(len(test.differences) == 1 for test in tests):
+        mean = average([test.differences[0] for test in tests])
+        return PanelTest(panel=title, detail="", differences=(mean,), margin=tests[0].margin).finding()
+    ends = [test.ends() for test in tests]
+    value, low, high = (fmean(column) for column in zip(*ends, strict=True))
+    seeds = min(test.seeds for test in tests)
+    return Finding(panel=title, detail="", statistic=value, low=low, high=high, seeds=seeds)
+
+
+def positive(panel: str, detail: str, *values: ErrorEstimate) -> PanelTest:
+    """The claim says that all of these are positive: the smallest decides."""
+    return PanelTest(panel=panel, detail=detail, differences=values)
+
+
+def similar(panel: str, detail: str, difference: ErrorEstimate) -> PanelTest:
+    """The claim says that a difference is small: equivalence within the margin."""
+    shown = f"{detail}; difference {100 * difference.value:+.1f} points"
+    return PanelTest(panel=panel, detail=shown, differences=(difference,), margin=COMPARABLE)
+
+
+def attempt(panel: str, statistic: Callable[..., PanelTest], *values: Any) -> PanelTest:
+    """The test of a statistic in a panel, or the reason why it has no value."""
+    try:
+        return statistic(panel, *values)
+    except NoStatistic as reason:
+        return PanelTest(panel=panel, detail=str(reason))

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from freeat.compute.machine import Provenance
-from freeat.evaluation.gradient_norms import NormCounts
+from freeat.evaluation.matched import Interval
 from freeat.experiments.curves import comparable
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
@@ -12,7 +12,6 @@ from freeat.experiments.paper.documents import (
     Collapse,
     CurveFigure,
     CurveSeries,
-    Exponent,
     Figure,
     FigurePanel,
     LeftOut,
@@ -44,7 +43,7 @@ from freeat.experiments.paper.records import (
     record_at,
 )
 from freeat.experiments.tasks import Accuracy, AttackTask, TrainTask, TransferTask
-from freeat.training.records import Record
+from freeat.training.records import NormCounts, Record
 
 USUAL = ("robust_train", "robust_test", "robust_gap")
 BINS_PER_DECADE = 10
@@ -94,9 +93,9 @@ def gather_table(experiment: Experiment) -> PaperTable:
     rows = []
     for group in experiment.groups:
         printed = published.row(group.data, group.norm, group.label) if published else None
-        read = [(run, r) for run in finished(group.runs) if (r := record_at(run, group.at)) is not None]
-        records, by_then = [record for _, record in read], learnt(read)
-        seeds = [run.spec.seed for run, _ in read]
+        read = _by_seed(group)
+        records, seeds = list(read.values()), list(read)
+        by_then = learnt(records)
         measured, plain = (
             {column: over_seeds(records, column, view, seeds) for column in columns} if records else None
             for view in views
@@ -124,6 +123,12 @@ def gather_table(experiment: Experiment) -> PaperTable:
         rows=tuple(rows),
         notes=tuple(notes_of(run for group in experiment.groups for run in group.runs)),
     )
+
+
+def _by_seed(group: RunGroup) -> dict[int, Record]:
+    """The records of a group's finished runs at the point where they are read, by seed."""
+    read = ((run.spec.seed, record_at(run, group.at)) for run in finished(group.runs))
+    return {seed: record for seed, record in read if record is not None}
 
 
 def gather_figure(experiment: Experiment) -> Figure:
@@ -255,11 +260,7 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
     by_series: dict[tuple[PanelKey, str], dict[int, SeedMean]] = {}
     runs: dict[tuple[PanelKey, str], list[TrainTask]] = {}
     for group in groups:
-        read = {
-            run.spec.seed: record
-            for run in finished(group.runs)
-            if (record := record_at(run, group.at)) is not None
-        }
+        read = _by_seed(group)
         if read and group.n is not None:
             series = _key(group), group.label
             gap = over_seeds(list(read.values()), "robust_gap", "augmented", list(read))
@@ -279,11 +280,11 @@ def sizes(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, SizeSeries]]:
         yield key, series_of_n
 
 
-def _with_interval(estimate: ErrorEstimate | None) -> Exponent | None:
+def _with_interval(estimate: ErrorEstimate | None) -> Interval | None:
     if estimate is None:
         return None
     low, high = estimate.interval()
-    return Exponent(value=estimate.value, low=low, high=high)
+    return Interval(value=estimate.value, low=low, high=high)
 
 
 def norms(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, NormSeries]]:

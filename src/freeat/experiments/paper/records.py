@@ -11,6 +11,7 @@ from freeat.experiments.paper.estimate import DIFFERENCE, PROPORTION, proportion
 from freeat.experiments.paper.settings import NEAR
 from freeat.experiments.tasks import TrainTask
 from freeat.runs.build import build_algorithm
+from freeat.runs.folder import RunResult
 from freeat.training.records import Record
 
 View = Literal["augmented", "plain"]
@@ -80,25 +81,28 @@ class Learnt:
     models: int
 
 
-def learnt(read: Iterable[tuple[TrainTask, Record]]) -> Learnt:
-    """What runs had learnt by these records."""
-    pairs = list(read)
+def learnt(records: Sequence[Record]) -> Learnt:
+    """What runs had learnt by these records, one of each."""
     return Learnt(
-        above_chance=all(above_chance(record) for _, record in pairs),
-        constant_answers=sum(record.constant_answer is not None for _, record in pairs),
-        models=len(pairs),
+        above_chance=all(map(above_chance, records)),
+        constant_answers=sum(record.constant_answer is not None for record in records),
+        models=len(records),
     )
 
 
 def learnt_at_end(runs: Iterable[TrainTask]) -> Learnt:
     """What those of the runs that are finished had learnt."""
-    return learnt((run, result) for run in runs if (result := run.found()) is not None)
+    return learnt(results_of(runs))
+
+
+def results_of(runs: Iterable[TrainTask]) -> list[RunResult]:
+    """The results of those of the runs that are finished."""
+    return [result for run in runs if (result := run.found()) is not None]
 
 
 def notes_of(runs: Iterable[TrainTask]) -> list[str]:
     """The notes of finished runs, each once: data that are not the published ones, settings to be wary of."""
-    results = [result for run in runs if (result := run.found()) is not None]
-    return list(dict.fromkeys(note for result in results for note in result.notes))
+    return list(dict.fromkeys(note for result in results_of(runs) for note in result.notes))
 
 
 def origins(experiments: Iterable[Experiment]) -> tuple[dict[str, RunOrigin], dict[str, MeasurementOrigin]]:

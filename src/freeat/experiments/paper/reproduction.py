@@ -1,6 +1,6 @@
 """A reproduction from beginning to end: its tasks, their cost, running them, and the resulting document."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +24,7 @@ from freeat.experiments.paper.documents import LeftOut, ReproductionDocument, Ta
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.paper.settings import Scale, source
 from freeat.experiments.tasks import PaperTask, Store, TrainTask
-from freeat.tasks import Backend, EndedTask, Progress, run_tasks
+from freeat.tasks import EndedTask
 
 SYNTHETIC_IMAGES = 32
 """In each split of the synthetic data sets: more than any run at that scale uses."""
@@ -110,12 +110,6 @@ class Reproduction:
     def weights(self) -> dict[str, float]:
         """The share of each task in the work, by name, for progress."""
         return {task.name: self.estimator.total(task) for task in self.tasks}
-
-    def run(
-        self, backend: Backend, progress: Progress, should_stop: Callable[[], bool] = lambda: False
-    ) -> "list[EndedTask[PaperTask]]":
-        """Run the tasks that are not finished; returns all of them as they ended."""
-        return run_tasks(self.tasks, backend, progress, should_stop=should_stop)
 
     def check_begun(self) -> None:
         """Refuse a store in which nothing of this was begun."""

@@ -4,12 +4,10 @@ Each is signed so that the claim says it is positive. A claim is tested once ove
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from freeat.experiments.paper.documents import (
     CurveFigure,
     CurveSeries,
     FigurePanel,
-    Finding,
     NormSeries,
     PaperFigure,
     RadiusFigure,
@@ -34,15 +31,21 @@ from freeat.experiments.paper.estimate import (
     beyond_proportion,
     exponent,
     seed_mean,
-    smallest,
 )
 from freeat.experiments.paper.evidence import (
+    COMPARABLE,
+    Block,
     Evidence,
     NoStatistic,
+    PanelTest,
+    Statistic,
     at_chance,
+    attempt,
     estimates,
     missing,
+    positive,
     series_of,
+    similar,
 )
 from freeat.experiments.paper.settings import (
     FAST,
@@ -56,9 +59,6 @@ from freeat.experiments.paper.settings import (
     radius,
 )
 
-COMPARABLE = 0.02
-"""Accuracies and gaps that differ by less than this count as comparable or similar: the paper names no margin."""
-
 MAIN = ("table-1", "table-4")
 ALL_FREE = tuple(map(free, FREE_STEPS))
 COLLAPSED = 0.5
@@ -69,103 +69,6 @@ LEAST_ORDER = -3.5
 
 SMALLEST_NORM = 1e-6
 """Smaller norms count as this: how far below the order they lie decides nothing, and zero has no logarithm."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PanelTest:
-    """What a claim says of a panel: all differences are positive, or, with a ``margin``, the only one is within it.
-
-    Without differences, ``detail`` is the reason.
-    """
-
-    panel: str
-    detail: str
-    differences: tuple[ErrorEstimate, ...] = ()
-    margin: float | None = None
-
-    @property
-    def seeds(self) -> int:
-        return min((difference.seeds for difference in self.differences), default=0)
-
-    def finding(self) -> Finding:
-        """The smallest difference with its interval, or what is left of the margin."""
-        if not self.differences:
-            return Finding(panel=self.panel, detail=self.detail)
-        value, low, high = self.ends()
-        return Finding(
-            panel=self.panel, detail=self.detail, statistic=value, low=low, high=high, seeds=self.seeds
-        )
-
-    def ends(self) -> tuple[float, float, float]:
-        """The statistic and the ends of its interval."""
-        if self.margin is None:
-            return smallest(self.differences)
-        (difference,) = self.differences
-        low, high = difference.interval()
-        nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-        farthest = max(abs(low), abs(high))
-        return self.margin - abs(difference.value), self.margin - farthest, self.margin - nearest
-
-    def p_true(self) -> float:
-        """The p-value of the test by which the claim is confirmed.
-
-        With a margin, that of two one-sided tests (equivalence); of several differences, the largest.
-        """
-        if self.margin is None:
-            return max(difference.p_above(0) for difference in self.differences)
-        (difference,) = self.differences
-        return max(side.p_above(-self.margin) for side in (difference, difference.times(-1)))
-
-    def p_false(self) -> float:
-        """The p-value of the test by which the claim is refuted; of several differences, by Bonferroni."""
-        if self.margin is None:
-            least = min(difference.times(-1).p_above(0) for difference in self.differences)
-            return min(1.0, len(self.differences) * least)
-        (difference,) = self.differences
-        return min(side.p_above(self.margin) for side in (difference, difference.times(-1)))
-
-
-Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[PanelTest]]
-"""The tests of a claim from the tables and figures that show it, by their names."""
-
-
-def over_panels(tests: Sequence[PanelTest]) -> Finding:
-    """The mean over panels that all have numbers: one difference per seed, the mean of those of the panels.
-
-    Where several differences must be positive in a panel, the ends of the panels' intervals are averaged, which holds
-    however they depend on each other.
-    """
-    title = f"mean over {len(tests)} panel{'s' if len(tests) > 1 else ''}"
-    if all(len(test.differences) == 1 for test in tests):
-        mean = average([test.differences[0] for test in tests])
-        return PanelTest(panel=title, detail="", differences=(mean,), margin=tests[0].margin).finding()
-    ends = [test.ends() for test in tests]
-    value, low, high = (fmean(column) for column in zip(*ends, strict=True))
-    seeds = min(test.seeds for test in tests)
-    return Finding(panel=title, detail="", statistic=value, low=low, high=high, seeds=seeds)
-
-
-def positive(panel: str, detail: str, *values: ErrorEstimate) -> PanelTest:
-    """The claim says that all of these are positive: the smallest decides."""
-    return PanelTest(panel=panel, detail=detail, differences=values)
-
-
-def similar(panel: str, detail: str, difference: ErrorEstimate) -> PanelTest:
-    """The claim says that a difference is small: equivalence within the margin."""
-    shown = f"{detail}; difference {100 * difference.value:+.1f} points"
-    return PanelTest(panel=panel, detail=shown, differences=(difference,), margin=COMPARABLE)
-
-
-def _attempt(panel: str, statistic: Callable[..., PanelTest], *values: Any) -> PanelTest:
-    """The test of a statistic in a panel, or the reason why it has no value."""
-    try:
-        return statistic(panel, *values)
-    except NoStatistic as reason:
-        return PanelTest(panel=panel, detail=str(reason))
-
-
-Block: TypeAlias = tuple[str, str]
-"""Data set and norm of a table's block."""
 
 
 def between_rows(
@@ -190,7 +93,7 @@ def between_rows(
             for block in evidence.blocks(tables):
                 if evidence.row(tables, block, labels[0]) is not None:
                     panel = " ".join((*block, labels[0]))
-                    yield _attempt(panel, compare, evidence, tables, block, labels)
+                    yield attempt(panel, compare, evidence, tables, block, labels)
 
     return tests
 
@@ -202,12 +105,10 @@ def gap_below(*pairs: tuple[str, str], column: str = "robust_gap") -> Statistic:
     )
 
 
-def accuracy_similar(*pairs: tuple[str, str]) -> Statistic:
-    """The margin minus the distance of two robust test accuracies."""
+def rows_similar(*pairs: tuple[str, str], column: str) -> Statistic:
+    """The margin minus the distance of two numbers of a column."""
     return between_rows(
-        pairs,
-        ("robust_test", "robust_test"),
-        lambda panel, detail, own, other: similar(panel, detail, own - other),
+        pairs, (column, column), lambda panel, detail, own, other: similar(panel, detail, own - other)
     )
 
 
@@ -218,15 +119,6 @@ def accuracy_not_below(*pairs: tuple[str, str]) -> Statistic:
         return positive(panel, detail, (own - other).plus(COMPARABLE))
 
     return between_rows(pairs, ("robust_test", "robust_test"), find)
-
-
-def gap_similar(*pairs: tuple[str, str]) -> Statistic:
-    """The margin minus the distance of two robust gaps."""
-    return between_rows(
-        pairs,
-        ("robust_gap", "robust_gap"),
-        lambda panel, detail, own, other: similar(panel, detail, own - other),
-    )
 
 
 def robust_gap_above_clean_gap(*pairs: tuple[str, str]) -> Statistic:
@@ -248,7 +140,7 @@ def gap_on_cifar10(label: str, test: Callable[[str, str, str, ErrorEstimate], Pa
     def tests(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
         for block in evidence.blocks(tables):
             if block[0] == "cifar10" and evidence.row(tables, block, label) is not None:
-                yield _attempt(" ".join((*block, label)), read, evidence, tables, block)
+                yield attempt(" ".join((*block, label)), read, evidence, tables, block)
 
     return tests
 
@@ -278,9 +170,10 @@ def gap_falls_with_m(evidence: Evidence, tables: Sequence[str]) -> Iterator[Pane
         if len(gaps) < 2:
             raise NoStatistic("fewer than two m were measured")
         falls = (before - after for before, after in pairwise(gaps.values()))
-        return positive(panel, f"gaps: {_in_percent(gaps)}", *falls)
+        shown = ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
+        return positive(panel, f"gaps: {shown}", *falls)
 
-    return (_attempt(" ".join(block), steps, block) for block in evidence.blocks(tables))
+    return (attempt(" ".join(block), steps, block) for block in evidence.blocks(tables))
 
 
 def gap_at_equal_fit(evidence: Evidence, shown: Sequence[str]) -> Iterator[PanelTest]:
@@ -292,7 +185,7 @@ def gap_at_equal_fit(evidence: Evidence, shown: Sequence[str]) -> Iterator[Panel
         yield from in_panels(CurveFigure, _on_curves_at_equal_fit, ALL_FREE)(evidence, shown)
         return
     for block in evidence.blocks([name for name in shown if name == "table-6"]):
-        yield _attempt(" ".join(block), _in_tables_at_equal_fit, evidence, block)
+        yield attempt(" ".join(block), _in_tables_at_equal_fit, evidence, block)
 
 
 def _on_curves_at_equal_fit(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
@@ -359,18 +252,14 @@ def gap_grows_with_updates(evidence: Evidence, tables: Sequence[str]) -> Iterato
     for block in evidence.blocks([name for name in tables if name == "table-6"]):
         for label in (VANILLA, FREE):
             if evidence.row(("table-6",), block, label) is not None:
-                yield _attempt(" ".join((*block, label)), grows, block, label)
+                yield attempt(" ".join((*block, label)), grows, block, label)
 
 
-def gap_grows_with_attack_step(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+def gap_grows_with_attack_step(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
     """The gap of Fast with the longer step minus that with the shorter one, at the end of the training."""
-
-    def grows(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
-        long, short = (estimates(series_of(panel, x))[-1] for x in (FAST_LONG_STEP, FAST_SHORT_STEP))
-        detail = f"gap {100 * short.value:.1f} % at 7/255, {100 * long.value:.1f} % at 10/255"
-        return positive(title, detail, long - short)
-
-    return (_attempt(_title(panel), grows, panel) for panel in evidence.panels(CurveFigure, figures))
+    long, short = (estimates(series_of(panel, x))[-1] for x in (FAST_LONG_STEP, FAST_SHORT_STEP))
+    detail = f"gap {100 * short.value:.1f} % at 7/255, {100 * long.value:.1f} % at 10/255"
+    return positive(title, detail, long - short)
 
 
 def exponent_in_n(title: str, panel: FigurePanel[SizeSeries], label: str) -> PanelTest:
@@ -383,10 +272,6 @@ def exponent_in_n(title: str, panel: FigurePanel[SizeSeries], label: str) -> Pan
         f"{100 * gap.mean:.1f} (n = {n})" for n, gap in zip(series.n, series.points, strict=True)
     )
     return positive(title, f"gaps in %: {gaps}", found)
-
-
-def _in_percent(gaps: Mapping[str, ErrorEstimate]) -> str:
-    return ", ".join(f"{label} {100 * gap.value:.1f}" for label, gap in gaps.items())
 
 
 def _title(panel: FigurePanel[Any]) -> str:
@@ -405,7 +290,18 @@ def in_panels(
             drawn = [series.label for series in panel.series]
             for label in labels or drawn:
                 if label in drawn:
-                    yield _attempt(f"{_title(panel)} {label}", statistic, panel, label)
+                    yield attempt(f"{_title(panel)} {label}", statistic, panel, label)
+
+    return tests
+
+
+def in_each_panel(
+    kind: type[PaperFigure[S]], statistic: Callable[[str, FigurePanel[S]], PanelTest]
+) -> Statistic:
+    """A statistic of every panel."""
+
+    def tests(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+        return (attempt(_title(panel), statistic, panel) for panel in evidence.panels(kind, figures))
 
     return tests
 
@@ -453,14 +349,10 @@ def _at_each_radius(title: str, differences: Sequence[tuple[float, ErrorEstimate
     return positive(title, detail, *(difference for _, difference in differences))
 
 
-def free_withstands_square(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+def free_withstands_square(title: str, panel: FigurePanel[RadiusSeries]) -> PanelTest:
     """Free's accuracy minus Vanilla's at each radius: the smallest."""
-
-    def withstands(title: str, panel: FigurePanel[RadiusSeries]) -> PanelTest:
-        own, vanilla = series_of(panel, FREE), series_of(panel, VANILLA)
-        return _at_each_radius(title, _along_radii(own, vanilla), f"{own.attack}, {own.n} images")
-
-    return (_attempt(_title(panel), withstands, panel) for panel in evidence.panels(RadiusFigure, figures))
+    own, vanilla = series_of(panel, FREE), series_of(panel, VANILLA)
+    return _at_each_radius(title, _along_radii(own, vanilla), f"{own.attack}, {own.n} images")
 
 
 def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
@@ -485,7 +377,7 @@ def free_withstands_transfer(evidence: Evidence, figures: Sequence[str]) -> Iter
         return _at_each_radius(title, means, f"mean over perturbations {', '.join(names)}")
 
     blocks = dict.fromkeys((panel.data, panel.norm) for panel in found)
-    return (_attempt(" ".join(block), withstands, block) for block in blocks)
+    return (attempt(" ".join(block), withstands, block) for block in blocks)
 
 
 def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
@@ -512,7 +404,7 @@ def not_gradient_masking(evidence: Evidence, figures: Sequence[str]) -> Iterator
         detail += f"{VANILLA}: Square {100 * vanilla.value:.1f} %"
         return positive(title, detail, own - pgd, own - vanilla)
 
-    return (_attempt(_title(panel), margins, panel) for panel in evidence.panels(RadiusFigure, figures))
+    return (attempt(_title(panel), margins, panel) for panel in evidence.panels(RadiusFigure, figures))
 
 
 def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
@@ -524,7 +416,7 @@ def free_transfers_better(evidence: Evidence, figures: Sequence[str]) -> Iterato
 
     for panel in evidence.panels(RadiusFigure, figures):
         for compared in (VANILLA, FAST):
-            yield _attempt(f"{_title(panel)} against {compared}", transfers, panel, compared)
+            yield attempt(f"{_title(panel)} against {compared}", transfers, panel, compared)
 
 
 def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str) -> PanelTest:
@@ -545,28 +437,26 @@ def falls_beyond_vanilla(title: str, panel: FigurePanel[SizeSeries], label: str)
     return positive(title, detail, beyond_proportion(*falls))
 
 
-def fast_collapses(evidence: Evidence, figures: Sequence[str]) -> Iterator[PanelTest]:
+def fast_collapses(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
     """What is left of the best robust training accuracy lies below a half at 10/255, and above it at 7/255."""
+    (long, of_long), (short, of_short) = (
+        _part_left(panel, label) for label in (FAST_LONG_STEP, FAST_SHORT_STEP)
+    )
+    detail = f"{of_long}; {of_short}"
+    return positive(title, detail, long.times(-1).plus(COLLAPSED), short.plus(-COLLAPSED))
 
-    def part_left(panel: FigurePanel[CurveSeries], label: str) -> tuple[ErrorEstimate, str]:
-        series = next((series for series in panel.series if series.label == label), None)
-        if series is None:
-            raise missing(label)
-        runs = series.collapse
-        if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
-            raise at_chance(series)
-        left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
-        seen = f"{sum(run.seen for run in runs)} of {len(runs)} runs were seen to collapse"
-        return left, f"{label}: {100 * left.value:.0f} % of its best robust training accuracy is left, {seen}"
 
-    def collapses(title: str, panel: FigurePanel[CurveSeries]) -> PanelTest:
-        (long, of_long), (short, of_short) = (
-            part_left(panel, label) for label in (FAST_LONG_STEP, FAST_SHORT_STEP)
-        )
-        detail = f"{of_long}; {of_short}"
-        return positive(title, detail, long.times(-1).plus(COLLAPSED), short.plus(-COLLAPSED))
-
-    return (_attempt(_title(panel), collapses, panel) for panel in evidence.panels(CurveFigure, figures))
+def _part_left(panel: FigurePanel[CurveSeries], label: str) -> tuple[ErrorEstimate, str]:
+    """The part of the best robust training accuracy that is left at the end, with a description."""
+    series = next((series for series in panel.series if series.label == label), None)
+    if series is None:
+        raise missing(label)
+    runs = series.collapse
+    if not all(run.learnt for run in runs):  # at its end a collapsed run is at chance
+        raise at_chance(series)
+    left = ErrorEstimate.of_mean(seed_mean([run.left for run in runs], [0.0] * len(runs)))
+    seen = f"{sum(run.seen for run in runs)} of {len(runs)} runs were seen to collapse"
+    return left, f"{label}: {100 * left.value:.0f} % of its best robust training accuracy is left, {seen}"
 
 
 def smallest_norm(title: str, panel: FigurePanel[NormSeries], label: str) -> PanelTest:

@@ -1,7 +1,7 @@
 """Where every number comes from: spec, seed, versions, commit, machine and command."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from freeat.files.documents import plain
 from freeat.reports.html.blocks import Block, FactList, Section
@@ -15,7 +15,9 @@ def provenance_section(found: Findings) -> Section:
     """One row per run, with its full provenance folded below."""
     blocks: list[Block] = []
     if found.runs:
-        blocks.append(_table(found.runs))
+        columns = ("run", "algorithm", "commit", "identity", "seed", "parameters", "updates")
+        rows = [_row(run) for run in found.runs]
+        blocks.append(ReportTable(caption="Runs", columns=columns, rows=rows, text_columns=4))
         blocks += [FactList(title=run.name, facts=_of_run(run)) for run in found.runs]
     for study in found.studies:
         settings = {"settings": plain(study.settings)} if study.settings else {}
@@ -42,11 +44,6 @@ def provenance_section(found: Findings) -> Section:
 def _evaluated(one: StoredEvaluation) -> str:
     condition = f"{one.norm} ε = {radius_text(one.eps)}, {one.n} {one.split} images, seed {one.seed}"
     return f"{one.model}: {one.attack}, {condition}"
-
-
-def _table(runs: Sequence[FoundRun]) -> ReportTable:
-    columns = ("run", "algorithm", "commit", "identity", "seed", "parameters", "updates")
-    return ReportTable(caption="Runs", columns=columns, rows=[_row(run) for run in runs], text_columns=4)
 
 
 def _row(run: FoundRun) -> list[str]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from freeat.experiments.paper.documents import (
     ClaimReport,
     Decision,
-    Figure,
     PaperTable,
     ReproductionDocument,
     SizeFigure,
@@ -150,14 +149,11 @@ def figures_section(documents: Documents) -> Section:
     blocks: list[Block] = []
     for figure in (figure for _, document in documents for figure in document.figures):
         if any(panel.series for panel in figure.panels):
-            blocks += _charts(figure)
+            blocks.append(figure_chart(figure, log=True))
+            if isinstance(figure, SizeFigure):
+                blocks.append(_exponents(figure))
     lead = "The paper's figures with the numbers measured here, means over the seeds."
     return Section(key="figures", title="Figures of the paper", lead=lead, blocks=blocks)
-
-
-def _charts(figure: Figure) -> list[Block]:
-    chart = figure_chart(figure, log=True)
-    return [chart, _exponents(figure)] if isinstance(figure, SizeFigure) else [chart]
 
 
 def _exponents(figure: SizeFigure) -> ReportTable:
