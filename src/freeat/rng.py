@@ -20,6 +20,10 @@ PER_COUNT = 8
 """The 32-bit numbers that Philox makes of one value of its counter."""
 IN_CACHE = 1 << 14
 """The numbers that are transformed at a time, so that they stay in the cache."""
+OF_THE_CPU = {torch.float32: 1, torch.float64: 2}
+"""The 32-bit numbers that a draw takes from torch's generator on a CPU."""
+NORMAL_BLOCK = 16
+"""The normal numbers that torch makes at a time on a CPU; the last block of an uneven draw is drawn again."""
 
 
 def stream_key(seed: int, *path: str | int) -> int:
@@ -128,19 +132,51 @@ def _in_requested_shape(drawn: Tensor) -> Tensor:
     return drawn.movedim(-1, 1) if drawn.ndim == 4 else drawn
 
 
-def _on_device(law: Law, size: tuple[int, ...], like: Tensor, key: int) -> Tensor:
-    empty = torch.empty(_filling_order(size), device=like.device, dtype=_dtype(like))
-    g = generator(like.device, key)
-    return _in_requested_shape(
-        empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g)
-    )
+def _fill(law: Law, empty: Tensor, g: torch.Generator) -> Tensor:
+    return empty.uniform_(generator=g) if law == "uniform" else empty.normal_(generator=g)
+
+
+def _on_device(law: Law, size: tuple[int, ...], rows: slice, like: Tensor, key: int) -> Tensor:
+    """The ``rows`` of a draw of ``size``.
+
+    On a CPU no others are drawn. A GPU draws all, which takes microseconds: which thread draws a number there depends
+    on how many are drawn.
+    """
+    g, dtype, order = generator(like.device, key), _dtype(like), _filling_order(size)
+    numbers = math.prod(size[1:])
+    whole = rows == slice(0, size[0])
+    if whole or like.device.type != "cpu" or dtype not in OF_THE_CPU or math.prod(size) < NORMAL_BLOCK:
+        return _in_requested_shape(_fill(law, torch.empty(order, device=like.device, dtype=dtype), g))[rows]
+    part = _part(law, math.prod(size), rows.start * numbers, rows.stop * numbers, dtype, g)
+    return _in_requested_shape(part.view(-1, *order[1:]))
+
+
+def _part(law: Law, total: int, first: int, stop: int, dtype: torch.dtype, g: torch.Generator) -> Tensor:
+    """The numbers ``first`` to ``stop`` of a draw of ``total`` numbers on a CPU: the same bits, without the others."""
+
+    def drawn(skipped: int, count: int) -> Tensor:
+        unused = torch.empty(min(IN_CACHE, skipped * OF_THE_CPU[dtype]), dtype=torch.uint8)
+        for k in range(0, skipped * OF_THE_CPU[dtype], IN_CACHE):
+            unused[: skipped * OF_THE_CPU[dtype] - k].random_(generator=g)
+        return _fill(law, torch.empty(count, dtype=dtype), g)
+
+    if law == "uniform":
+        return drawn(first, stop - first)
+    whole_blocks, again = total // NORMAL_BLOCK * NORMAL_BLOCK, total - NORMAL_BLOCK
+    low = first // NORMAL_BLOCK * NORMAL_BLOCK
+    high = max(low, min(-(-stop // NORMAL_BLOCK) * NORMAL_BLOCK, whole_blocks))
+    found = drawn(low, high - low)
+    if whole_blocks < total and stop > again:
+        last = drawn(total - high, NORMAL_BLOCK)
+        found = torch.cat([found[: max(again - low, 0)], last[max(low - again, 0) :]])
+    return found[first - low : stop - low]
 
 
 @dataclass(frozen=True)
 class StepRng:
-    """The draws of one training step, made on the device for the whole global batch.
+    """The draws of one training step, made on the device.
 
-    A process that holds rows ``first, …`` of a global batch of ``total`` images keeps its rows of each draw. Members of
+    A process that holds rows ``first, …`` of a global batch of ``total`` images has its rows of each draw. Members of
     a stack share their draws, unless ``seed`` holds one seed for each of them: then a member draws what a single run
     with its seed draws.
     """
@@ -157,7 +193,7 @@ class StepRng:
         return self._draw("normal", purpose, x, shape)
 
     def common(self, purpose: str, x: Tensor) -> Tensor:
-        drawn = self._members("normal", (1, *x.shape[-3:]), x, purpose)
+        drawn = self._members("normal", (1, *x.shape[-3:]), slice(0, 1), x, purpose)
         return drawn if isinstance(self.seed, tuple) else drawn[0]
 
     def at(self, *path: str | int) -> Self:
@@ -167,18 +203,19 @@ class StepRng:
         """The rng of the part of the batch that begins at ``row``."""
         return replace(self, first=self.first + row)
 
-    def _members(self, law: Law, size: tuple[int, ...], like: Tensor, purpose: str) -> Tensor:
-        """A draw of ``size``; with a leading axis for the members where each has a seed of its own."""
+    def _members(self, law: Law, size: tuple[int, ...], rows: slice, like: Tensor, purpose: str) -> Tensor:
+        """The rows of a draw of ``size``; with a leading axis for the members where each has a seed of its own."""
         if not isinstance(self.seed, tuple):
-            return _on_device(law, size, like, stream_key(self.seed, purpose, *self.path))
+            return _on_device(law, size, rows, like, stream_key(self.seed, purpose, *self.path))
         keys = [stream_key(seed, purpose, *self.path) for seed in self.seed]
-        return torch.stack([_on_device(law, size, like, key) for key in keys])
+        return torch.stack([_on_device(law, size, rows, like, key) for key in keys])
 
     def _draw(self, law: Law, purpose: str, x: Tensor, shape: tuple[int, ...] | None) -> Tensor:
         b = x.shape[-4]
         total = b if self.total is None else self.total
         part = x.shape[-3:] if shape is None else shape
-        rows = self._members(law, (total, *part), x, purpose).narrow(-1 - len(part), self.first, b)
+        own = slice(self.first, self.first + b)
+        rows = self._members(law, (total, *part), own, x, purpose)
         return rows.expand(*x.shape[:-4], *rows.shape[-1 - len(part) :])
 
 

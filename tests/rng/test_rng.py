@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
-from freeat import Free, Friendly, Vanilla
+from freeat import Free, Friendly, Vanilla, rng
 from freeat.attacks.pgd import Pgd
 from freeat.learner import Learner
 from freeat.objectives import Trades
@@ -47,20 +47,43 @@ def global_generators_untouched() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
-@given(total=st.integers(1, 9), cut=st.tuples(st.integers(0, 9), st.integers(0, 9)))
-@settings(max_examples=25, deadline=None)
+@given(
+    total=st.integers(1, 40),
+    cut=st.tuples(st.integers(0, 40), st.integers(0, 40)),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16]),
+    seed=st.sampled_from([7, (7, 8)]),
+)
+@settings(max_examples=40, deadline=None)
 def test_each_process_draws_its_rows_of_the_global_batch(
-    draw: Draw, total: int, cut: tuple[int, int]
+    draw: Draw, total: int, cut: tuple[int, int], dtype: torch.dtype, seed: int | tuple[int, ...]
 ) -> None:
     first, last = sorted(min(c, total) for c in cut)
-    whole = draw(StepRng(7, (3,), total, 0), blank(total))
-    assert whole.shape[0] == total
-    mine = draw(StepRng(7, (3,), total, first), blank(last - first))
-    assert torch.equal(mine, whole[first:last])
-    assert torch.equal(draw(StepRng(7, (3,), total, 0).from_row(first), blank(last - first)), mine)
-    assert torch.equal(draw(StepRng(7, (3,)), blank(total)), whole), (
+    stack = () if isinstance(seed, int) else (2,)
+    rows = (slice(None),) * len(stack) + (slice(first, last),)
+    own, everything = (blank(b, *stack, dtype=dtype) for b in (last - first, total))
+    whole = draw(StepRng(seed, (3,), total, 0), everything)
+    assert whole.shape[: len(stack) + 1] == (*stack, total)
+    mine = draw(StepRng(seed, (3,), total, first), own)
+    assert torch.equal(mine, whole[rows])
+    assert torch.equal(draw(StepRng(seed, (3,), total, 0).from_row(first), own), mine)
+    assert torch.equal(draw(StepRng(seed, (3,)), everything), whole), (
         "with one process the batch is the global batch"
     )
+
+
+@pytest.mark.parametrize("law", ["uniform", "normal"])
+@pytest.mark.parametrize(("first", "b"), [(0, 16), (20, 16), (48, 16), (7, 0)])
+def test_a_process_draws_no_rows_of_others(
+    law: str, first: int, b: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn = []
+    fill = rng._fill
+    monkeypatch.setattr(rng, "_fill", lambda law, x, g: drawn.append(x.numel()) or fill(law, x, g))
+    getattr(StepRng(1, (2,), 64, first), law)("start", blank(b))
+    around = (
+        0 if law == "uniform" else 3 * rng.NORMAL_BLOCK
+    )  # the blocks that it shares, and the one drawn again
+    assert b * 60 <= sum(drawn) <= b * 60 + around
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
