@@ -92,6 +92,7 @@ TRAIN = """
 import sys
 from freeat.cli.main import run
 assert run(sys.argv[1:]) == 0
+assert not {"torch._dynamo", "torch._inductor"} & sys.modules.keys(), "the compiler takes seconds to import"
 print(*(name for name in sys.modules if name.split(".")[0] == "freeat"))
 """
 

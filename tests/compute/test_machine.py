@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-from freeat.compute.machine import LARGEST_KEPT, arithmetic, freed_memory_kept, provenance
+from freeat.compute.machine import (
+    LARGEST_KEPT,
+    arithmetic,
+    compiled,
+    freed_memory_kept,
+    provenance,
+    uncompiled,
+)
 
 settings: Any = torch.utils.deterministic
 
@@ -29,6 +36,45 @@ def test_new_memory_is_left_unfilled_inside_only(before: bool, monkeypatch: pyte
     with pytest.raises(RuntimeError, match="stop"):
         _fail_inside()
     assert settings.fill_uninitialized_memory is before
+
+
+@pytest.mark.filterwarnings("ignore")  # the compiler warns about its own doings
+def test_compiled_networks_are_as_deterministic_as_the_arithmetic() -> None:
+    import torch._inductor.config as compiler
+
+    for deterministic in (True, False):
+        with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
+            compiled(torch.nn.Linear(2, 2))
+            assert compiler.deterministic is deterministic
+            assert torch.are_deterministic_algorithms_enabled() is deterministic
+        assert compiler.deterministic is torch.are_deterministic_algorithms_enabled() is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 2e-4}),
+        (torch.optim.AdamW, {"lr": 0.1, "weight_decay": 0.1}),
+    ],
+)
+def test_an_uncompiled_optimizer_takes_the_same_steps(
+    kind: type[torch.optim.Optimizer], settings: dict[str, float]
+) -> None:
+    found = []
+    for optimizer_class in (kind, uncompiled(kind)):
+        w = torch.nn.Parameter(torch.linspace(-1, 1, 7))
+        optimizer = optimizer_class([w], **settings)
+        for k in range(4):
+            optimizer.zero_grad()
+            (w * w.detach().cos() * k).sum().backward()
+            optimizer.step()
+            again = optimizer_class([w], **settings)
+            again.load_state_dict(optimizer.state_dict())
+            optimizer = again
+        found.append(w.detach())
+    assert torch.equal(*found)
+    assert isinstance(optimizer, kind)
+    assert type(optimizer).__name__ == kind.__name__
 
 
 def _faults_of_a_block() -> int:

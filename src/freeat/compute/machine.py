@@ -1,6 +1,7 @@
 """Device, threads, determinism and memory of a run; the provenance of its results."""
 
 import ctypes
+import inspect
 import logging
 import os
 import platform
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -109,8 +110,7 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     memory: Any = torch.utils.deterministic  # a module whose attribute is a property, which mypy cannot see
     before = (
         torch.get_num_threads(),
-        torch.are_deterministic_algorithms_enabled(),
-        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_deterministic_debug_mode(),
         torch.backends.cudnn.benchmark,
         torch.get_float32_matmul_precision(),
         memory.fill_uninitialized_memory,
@@ -118,7 +118,7 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
     torch.set_num_threads(threads)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS reads it when it starts
-    torch.use_deterministic_algorithms(deterministic)
+    _set_deterministic("error" if deterministic else "default")
     torch.backends.cudnn.benchmark = not deterministic
     torch.set_float32_matmul_precision("highest" if deterministic else "high")
     memory.fill_uninitialized_memory = False  # filling takes time, and nothing here reads new memory
@@ -127,10 +127,42 @@ def arithmetic(*, threads: int, deterministic: bool) -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1], warn_only=before[2])
-        torch.backends.cudnn.benchmark = before[3]
-        torch.set_float32_matmul_precision(before[4])
-        memory.fill_uninitialized_memory = before[5]
+        _set_deterministic(before[1])
+        torch.backends.cudnn.benchmark = before[2]
+        torch.set_float32_matmul_precision(before[3])
+        memory.fill_uninitialized_memory = before[4]
+
+
+def _set_deterministic(mode: int | str) -> None:
+    """What ``torch.use_deterministic_algorithms`` sets, which imports the compiler: 1.6 s of each short command.
+
+    The compiler has a setting of its own, for those who import it (``compiled``).
+    """
+    torch.set_deterministic_debug_mode(mode)
+    compiler: Any = sys.modules.get("torch._inductor.config")
+    if compiler is not None:
+        compiler.deterministic = torch.are_deterministic_algorithms_enabled()
+
+
+Optimizer = TypeVar("Optimizer", bound=torch.optim.Optimizer)
+
+
+def uncompiled(kind: type[Optimizer]) -> type[Optimizer]:
+    """The optimizer without the wrappers that stop torch's compiler at its methods, and import it: the same steps."""
+    own = ("add_param_group", "state_dict", "load_state_dict", "zero_grad")
+    methods: dict[str, Any] = {name: inspect.unwrap(getattr(kind, name)) for name in own}
+    step = torch.no_grad()(inspect.unwrap(kind.step))
+    return type(kind.__name__, (kind,), methods | {"step": step, "__doc__": kind.__doc__})
+
+
+def compiled(model: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The model's forward pass by ``torch.compile``, as deterministic as the arithmetic is."""
+    torch.use_deterministic_algorithms(
+        torch.are_deterministic_algorithms_enabled(),
+        warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
+    forward: Callable[[torch.Tensor], torch.Tensor] = torch.compile(model)
+    return forward
 
 
 def quickest(call: Callable[[], object], device: torch.device, *, wall: bool = False) -> float:

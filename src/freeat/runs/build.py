@@ -15,6 +15,7 @@ from freeat.algorithms.registry import algorithm_class, options_of, read_options
 from freeat.algorithms.step import has_strength, threat_of, with_smoothing, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
+from freeat.compute.machine import compiled, uncompiled
 from freeat.compute.precision import Precision
 from freeat.data import Augmentation, DataSet, Images, load_data, parse_augmentation
 from freeat.data.augmentation import NAMED
@@ -203,7 +204,7 @@ def build_learner(
         micro_batch=spec.micro_batch,
         processes=processes,
         **build_modifiers(spec, model, updates, per_epoch),
-        forward=torch.compile(model) if spec.compile else None,
+        forward=compiled(model) if spec.compile else None,
     )
 
 
@@ -427,11 +428,13 @@ def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, .
 def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
     match spec.optimizer:
         case "sgd":
-            return torch.optim.SGD(
+            return uncompiled(torch.optim.SGD)(
                 model.parameters(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay
             )
         case "adamw":
-            return torch.optim.AdamW(model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay)
+            return uncompiled(torch.optim.AdamW)(
+                model.parameters(), lr=spec.lr, weight_decay=spec.weight_decay
+            )
     raise unknown_name("optimizer", spec.optimizer, ("sgd", "adamw"))
 
 

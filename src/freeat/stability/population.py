@@ -17,6 +17,7 @@ from freeat.algorithms.step import with_smoothing
 from freeat.algorithms.strength import MeasuredObjective
 from freeat.algorithms.vanilla import Vanilla
 from freeat.compute.frozen import frozen
+from freeat.compute.machine import uncompiled
 from freeat.data.batches import Batches
 from freeat.errors import InputError, unknown_name
 from freeat.files.documents import identity_of, in_file_name, plain
@@ -256,7 +257,7 @@ def train_population(
         parts["awp"] = replace(parts["awp"], every_tensor=True)
     learner = Learner(
         stack,
-        torch.optim.SGD(stack.parameters(), lr=settings.lr),
+        uncompiled(torch.optim.SGD)(stack.parameters(), lr=settings.lr),
         member_seeds=seeds,
         total_updates=settings.updates,
         schedule=schedule,
