@@ -2,12 +2,14 @@
 
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
@@ -15,12 +17,14 @@ from freeat import Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm
 from freeat.algorithms.nfgsm import NFgsm
 from freeat.algorithms.step import with_smoothing
+from freeat.data import load_data
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
 from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
 from freeat.objectives import Trades
+from freeat.training.loop import train
 from problems import BALLS, images, same_bits, smooth_net, weights
 
 UPDATES = 50
@@ -95,6 +99,66 @@ def exchanges(processes: ProcessGroup) -> dict[str, object]:
     }
 
 
+COUNTED: dict[str, tuple[Algorithm, bool, bool]] = {  # the algorithm, batch norms, an average of the weights
+    "vanilla": (Vanilla(ball=LINF_BALL, m=2), False, False),
+    "vanilla, batch norms": (Vanilla(ball=LINF_BALL, m=2), True, False),
+    "free": (Free(ball=LINF_BALL, m=4), False, False),
+    "free, batch norms": (Free(ball=LINF_BALL, m=4), True, False),
+    "free, batch norms, ema": (Free(ball=LINF_BALL, m=4), True, True),
+}
+COUNTED_BATCHES = 3
+
+
+def counted_net(batch_norms: bool) -> nn.Module:
+    layers = [nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 10), nn.BatchNorm1d(10)]
+    return nn.Sequential(*(one for one in layers if batch_norms or "BatchNorm" not in type(one).__name__))
+
+
+@contextmanager
+def collectives() -> Iterator[list[tuple[str, int]]]:
+    """Every collective that is called inside, by name, with the bytes it takes."""
+    seen: list[tuple[str, int]] = []
+
+    def counting(name: str, call: Callable[..., object]) -> Callable[..., object]:
+        def counted(*given: Any, **options: Any) -> object:
+            seen.append((name, sum(t.numel() * t.element_size() for t in given if isinstance(t, Tensor))))
+            return call(*given, **options)
+
+        return counted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("all_reduce", "all_gather", "all_gather_object", "broadcast", "barrier", "reduce"):
+            patch.setattr(dist, name, counting(name, getattr(dist, name)))
+        yield seen
+
+
+def exchanged(name: str, processes: ProcessGroup) -> list[tuple[str, int]]:
+    """The collectives of some batches of a training."""
+    algorithm, batch_norms, averaged = COUNTED[name]
+    net = counted_net(batch_norms)
+    learner = Learner(
+        net,
+        torch.optim.SGD(net.parameters(), lr=0.1),
+        total_updates=COUNTED_BATCHES * algorithm.updates_per_batch,
+        processes=processes,
+        average=WeightAverage(net, 0.9) if averaged else None,
+    )
+    data = load_data("digits").train
+    with collectives() as seen:
+        assert (
+            len(list(train(learner, algorithm, data, Batches(n=len(data), size=9, seed=0))))
+            == COUNTED_BATCHES
+        )
+    return seen
+
+
+def of_sync_batch_norm(processes: ProcessGroup) -> list[tuple[str, int]]:
+    """The collectives that a network with shared batch norms takes for its buffers."""
+    with collectives() as seen:
+        processes.average_buffers(nn.SyncBatchNorm.convert_sync_batchnorm(counted_net(batch_norms=True)))
+    return seen
+
+
 def process(rank: int, size: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {
@@ -107,7 +171,10 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
         assert (processes.rank, processes.size) == (rank, size)
         found = {name: trained(name, processes) for name in ROWS}
         found["micro"] = trained("free-trades", processes, micro_batch=2)
-        torch.save({"found": found, "exchanges": exchanges(processes)}, Path(folder) / f"{rank}.pt")
+        counted = {name: exchanged(name, processes) for name in COUNTED}
+        counted["SyncBatchNorm"] = of_sync_batch_norm(processes)
+        results = {"found": found, "exchanges": exchanges(processes), "collectives": counted}
+        torch.save(results, Path(folder) / f"{rank}.pt")
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +231,24 @@ def test_exchanges_give_every_process_the_same(distributed: list[dict[str, dict]
             "any": [True, False],
             "is_main": rank == 0,
         }
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_a_batch_takes_one_exchange_for_each_update_and_one_for_its_statistics(
+    name: str, distributed: list[dict[str, dict]]
+) -> None:
+    algorithm, batch_norms, averaged = COUNTED[name]
+    net = counted_net(batch_norms)
+    weights = 4 * sum(p.numel() for p in net.parameters())
+    statistics = 4 * sum(b.numel() for b in net.buffers() if b.is_floating_point())
+    batch = [("all_reduce", weights)] * algorithm.updates_per_batch
+    batch += [("all_reduce", (1 + averaged) * statistics)] if batch_norms else []
+    for result in distributed:
+        assert result["collectives"][name] == COUNTED_BATCHES * batch
+
+
+def test_shared_batch_norms_need_no_exchange_of_buffers(distributed: list[dict[str, dict]]) -> None:
+    assert [result["collectives"]["SyncBatchNorm"] for result in distributed] == [[]] * len(distributed)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

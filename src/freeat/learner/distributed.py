@@ -1,4 +1,9 @@
-"""The group of processes that train one model, and what they exchange."""
+"""The group of processes that train one model, and what they exchange.
+
+Gradients are summed after the backward pass, by one flat exchange. Torch's DistributedDataParallel exchanges them
+inside it, where a process without images of a small batch takes no part and the others wait for it. It imports torch's
+compiler, a second of each process, and took 0.92 to 1.14 times as long (``benchmarks/processes.py``, docs/scaling.md).
+"""
 
 import math
 import os
@@ -32,15 +37,17 @@ class ProcessGroup:
         return slice(self.rank * total // self.size, (self.rank + 1) * total // self.size)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Every process's gradient becomes the sum over all; a process that saw no image adds zero."""
+        """Every process's gradient becomes the sum over all; a process that saw no image adds zero.
+
+        They are exchanged as they lie in memory, which is as the weights lie, and become parts of what was exchanged.
+        """
         if self.size == 1:
             return
         parameters = [p for p in parameters if p.requires_grad]
-        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in parameters]
-        flat = torch.cat([g.flatten() for g in grads])
-        dist.all_reduce(flat)
-        for p, total in zip(parameters, flat.split_with_sizes([p.numel() for p in parameters]), strict=True):
-            p.grad = torch.empty_like(p).copy_(total.view(p.shape))  # laid out as the weight is
+        grads = [_laid_out_as(p, p.grad) for p in parameters]
+        sums = _summed([g.as_strided((g.numel(),), (1,)) for g in grads])
+        for p, g, total in zip(parameters, grads, sums, strict=True):
+            p.grad = total.as_strided(g.shape, g.stride())
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum of every process's value."""
@@ -62,13 +69,19 @@ class ProcessGroup:
         dist.all_gather_object(gathered, rows.cpu())
         return torch.cat([part for part in gathered if part is not None]).to(rows.device)
 
-    def average_buffers(self, model: nn.Module) -> None:
-        """Running statistics, which each process gathered on its own rows, become their mean."""
-        if self.size > 1:
-            for buffer in model.buffers():
-                if buffer.is_floating_point():
-                    dist.all_reduce(buffer)
-                    buffer /= self.size
+    def average_buffers(self, *models: nn.Module) -> None:
+        """Running statistics, which each process gathered on its own rows, become their mean, of all models at once.
+
+        Those of SyncBatchNorm are of the global batch already.
+        """
+        if self.size == 1:
+            return
+        own = (
+            layer for model in models for layer in model.modules() if not isinstance(layer, nn.SyncBatchNorm)
+        )
+        buffers = [b for layer in own for b in layer.buffers(recurse=False) if b.is_floating_point()]
+        for buffer, total in zip(buffers, _summed([b.flatten() for b in buffers]), strict=True):
+            buffer.copy_(total.div_(self.size).view(buffer.shape))
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is raised in any process."""
@@ -82,6 +95,25 @@ class ProcessGroup:
         """Wait until every process is here."""
         if self.size > 1:
             dist.barrier()
+
+
+def _laid_out_as(p: nn.Parameter, g: Tensor | None) -> Tensor:
+    """The gradient in the memory layout of its weight, which is the same in every process; zero where there is none."""
+    if g is not None and g.stride() == p.stride():
+        return g
+    like = torch.zeros_like(p)
+    return like if g is None else like.copy_(g)
+
+
+def _summed(parts: list[Tensor]) -> list[Tensor]:
+    """The sums of one-dimensional tensors over all processes, by one exchange for each of their types."""
+    sums: dict[int, Tensor] = {}
+    for dtype in dict.fromkeys(part.dtype for part in parts):
+        same = [k for k, part in enumerate(parts) if part.dtype == dtype]
+        flat = torch.cat([parts[k] for k in same])
+        dist.all_reduce(flat)
+        sums |= zip(same, flat.split_with_sizes([parts[k].numel() for k in same]), strict=True)
+    return [sums[k] for k in range(len(parts))]
 
 
 SINGLE_PROCESS = ProcessGroup()
@@ -104,9 +136,25 @@ def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:
             )
 
 
+LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+"""The variables in which ``torchrun`` gives a process its number and how many there are, everywhere and here."""
+
+
 def is_main_process() -> bool:
     """Whether this is the first process that ``torchrun`` started, or the only one; also before they join a group."""
     return int(os.environ.get("RANK", "0")) == 0
+
+
+def on_this_machine() -> ProcessGroup:
+    """The processes that ``torchrun`` started on this machine, which share its cores and GPUs."""
+    number, count = os.environ.get("LOCAL_RANK", "0"), os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return ProcessGroup(rank=int(number), size=int(count))
+
+
+def leave_launcher() -> None:
+    """Make this a process of its own: a worker of one that ``torchrun`` started runs its tasks alone."""
+    for name in LAUNCHER:
+        os.environ.pop(name, None)
 
 
 @contextmanager

@@ -33,9 +33,8 @@ def train(
         with step_rng(learner, x.device):
             record = algorithm.step(learner, x, y)
         # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
-        learner.processes.average_buffers(learner.model)
-        for average in learner.averages.values():
-            learner.processes.average_buffers(average.model)
+        averages = (average.model for average in learner.averages.values())
+        learner.processes.average_buffers(learner.model, *averages)
         yield record
 
 

@@ -283,14 +283,12 @@ class Trainer:
     def _checkpoint_if_due(self) -> None:
         processes = self.learner.processes
         stop = self.should_stop()
-        if processes.size > 1:
-            if self.learner.batches % FETCH_EVERY:
-                return
-            stop = processes.any(stop)
-        due = processes.any(time.monotonic() - self._saved >= self.checkpoint_every)
-        if stop or due:
-            self._checkpoint()
-        if stop:
+        if processes.size > 1 and self.learner.batches % FETCH_EVERY:
+            return
+        if not processes.any(stop or time.monotonic() - self._saved >= self.checkpoint_every):
+            return
+        self._checkpoint()
+        if processes.any(stop):
             where = f"; run the same command again to resume from {self.folder.path}" if self.folder else ""
             raise Stopped(f"stopped at update {self.learner.updates} as asked{where}")
 
