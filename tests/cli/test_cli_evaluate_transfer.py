@@ -20,7 +20,7 @@ from freeat.cli.evaluate import evaluate
 from freeat.cli.transfer import transfer
 from freeat.data import load_data
 from freeat.errors import InputError
-from freeat.experiments import evaluations
+from freeat.experiments import blocks
 from freeat.experiments.examples import load_examples
 from freeat.files.documents import plain, to_json
 from freeat.reports.html.gather import gather
@@ -330,13 +330,13 @@ def test_a_perturbation_of_a_test_image_is_made_once_for_all_targets(
 ) -> None:
     sizes = {str(size): small_run(tmp_path / str(size), data="digits", train_size=size) for size in (40, 60)}
     made: list[str] = []
-    real = evaluations.evaluate
+    real = blocks.evaluate
 
     def counted(model: Any, images: Any, *rest: Any, **settings: Any) -> Any:
         made.append(images.digest)
         return real(model, images, *rest, **settings)
 
-    monkeypatch.setattr(evaluations, "evaluate", counted)
+    monkeypatch.setattr(blocks, "evaluate", counted)
     done = invoke(
         transfer,
         sizes["40"],

@@ -19,7 +19,7 @@ from freeat.data import DataSet, Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, evaluate, joined
 from freeat.evaluation.statistics import wilson
-from freeat.experiments import evaluations
+from freeat.experiments import blocks, evaluations
 from freeat.experiments.evaluations import evaluate_models, transfer_models
 from freeat.experiments.examples import load_examples
 from freeat.experiments.sweep import Sweep
@@ -101,7 +101,7 @@ def test_a_sweep_resumes_where_it_stopped(
 ) -> None:
     model = opened(robust_net, "net")
     whole = evaluate_models([model], sweep, folder=tmp_path)
-    again = Counter(monkeypatch, evaluations, "evaluate")
+    again = Counter(monkeypatch, blocks, "evaluate")
     probes = Counter(monkeypatch, evaluations, "sanity_checks")
     assert evaluate_models([model], sweep, folder=tmp_path) == whole
     assert (again.calls, probes.calls) == (0, 0)
@@ -117,7 +117,7 @@ def test_other_weights_images_attacks_and_seeds_are_other_results(
 ) -> None:
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=20)
     evaluate_models([opened(robust_net, "net")], small, folder=tmp_path)
-    again = Counter(monkeypatch, evaluations, "evaluate")
+    again = Counter(monkeypatch, blocks, "evaluate")
     changed = [
         Sweep(data=sweep.data, attacks=(Pgd(steps=2),), balls=BALLS[:1], n=21),
         Sweep(data=sweep.data, attacks=(Pgd(steps=2, iterate="last"),), balls=BALLS[:1], n=20),
@@ -173,8 +173,8 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
 ) -> None:
     long = Sweep(data=sweep.data, attacks=(Square(queries=20),), balls=BALLS[1:], n=50, batch_size=8)
     model = opened(robust_net, "net")
-    monkeypatch.setattr(evaluations, "BLOCK", 16)
-    calls = Counter(monkeypatch, evaluations, "evaluate")
+    monkeypatch.setattr(blocks, "BLOCK", 16)
+    calls = Counter(monkeypatch, blocks, "evaluate")
     (whole,) = evaluate_models([model], long, folder=tmp_path / "whole", examples=examples).results
     assert calls.calls == 4, "blocks of whole batches"
 
@@ -206,23 +206,19 @@ def test_an_interrupted_evaluation_loses_at_most_a_block_and_ends_the_same(
 def test_a_damaged_block_is_evaluated_again(
     robust_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluations, "BLOCK", 10)
+    monkeypatch.setattr(blocks, "BLOCK", 10)
     long = Sweep(data=sweep.data, attacks=(Pgd(steps=1),), balls=BALLS[1:], n=30, batch_size=10)
     model, kept = opened(robust_net, "net"), Blocks(tmp_path / "blocks")
     (condition,) = long.conditions(model)
 
     def evaluated() -> Evaluation:
-        return joined(
-            list(
-                evaluations.evaluated_blocks(
-                    model, long, condition, evaluations.no_progress, keep_delta=True, kept=kept
-                )
-            )
-        )
+        work = blocks.BlockwiseEvaluation(model, long, condition, blocks.no_progress, keep_delta=True)
+        assert work.share(kept, published=lambda: False)
+        return joined(list(work.blocks(kept)))
 
     whole = evaluated()
     (tmp_path / "blocks" / "block-00001.safetensors").write_bytes(b"torn")
-    again = Counter(monkeypatch, evaluations, "evaluate")
+    again = Counter(monkeypatch, blocks, "evaluate")
     other = evaluated()
     assert again.calls == 1
     assert torch.equal(other.index, whole.index)
@@ -293,7 +289,7 @@ def test_transfer_matrix_makes_each_perturbation_once(
 ) -> None:
     models = [opened(robust_net, "a"), opened(other_net, "b")]
     small = Sweep(data=sweep.data, attacks=(Pgd(steps=5, iterate="last"),), balls=BALLS, n=80)
-    made = Counter(monkeypatch, evaluations, "evaluate")
+    made = Counter(monkeypatch, blocks, "evaluate")
     report = transfer_models(models, models, small, folder=tmp_path)
     assert made.calls == 2 * len(BALLS)
     results = {(result.source, result.model, result.eps): result for result in report.results}

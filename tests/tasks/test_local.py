@@ -209,3 +209,18 @@ def _ended(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return Path(f"/proc/{pid}/stat").is_file() and " Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
+@pytest.mark.parametrize(
+    ("rank", "size", "own"), [(0, 1, "0123"), (0, 2, "02"), (1, 2, "13"), (2, 3, "2"), (5, 8, "1")]
+)
+def test_processes_of_torchrun_divide_the_cores_and_gpus(
+    rank: int, size: int, own: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(size))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(local, "usable_cores", lambda: 12)
+    assert visible_gpus("auto") == tuple(own)
+    assert LocalBackend(threads=2).slots == max(1, 6 // size)

@@ -44,12 +44,13 @@ def evaluate(
     package.module:factory@WEIGHTS-FILE. NAME= in front names it in tables; the default is the shortest distinct end of
     its path. Without options a run is evaluated as in its training: by its own attack and radius, on every split. With
     options, all attacks, radii and splits are combined. Each result is stored at once: the same command resumes where
-    it was interrupted.
+    it was interrupted. Identical processes, also those of `torchrun -m freeat evaluate`, divide the images.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.evaluations import evaluate_models
     from freeat.experiments.examples import load_examples
     from freeat.files.documents import plain, to_json
+    from freeat.learner.distributed import is_main_process
     from freeat.reports.robustness import draw_examples, draw_radii, robustness_lines
     from freeat.runs.folder import RunFolder
     from freeat.units import radius_text
@@ -69,6 +70,8 @@ def evaluate(
     opened = open_models(named, sweep.data, given)
     with sweep_arithmetic(given), SweepProgress() as progress:
         report = evaluate_models(opened, sweep, folder=out, examples=examples, watch=progress.watch)
+    if not is_main_process():
+        return
     more: dict[str, Any] = {}
     if plot is not None:
         draw_radii(plot, report.results)

@@ -127,7 +127,7 @@ class _PrintableStream:
 @verbose_option
 def cli() -> None:
     """Adversarial training whose robustness generalizes."""
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING if _speaks() else logging.ERROR, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     logging.captureWarnings(True)
@@ -278,10 +278,22 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code)
 
 
+def _speaks() -> bool:
+    """Whether this process prints results and warnings: of those that ``torchrun`` started, the first does."""
+    if "RANK" not in os.environ:
+        return True
+    from freeat.learner.distributed import is_main_process
+
+    return is_main_process()
+
+
 def run(args: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
     try:
-        with redirect_stdout(_PrintableStream(sys.stdout)):
+        with (
+            open(os.devnull, "w", encoding="utf-8") as nowhere,
+            redirect_stdout(_PrintableStream(sys.stdout if _speaks() else nowhere)),
+        ):
             outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
     except click.exceptions.Abort as abort:
         click.echo("stopped", err=True)

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from freeat.compute.machine import usable_cores
 from freeat.errors import printable
+from freeat.learner.distributed import is_main_process
 from freeat.training.records import Record, accuracies
 
 if TYPE_CHECKING:
@@ -33,14 +34,18 @@ class _WithLatest(Progress):
 
 
 class Reporter:
-    """The one reporter of every command: a bar on stderr where that is a terminal, lines elsewhere."""
+    """The one reporter of every command: a bar on stderr where that is a terminal, lines elsewhere.
+
+    Of the processes that ``torchrun`` started, only the first reports.
+    """
 
     def __init__(self) -> None:
         self.bar: Progress | None = None
         self._task: TaskID | None = None
+        self._speaks = is_main_process()
 
     def __enter__(self) -> Self:
-        if sys.stderr.isatty():
+        if self._speaks and sys.stderr.isatty():
             columns = (
                 TextColumn("{task.description}"),
                 BarColumn(),
@@ -73,6 +78,8 @@ class Reporter:
 
     def line(self, text: str) -> None:
         """Say something that stays."""
+        if not self._speaks:
+            return
         text = printable(text)
         if self.bar is not None:
             self.bar.console.print(text, markup=False, highlight=False)

@@ -68,6 +68,7 @@ def stability(as_json: bool, **given: Any) -> int:
     Prints, for each algorithm, the distance of the weights, the uniform stability with its guaranteed lower bound,
     the mean largest difference, the measured gap, the bound where a theorem covers the setting, and the accuracies;
     writes figures. The lower bound needs many seeds: about 40. The same command resumes where it stopped.
+    Identical processes, also those of `torchrun -m freeat stability`, divide the runs.
 
     \b
     freeat stability --data digits --algorithms vanilla-10,fast,free-4 --seeds 4
@@ -76,6 +77,7 @@ def stability(as_json: bool, **given: Any) -> int:
     from freeat.cli.progress import run_all
     from freeat.data import load_data
     from freeat.files.documents import plain, to_json
+    from freeat.learner.distributed import is_main_process
     from freeat.tasks import make_backend
 
     study = _study(given)
@@ -84,6 +86,8 @@ def stability(as_json: bool, **given: Any) -> int:
     backend = make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"])
     ended = run_all("measuring", tasks, backend)
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
+    if not is_main_process():
+        return 1 if failures else 0
     finished = [task.result() for task in tasks if task.name not in failures]
     results = [result for result in finished if result is not None]
     summary = _summary(study, document, results, failures, data)
@@ -112,9 +116,11 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
         eps=parse_radius(given["eps"]),
         algorithm_args=parse_arguments(args, "--algorithm-args") if args else None,
     )
+    device = resolve_device(given["device"])
     options = RunOptions(
         folder=given["out"],
-        device=str(resolve_device(given["device"])),
+        # Without a number, unless one was asked for: each worker has a GPU of its own.
+        device=str(device) if ":" in given["device"] else device.type,
         data_dir=given["data_dir"],
         trust_code=trusts_code(False, names_code=True),  # every import path is typed
     )

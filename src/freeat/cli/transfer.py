@@ -41,11 +41,13 @@ def transfer(
 ) -> None:
     """Make perturbations on each of SOURCES and evaluate every one of TARGETS on them.
 
-    A perturbation is made once for all targets. Models are written as for `freeat evaluate`.
+    A perturbation is made once for all targets. Models are written as for `freeat evaluate`, and identical processes
+    divide the work as there.
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.evaluations import transfer_models
     from freeat.files.documents import plain, to_json
+    from freeat.learner.distributed import is_main_process
     from freeat.reports.robustness import draw_radii, robustness_lines
 
     if not targets:
@@ -62,6 +64,8 @@ def transfer(
             folder=out,
             watch=progress.watch,
         )
+    if not is_main_process():
+        return
     if plot is not None:
         draw_radii(plot, report.results)
     if as_json:

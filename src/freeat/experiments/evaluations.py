@@ -9,15 +9,15 @@ import torch
 from freeat.attacks.result import Attack
 from freeat.compute.machine import provenance
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import Evaluation, Gap, Progress, device_and_dtype, evaluate, gap, joined
+from freeat.evaluation.evaluate import Evaluation, Gap, device_and_dtype, gap, joined
 from freeat.evaluation.sanity import IMAGES, SanityCheck, compare, sanity_checks
 from freeat.evaluation.transfer import apply_to, weakness
+from freeat.experiments.blocks import BlockwiseEvaluation, StartProgress, all_found, no_progress, numbered
 from freeat.experiments.examples import examples_path, save_examples
 from freeat.experiments.sweep import Condition, Sweep, architecture
 from freeat.files.documents import check_output
 from freeat.runs.open import Opened
 from freeat.runs.results import (
-    Blocks,
     Identity,
     PerturbationCost,
     Results,
@@ -25,22 +25,7 @@ from freeat.runs.results import (
     StoredEvaluation,
     settings_of,
 )
-from freeat.training.checks import out_of_memory
-
-StartProgress = Callable[[str, int], Progress]
-"""Called with a title and a number of images; returns the callback that counts them."""
-BLOCK = 256
-"""Images per stored block of a running evaluation."""
-
-
-def _numbered(watch: StartProgress, k: int, total: int) -> StartProgress:
-    """The same, with the number of the evaluation and how many there are."""
-    return lambda title, images: watch(f"[{k}/{total}] {title}" if total > 1 else title, images)
-
-
-def no_progress(title: str, images: int) -> Progress:
-    """No progress is shown."""
-    return lambda done: None
+from freeat.threat import Ball
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,17 +77,14 @@ def evaluate_models(
     if examples and any(_results_folder(model, folder) is None for model in models):
         raise InputError("adversarial examples need a folder: give one with --out")
     _check_folders(models, folder)
-    results: list[StoredEvaluation] = []
-    found: list[SanityCheck] = []
     per_split = len(sweep.attacks) * len(sweep.balls)
     total = per_split * sum(len(sweep.splits_of(model)) for model in models)
-    for model in models:
-        store = Results(_results_folder(model, folder))
-        for condition in sweep.conditions(model):
-            watched = _numbered(watch, len(results) + 1, total)
-            results.append(_result(model, sweep, condition, store, examples, watched))
-        found += _check_model(model, sweep, store, watch) if checks else ()
-    found += compare(results) if checks else ()
+    pairs = ((model, condition) for model in models for condition in sweep.conditions(model))
+    results = all_found(
+        _result(model, sweep, condition, folder, examples, numbered(watch, k, total))
+        for k, (model, condition) in enumerate(pairs, start=1)
+    )
+    found = [*_check_models(models, sweep, folder, watch), *compare(results)] if checks else []
     return SweepReport(
         results=tuple(results),
         gaps=tuple(gaps(results)),
@@ -112,59 +94,102 @@ def evaluate_models(
 
 
 def _result(
-    model: Opened, sweep: Sweep, condition: Condition, store: Results, examples: bool, watch: StartProgress
-) -> StoredEvaluation:
+    model: Opened,
+    sweep: Sweep,
+    condition: Condition,
+    folder: Path | None,
+    examples: bool,
+    watch: StartProgress,
+) -> Callable[[], StoredEvaluation | None]:
+    """The attempt at a model under one condition."""
+    store = Results(_results_folder(model, folder))
     identity = sweep.identity("evaluation", model, condition)
     notes = sweep.notes(model, condition.split)
-    found = store.find(identity, StoredEvaluation)
-    file = examples_path(store.folder, found) if found and examples and store.folder else None
-    own_blocks = _blocks_identity(identity, sweep, keep_delta=examples)
-    if found is not None and (file is None or file.is_file()):
-        store.clear_blocks(own_blocks)  # of a process that was killed after it had published the result
-    else:
-        with store.blocks(own_blocks) as kept:
-            blocks = evaluated_blocks(model, sweep, condition, watch, keep_delta=examples, kept=kept)
-            evaluation = joined(list(blocks), population=condition.population)
-            found = with_notes(_stored(identity, model, sweep, condition, evaluation), notes)
-            store.save(found)
-            if examples and store.folder is not None:
-                file = examples_path(store.folder, found)
-                save_examples(file, condition.images, evaluation, sweep.data.classes)
-    return replace(with_notes(found, notes), model=model.name, examples=None if file is None else str(file))
+    work = BlockwiseEvaluation(model, sweep, condition, watch, keep_delta=examples)
+    kept = store.blocks(_blocks_identity(identity, sweep, keep_delta=examples))
+
+    def file_of(found: StoredEvaluation) -> Path | None:
+        return examples_path(store.folder, found) if examples and store.folder is not None else None
+
+    def named(found: StoredEvaluation) -> StoredEvaluation:
+        file = file_of(found)
+        return replace(
+            with_notes(found, notes), model=model.name, examples=None if file is None else str(file)
+        )
+
+    def published() -> StoredEvaluation | None:
+        found = store.find(identity, StoredEvaluation)
+        if found is None or ((file := file_of(found)) is not None and not file.is_file()):
+            return None
+        return named(found)
+
+    def publish() -> StoredEvaluation:
+        evaluation = joined(list(work.blocks(kept)), population=condition.population)
+        found = with_notes(_stored(identity, model, sweep, condition, evaluation), notes)
+        store.save(found)
+        if (file := file_of(found)) is not None:
+            save_examples(file, condition.images, evaluation, sweep.data.classes)
+        return named(found)
+
+    def attempt() -> StoredEvaluation | None:
+        if (found := published()) is not None:
+            kept.clear()  # of a process that was killed after it had published the result
+            return found
+        if not work.share(kept, lambda: published() is not None):
+            return None
+        with kept.publishing():
+            return published() or publish()
+
+    return attempt
 
 
-def _check_model(model: Opened, sweep: Sweep, store: Results, watch: StartProgress) -> list[SanityCheck]:
-    """The sanity checks of the model itself, at the smallest radius of each norm, 0 only where there is no other.
+def _check_models(
+    models: Iterable[Opened], sweep: Sweep, folder: Path | None, watch: StartProgress
+) -> list[SanityCheck]:
+    """The sanity checks of the models themselves, at the smallest radius of each norm, 0 only without another.
 
     They are made once for each model, and stored as its evaluations are.
     """
+    smallest_last = sorted(sweep.balls, key=lambda ball: (ball.eps > 0, -ball.eps))
+    balls = {ball.norm: ball for ball in smallest_last}.values()
+    found = all_found(_checks(model, sweep, ball, folder, watch) for model in models for ball in balls)
+    return [check for checks in found for check in checks]
+
+
+def _checks(
+    model: Opened, sweep: Sweep, ball: Ball, folder: Path | None, watch: StartProgress
+) -> Callable[[], list[SanityCheck]]:
+    """The attempt at the sanity checks of a model in a ball."""
+    store = Results(_results_folder(model, folder))
     split = sweep.splits_of(model)[-1]
     images, _ = sweep.images(split, model)
-    smallest_last = sorted(sweep.balls, key=lambda ball: (ball.eps > 0, -ball.eps))
-    checks: list[SanityCheck] = []
-    for ball in {ball.norm: ball for ball in smallest_last}.values():
-        identity = {
-            **sweep.identity_on("sanity", model, split, images),
-            "attack": None,
-            **sweep.identity_in(ball),
-        }
+    of_images = sweep.identity_on("sanity", model, split, images)
+    identity = {**of_images, "attack": None, **sweep.identity_in(ball)}
+
+    def make() -> StoredChecks:
+        progress = watch(f"{model.name}: sanity checks", 1)
+        made = sanity_checks(
+            model.model,
+            images,
+            ball,
+            classes=len(sweep.data.classes),
+            seed=sweep.seed,
+            batch_size=min(sweep.batch_size, IMAGES),
+        )
+        progress(1)
+        found = StoredChecks(identity=identity, checks=tuple(made))
+        store.save(found)
+        return found
+
+    def attempt() -> list[SanityCheck]:
         found = store.find(identity, StoredChecks)
         if found is None:
-            progress = watch(f"{model.name}: sanity checks", 1)
-            made = sanity_checks(
-                model.model,
-                images,
-                ball,
-                classes=len(sweep.data.classes),
-                seed=sweep.seed,
-                batch_size=min(sweep.batch_size, IMAGES),
-            )
-            progress(1)
-            found = StoredChecks(identity=identity, checks=tuple(made))
-            store.save(found)
+            with store.blocks(identity).publishing():
+                found = store.find(identity, StoredChecks) or make()
         prefix = f"{model.name} ({type(ball).__name__})"
-        checks += [replace(check, sentence=f"{prefix}: {check.sentence}") for check in found.checks]
-    return checks
+        return [replace(check, sentence=f"{prefix}: {check.sentence}") for check in found.checks]
+
+    return attempt
 
 
 def gaps(results: Sequence[StoredEvaluation]) -> Iterator[ModelGap]:
@@ -208,59 +233,6 @@ def _result_folders(models: Sequence[Opened], folder: Path | None) -> tuple[str,
     """The folders that hold the results of these models."""
     folders = (_results_folder(model, folder) for model in models)
     return tuple(str(one) for one in dict.fromkeys(folders) if one is not None)
-
-
-def evaluated_blocks(
-    model: Opened, sweep: Sweep, condition: Condition, watch: StartProgress, *, keep_delta: bool, kept: Blocks
-) -> Iterator[Evaluation]:
-    """A model under one condition, block by block in the order of the images; stored blocks are reused."""
-    total = len(condition.images)
-    progress = watch(condition.title(model.name), total)
-    size = sweep.batch_size * max(1, BLOCK // sweep.batch_size)
-    for number, first in enumerate(range(0, total, size)):
-        block = kept.find(number)
-        if block is not None:
-            progress(len(block.y))
-        else:
-            rows = torch.arange(first, min(first + size, total))
-            block = _evaluated(model, sweep, condition, rows, progress, keep_delta=keep_delta)
-            if total > size:
-                kept.save(number, block)
-        yield block
-
-
-def _evaluated(
-    model: Opened,
-    sweep: Sweep,
-    condition: Condition,
-    rows: torch.Tensor,
-    progress: Progress,
-    *,
-    keep_delta: bool,
-) -> Evaluation:
-    try:
-        return evaluate(
-            model.model,
-            condition.images.take(rows).to(device_and_dtype(model.model)[0]),
-            condition.attack,
-            condition.ball,
-            classes=len(sweep.data.classes),
-            seed=sweep.seed,
-            augment=condition.augment,
-            batch_size=sweep.batch_size,
-            with_loss=sweep.with_loss,
-            recheck=sweep.recheck,
-            keep_delta=keep_delta,
-            progress=progress,
-        )
-    except RuntimeError as error:
-        if not out_of_memory(error):
-            raise
-        at_once = min(sweep.batch_size, len(rows))
-        raise InputError(
-            f"out of memory with {at_once} images at a time: use a smaller --batch-size, e.g. "
-            f"{max(1, at_once // 2)}; what is finished is kept"
-        ) from error
 
 
 def _blocks_identity(identity: Identity, sweep: Sweep, *, keep_delta: bool) -> Identity:
@@ -324,21 +296,17 @@ def transfer_models(
         for condition in sweep.conditions(group[0], split)
     )
     total = len(sources) * len(groups) * len(sweep.attacks) * len(sweep.balls)
-    results = [
-        result
+    found = all_found(
+        _transfers(source, group, sweep, condition, folder, numbered(watch, k, total))
         for k, (source, group, condition) in enumerate(conditions, start=1)
-        for result in _transfer_results(source, group, sweep, condition, folder, _numbered(watch, k, total))
-    ]
-    found = [
-        check
-        for model in (_once([*sources, *targets]) if checks else ())
-        for check in _check_model(model, sweep, Results(_results_folder(model, folder)), watch)
-    ]
+    )
+    results = [result for of_group in found for result in of_group]
+    own = _check_models(_once([*sources, *targets]), sweep, folder, watch) if checks else []
     known = [one for target in targets for one in _white_box(target, sweep, folder)]
     return SweepReport(
         results=tuple(results),
         gaps=tuple(gaps(results)),
-        checks=(*found, *compare(results, known=known)),
+        checks=(*own, *compare(results, known=known)),
         stored=_result_folders(targets, folder),
     )
 
@@ -353,40 +321,55 @@ def _on_same_images(targets: Sequence[Opened], sweep: Sweep, split: str) -> list
     return list(groups.values())
 
 
-def _transfer_results(
+def _transfers(
     source: Opened,
     targets: Sequence[Opened],
     sweep: Sweep,
     condition: Condition,
     folder: Path | None,
     watch: StartProgress,
-) -> list[StoredEvaluation]:
-    """One source against targets that are evaluated on the same images, in one split and ball."""
+) -> Callable[[], list[StoredEvaluation] | None]:
+    """The attempt at one source against targets that are evaluated on the same images, in one split and ball."""
     notes = [(*sweep.notes(target, condition.split), *weakness(condition.attack)) for target in targets]
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
     identities = [sweep.identity("transfer", target, condition) | of_source for target in targets]
     stores = [Results(_results_folder(target, folder)) for target in targets]
-    found = [
-        store.find(identity, StoredEvaluation) for store, identity in zip(stores, identities, strict=True)
-    ]
-    missing = [i for i, result in enumerate(found) if result is None]
-    if missing:
-        perturbations = _blocks_identity(sweep.identity("perturb", source, condition), sweep, keep_delta=True)
-        with Results(_results_folder(source, folder)).blocks(perturbations) as kept:
-            blocks = evaluated_blocks(source, sweep, condition, watch, keep_delta=True, kept=kept)
-            made, evaluated = _transferred(blocks, [targets[i] for i in missing], condition, sweep.batch_size)
-            spent = made.outcomes()
-            on_source = PerturbationCost(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
-            for i, evaluation in zip(missing, evaluated, strict=True):
-                made_here = _stored(identities[i], targets[i], sweep, condition, evaluation)
-                result = _of_pair(made_here, source, targets[i], condition.attack)
-                found[i] = result = with_notes(replace(result, perturbation_cost=on_source), notes[i])
-                stores[i].save(result)
-    return [
-        _of_pair(with_notes(result, notes[i]), source, targets[i], condition.attack)
-        for i, result in enumerate(found)
-        if result is not None
-    ]
+    work = BlockwiseEvaluation(source, sweep, condition, watch, keep_delta=True)
+    perturbations = _blocks_identity(sweep.identity("perturb", source, condition), sweep, keep_delta=True)
+    kept = Results(_results_folder(source, folder)).blocks(perturbations)
+
+    def published() -> dict[int, StoredEvaluation]:
+        found = (store.find(one, StoredEvaluation) for store, one in zip(stores, identities, strict=True))
+        return {i: result for i, result in enumerate(found) if result is not None}
+
+    def publish(missing: list[int]) -> dict[int, StoredEvaluation]:
+        others = [targets[i] for i in missing]
+        made, evaluated = _transferred(work.blocks(kept), others, condition, sweep.batch_size)
+        spent = made.outcomes()
+        on_source = PerturbationCost(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
+        results: dict[int, StoredEvaluation] = {}
+        for i, evaluation in zip(missing, evaluated, strict=True):
+            stored = _stored(identities[i], targets[i], sweep, condition, evaluation)
+            result = _of_pair(stored, source, targets[i], condition.attack)
+            results[i] = with_notes(replace(result, perturbation_cost=on_source), notes[i])
+            stores[i].save(results[i])
+        return results
+
+    def attempt() -> list[StoredEvaluation] | None:
+        found = published()
+        if len(found) < len(targets):
+            if not work.share(kept, lambda: len(published()) == len(targets)):
+                return None
+            with kept.publishing():
+                found = published()
+                if missing := [i for i in range(len(targets)) if i not in found]:
+                    found |= publish(missing)
+        return [
+            _of_pair(with_notes(found[i], notes[i]), source, target, condition.attack)
+            for i, target in enumerate(targets)
+        ]
+
+    return attempt
 
 
 def _transferred(

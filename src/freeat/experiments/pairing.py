@@ -8,7 +8,8 @@ from typing import Any, Literal
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.errors import InputError
 from freeat.evaluation.statistics import paired
-from freeat.experiments.evaluations import StartProgress, evaluate_models, no_progress
+from freeat.experiments.blocks import StartProgress, no_progress
+from freeat.experiments.evaluations import evaluate_models
 from freeat.experiments.sweep import OTHER_DATA, Sweep
 from freeat.runs.build import build_data, evaluation_attack
 from freeat.runs.folder import RunFolder

@@ -15,7 +15,8 @@ from freeat.attacks.pgd import Iterate
 from freeat.attacks.registry import parse_attack
 from freeat.compute.machine import Provenance, provenance, resolve_device
 from freeat.errors import InputError
-from freeat.experiments.evaluations import StartProgress, evaluate_models, transfer_models
+from freeat.experiments.blocks import StartProgress
+from freeat.experiments.evaluations import evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, space_for
 from freeat.runs.build import build_data

@@ -9,7 +9,7 @@ import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -21,6 +21,7 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, Outcomes, Queries
 from freeat.evaluation.sanity import SanityCheck
 from freeat.files.documents import FORMATS, decoded, identity_of, read_json, to_json, write_document
+from freeat.files.locks import leased
 from freeat.files.tensors import load_tensors, save_tensors
 from freeat.models.imported import source_digest
 
@@ -141,18 +142,8 @@ class Results:
             if isinstance(found, StoredEvaluation) and part.items() <= found.identity.items():
                 yield found
 
-    @contextmanager
-    def blocks(self, identity: Mapping[str, Any]) -> Iterator["Blocks"]:
-        """The finished blocks of an evaluation. They go when it is published, and stay where it was interrupted."""
-        kept = self._blocks(identity)
-        yield kept
-        kept.clear()
-
-    def clear_blocks(self, identity: Mapping[str, Any]) -> None:
-        """Remove the blocks of an evaluation whose result is published."""
-        self._blocks(identity).clear()
-
-    def _blocks(self, identity: Mapping[str, Any]) -> "Blocks":
+    def blocks(self, identity: Mapping[str, Any]) -> "Blocks":
+        """The finished blocks of an evaluation."""
         path = self._path(identity)
         return Blocks(None if path is None else path.with_suffix(".blocks"))
 
@@ -197,14 +188,38 @@ def read_result(path: Path) -> StoredResult:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The finished blocks of an evaluation in a folder, one file each; without one none are kept."""
+    """The finished blocks of an evaluation in a folder, one file each; without one none are kept.
+
+    Processes that share the store divide them by leases: the holder of one evaluates that block, or publishes.
+    """
 
     folder: Path | None = None
+
+    def has(self, number: int) -> bool:
+        """Whether block ``number`` is finished."""
+        path = self._path(number)
+        return path is not None and path.is_file()
+
+    @contextmanager
+    def evaluating(self, number: int) -> Iterator[None]:
+        """The right to evaluate block ``number``; raises ``Busy`` where another process has it."""
+        with nullcontext() if self.folder is None else leased(self.folder / f"{number:05d}"):
+            yield
+
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """The right to publish the whole evaluation; raises ``Busy`` where another process has it.
+
+        The blocks go when it is published, and stay where it was interrupted.
+        """
+        with nullcontext() if self.folder is None else leased(self.folder):
+            yield
+            self.clear()
 
     def find(self, number: int) -> Evaluation | None:
         """Block ``number``, where it was finished before; a damaged one is evaluated again."""
         path = self._path(number)
-        if path is None or not path.is_file():
+        if path is None or not self.has(number):
             return None
         try:
             columns, facts = load_tensors(path)

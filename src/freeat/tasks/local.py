@@ -15,6 +15,7 @@ from types import TracebackType
 import torch
 
 from freeat.compute.machine import usable_cores
+from freeat.learner.distributed import leave_launcher, on_this_machine
 from freeat.tasks.scheduler import Task, TaskOutcome, Tick, attempt
 from freeat.training.records import Record
 
@@ -22,15 +23,22 @@ log = logging.getLogger(__name__)
 
 
 def visible_gpus(device: str) -> tuple[str, ...]:
-    """The GPUs that runs on ``device`` may be spread over, by their names in CUDA_VISIBLE_DEVICES."""
+    """The GPUs that runs on ``device`` may be spread over, by their names in CUDA_VISIBLE_DEVICES.
+
+    Processes that ``torchrun`` started on this machine divide them.
+    """
     if device not in ("auto", "cuda") or not torch.cuda.is_available():
         return ()
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return tuple(named.split(",") if named else map(str, range(torch.cuda.device_count())))
+    gpus = tuple(named.split(",") if named else map(str, range(torch.cuda.device_count())))
+    here = on_this_machine()
+    return gpus[here.rank % len(gpus) :: here.size]
 
 
 class LocalBackend:
     """Worker processes whose threads do not exceed the cores, each with one of the GPUs.
+
+    Processes that ``torchrun`` started divide the cores and GPUs of their machine.
 
     With GPUs, each run has one of its own unless more ``workers`` or a fraction of a GPU are asked for. When the
     context ends, or this process is killed, running tasks save a checkpoint and stop.
@@ -44,7 +52,7 @@ class LocalBackend:
         gpus: tuple[str, ...] = (),
         gpus_per_run: float = 1.0,
     ) -> None:
-        most = max(1, usable_cores() // threads)
+        most = max(1, usable_cores() // (threads * on_this_machine().size))
         if workers is not None and workers > most:
             log.warning("%d runs of %d threads each exceed the cores: %d at a time", workers, threads, most)
         wanted = workers or (max(1, int(len(gpus) / gpus_per_run)) if gpus else most)
@@ -191,6 +199,7 @@ _worker: _Worker | None = None
 
 def _begin(pipe: Connection, gpu: str | None) -> None:
     global _worker
+    leave_launcher()
     if gpu is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # CUDA reads it when it is first used
     _worker = _Worker(pipe)

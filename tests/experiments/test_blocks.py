@@ -1,0 +1,225 @@
+"""Evaluations and studies by several processes that share a store: each part is computed once, and all end alike."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from freeat.attacks.pgd import Pgd
+from freeat.cli.main import run as freeat
+from freeat.data import Images, load_data
+from freeat.evaluation.evaluate import Evaluation, joined
+from freeat.experiments import blocks
+from freeat.experiments.sweep import Sweep
+from freeat.files.locks import Busy
+from freeat.runs.open import open_model
+from freeat.runs.results import Blocks
+from freeat.threat import L2
+from small_runs import carry_out
+
+TOGETHER = 2
+"""The processes of every test."""
+
+ATTACK = '''
+"""An attack that notes who runs it on which images, and waits until $TOGETHER processes have begun."""
+import os, time
+from pathlib import Path
+import torch
+
+NOTES = Path("notes.txt")
+
+def attack(f, x, y, ball, rng):
+    with NOTES.open("a") as notes:
+        notes.write(f"{os.getpid()} {min(rng.images)} {len(x)}\\n")
+    until = time.monotonic() + 90
+    while len({line.split()[0] for line in NOTES.read_text().splitlines()}) < int(os.environ["TOGETHER"]):
+        assert time.monotonic() < until, "no other process took a part"
+        time.sleep(0.01)
+    return 0.3 * torch.ones_like(x)
+'''
+PLAIN = [sys.executable, "-m"]
+TORCHRUN = [
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    f"--nproc-per-node={TOGETHER}",
+    "-m",
+]
+
+
+ALONE = ("--device", "cpu", "--threads", "1", "--json")
+
+
+def with_attack(folder: Path) -> Path:
+    """The folder, with the module of the attack in it."""
+    folder.mkdir(exist_ok=True)
+    (folder / "noting.py").write_text(ATTACK, encoding="utf-8")
+    return folder
+
+
+def start(launcher: list[str], folder: Path, *words: str) -> "subprocess.Popen[str]":
+    """The command, in ``TOGETHER`` processes."""
+    return subprocess.Popen(
+        [*launcher, "freeat", *words, *ALONE],
+        cwd=with_attack(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TOGETHER": str(TOGETHER)},
+    )
+
+
+@pytest.fixture
+def by_one(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command in this process, and returns the document that it prints."""
+
+    def document(folder: Path, *words: str) -> Any:
+        monkeypatch.chdir(with_attack(folder))
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setenv("TOGETHER", "1")
+        capsys.readouterr()
+        assert freeat([*words, *ALONE]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return document
+
+
+def finished(process: "subprocess.Popen[str]") -> Any:
+    """The one document that it prints."""
+    with process:
+        out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err
+    return json.loads(out)
+
+
+def timeless(value: Any) -> Any:
+    """A document without what every computation of it has of its own."""
+    own = {"seconds", "command", "stored", "folder"}
+    if isinstance(value, dict):
+        return {key: timeless(one) for key, one in value.items() if key not in own}
+    return [timeless(one) for one in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    carry_out(folder, ema=0.9)
+    return folder
+
+
+def evaluating(run: Path) -> list[str]:
+    words = ["evaluate", str(run), "--attack", "noting:attack", "--eps", "0.3,0.5", "--batch-size", "128"]
+    return [*words, "--out", "results"]
+
+
+def transferring(run: Path) -> list[str]:
+    words = ["transfer", str(run), "--to", str(run), f"{run}@ema", "--attack", "noting:attack"]
+    return [*words, "--eps", "0.3,0.5", "--batch-size", "128", "--out", "results"]
+
+
+@pytest.mark.parametrize("command", [evaluating, transferring])
+def test_processes_of_one_store_divide_the_images_and_print_the_same_table(
+    command: Callable[[Path], list[str]], run: Path, tmp_path: Path, by_one: Callable[..., Any]
+) -> None:
+    alone, shared = tmp_path / "alone", tmp_path / "shared"
+    expected = by_one(alone, *command(run))
+    if command is evaluating:
+        found = [finished(start(TORCHRUN, shared, *command(run)))]  # one of them speaks
+    else:
+        processes = [start(PLAIN, shared, *command(run)) for _ in range(TOGETHER)]
+        found = [finished(process) for process in processes]
+        assert found[0] == found[1]
+    assert timeless(found[0]) == timeless(expected)
+    noted, once = ((folder / "notes.txt").read_text().splitlines() for folder in (shared, alone))
+    assert len({line.split()[0] for line in noted}) == TOGETHER
+    assert sorted(line.split()[1:] for line in noted) == sorted(line.split()[1:] for line in once)
+    assert not [*shared.rglob("*.blocks"), *shared.rglob("lease.json")]
+
+
+def test_torchrun_divides_a_study_and_ends_with_the_summary_of_one_process(
+    tmp_path: Path, by_one: Callable[..., Any]
+) -> None:
+    text = """stability --algorithms fast,free-2 --train-size 30 --batch-size 8 --updates 4 --replaced 2 --seeds 1
+        --probes 10 --eval-size 10 --probe-times 1 --engine separate --jobs 1 --out study"""
+    words = text.split()
+    expected = by_one(tmp_path / "one", *words)
+    assert timeless(finished(start(TORCHRUN, tmp_path / "two", *words))) == timeless(expected)
+    assert not list(tmp_path.rglob("lease.json"))
+
+
+def test_a_block_that_another_process_evaluates_is_left_to_it(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 16)
+    data = load_data("digits")
+    model = open_model(str(run), data)
+    sweep = Sweep(data=data, attacks=(Pgd(steps=1),), balls=(L2(0.3),), n=64, batch_size=16)
+    (condition,) = sweep.conditions(model)
+    calls: list[int] = []
+    real = blocks.evaluate
+
+    def counted(net: nn.Module, images: Images, *rest: Any, **settings: Any) -> Evaluation:
+        calls.append(len(images))
+        return real(net, images, *rest, **settings)
+
+    monkeypatch.setattr(blocks, "evaluate", counted)
+    done: list[int] = []
+    work = blocks.BlockwiseEvaluation(model, sweep, condition, lambda title, n: done.append, keep_delta=False)
+    whole = joined(list(work.blocks(Blocks())))
+    kept = Blocks(tmp_path / "kept")
+    with kept.evaluating(2):  # by another process
+        assert not work.share(kept, published=lambda: False)
+        assert len(calls) == 4 + 3
+        kept.save(2, list(work.blocks(kept))[2])
+    assert work.share(kept, published=lambda: False)
+    assert len(calls) == 4 + 3 + 1
+    with kept.publishing():
+        again = joined(list(work.blocks(kept)))
+        with pytest.raises(Busy), kept.publishing():
+            pass
+    assert len(calls) == 4 + 3 + 1
+    assert torch.equal(again.index, whole.index)
+    assert torch.equal(again.robust_correct, whole.robust_correct)
+    assert again.cost == whole.cost
+    assert not any(tmp_path.iterdir())
+
+
+def test_nothing_is_evaluated_once_the_result_is_published(run: Path, tmp_path: Path) -> None:
+    data = load_data("digits")
+    model = open_model(str(run), data)
+    sweep = Sweep(data=data, attacks=(Pgd(steps=1),), balls=(L2(0.3),), batch_size=128)
+    (condition,) = sweep.conditions(model)
+    begun: list[str] = []
+    work = blocks.BlockwiseEvaluation(
+        model, sweep, condition, lambda title, n: begun.append(title), keep_delta=False
+    )
+    assert work.share(Blocks(tmp_path / "kept"), published=lambda: True)
+    assert begun == []
+    assert not any(tmp_path.iterdir())
+
+
+def test_attempts_that_another_process_holds_up_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "PAUSES", (0.001, 0.002))
+    tried: list[str] = []
+
+    def attempt(name: str, failures: int) -> Callable[[], str | None]:
+        def once() -> str | None:
+            tried.append(name)
+            if tried.count(name) > failures:
+                return name
+            if tried.count(name) % 2:
+                raise Busy("another process has it")
+            return None
+
+        return once
+
+    assert blocks.all_found(attempt(name, n) for name, n in (("a", 3), ("b", 0), ("c", 1))) == ["a", "b", "c"]
+    assert tried == ["a", "b", "c", "a", "c", "a", "a"]
