@@ -19,6 +19,15 @@ def seen(x: Tensor, delta: Tensor) -> Tensor:
     return (x + delta).clamp(0, 1)
 
 
+def cropped(x: Tensor) -> Tensor:
+    """A batch with a random crop of its zero-padded images, and half of them mirrored."""
+    padded = F.pad(x, (4, 4, 4, 4))
+    top, left = torch.randint(9, (2, len(x)))
+    windows = padded.unfold(2, x.shape[2], 1).unfold(3, x.shape[3], 1)
+    x = windows[torch.arange(len(x)), :, top, left]
+    return torch.where(torch.rand(len(x), 1, 1, 1) < 0.5, x.flip(3), x)
+
+
 def uniform_start(x: Tensor) -> Tensor:
     return torch.empty_like(x).uniform_(-EPS, EPS)
 

@@ -8,7 +8,7 @@ the step**: an image counts once for each weight update it takes part in, howeve
 took, so Free-4 counts a batch four times and Vanilla-10 once.
 
 - *freeat*: the library's own loop, deterministic, channels_last, in fp32 and bf16.
-- *plain*: the loops of ``plain_training.py``, the same passes in NCHW fp32.
+- *plain*: the loops of ``plain_training.py``, the same crops, flips and passes in NCHW fp32.
 - *ART*: its trainers as its documentation shows, where it has one for the algorithm. Its attacks go through the
   batch in parts of 32 images, their default, and its TRADES attacks cross-entropy.
 

@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 import torch
-from plain_training import EPS, PLAIN
+from plain_training import EPS, PLAIN, cropped
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -68,9 +68,10 @@ def plain(problem: Problem) -> Step:
     model, optimizer = problem.network()
     loader = DataLoader(TensorDataset(x.float() / 255, y), batch_size=problem.batch, shuffle=True)
 
-    def batches() -> Iterator[list[Tensor]]:
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
         while True:
-            yield from loader
+            for images, labels in loader:
+                yield cropped(images), labels
 
     endless = batches()
     return lambda: PLAIN[problem.algorithm](model, optimizer, *next(endless))
