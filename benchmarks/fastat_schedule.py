@@ -10,6 +10,8 @@ up to 0.1, label smoothing 0.4, EMA: small-scale. A seed that is stored is not t
 
 import argparse
 import json
+import shlex
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -104,7 +106,8 @@ def main() -> None:
     }
     file = options.out / "schedule.json"
     rows = json.loads(file.read_text())["rows"] if file.is_file() else {name: [] for name in schedules}
-    facts = asdict(provenance(torch.device("cpu")))
+    command = shlex.join(["python", "benchmarks/fastat_schedule.py", *sys.argv[1:]])
+    facts = asdict(provenance(torch.device("cpu"))) | {"command": command}
     settings = {key: str(value) for key, value in vars(options).items() if key != "out"}
     for seed in range(options.seeds):
         for name, schedule in schedules.items():
@@ -137,8 +140,9 @@ def draw(rows: dict[str, list[dict]], path: Path) -> None:
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.6), layout="constrained")
         for index, (name, runs) in enumerate(rows.items()):
             style = series_style(index)
-            updates, rates, *robust = np.mean([run["curve"] for run in runs], axis=0).T
-            left.plot(updates, rates, label=name, **style)
+            points = {int(row[0]): row for row in np.mean([run["curve"] for run in runs], axis=0)}
+            updates, rates, *robust = np.array(list(points.values())).T  # the last: the final evaluation
+            left.plot(updates[1:], rates[1:], label=name, **style)  # no update, no rate
             for values, weights, line in zip(robust, ("last weights", "EMA"), ("--", "-"), strict=True):
                 right.plot(updates, 100 * values, label=f"{name}, {weights}", **style | {"linestyle": line})
         left.set(xlabel="weight updates", ylabel="learning rate", ylim=(0, None))
