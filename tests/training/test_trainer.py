@@ -9,14 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import StepRecord
+from freeat.evaluation.evaluate import NonFiniteLogits
 from freeat.evaluation.evaluator import Evaluator, OneStep, Scores, spent
 from freeat.experiments.curves import comparable
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS
+from freeat.learner.modifiers import WeightAverage
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_settings
-from freeat.training.loop import Diverged, check_weights, train
+from freeat.training.loop import Diverged, Meter, check_weights, train
 from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
 from small_runs import SMALL_RUN, carry_out, outcome
 from troubled_models import FailingNet
@@ -265,7 +267,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
         "checkpoint_every": 0.0,
     }
     with pytest.raises(
-        Diverged, match=r"training loss became nan: lower --lr.*; what was saved before it is kept"
+        Diverged,
+        match=r"became nan \(NaN or infinite for 16 of 16 images\): lower .*; what was saved before it is kept",
     ):
         carry_out(tmp_path, **words)
     found = RunFolder(tmp_path).checkpoints.newest(CheckpointFacts)
@@ -285,6 +288,38 @@ def test_weights_that_overflow_in_the_last_update_are_not_published(tmp_path: Pa
     with pytest.raises(Diverged, match="logits are NaN or infinite for 24 of 24 images"):
         carry_out(tmp_path, algorithm="erm", lr=1e38, updates=1)
     assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_how_many_images() -> None:
+    meter = Meter()
+    meter.add(StepRecord(losses=torch.tensor([1.0, 2.0]), delta=torch.zeros(2)), 2)
+    meter.add(StepRecord(losses=torch.tensor([1.0, torch.nan, torch.inf, 0.5]), delta=torch.zeros(4)), 4)
+    with pytest.raises(Diverged, match="NaN or infinite for 2 of 4 images"):
+        meter.fetch()
+
+
+def test_an_average_whose_logits_are_not_finite_has_diverged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not bad input: the same as of the weights themselves."""
+    scores = Evaluator.scores
+
+    def failing(self: Evaluator, model: nn.Module, size: int | None = None) -> Scores:
+        if model is average.get("model"):
+            raise NonFiniteLogits("the logits of the average")
+        return scores(self, model, size)
+
+    average: dict[str, nn.Module] = {}
+    begun = WeightAverage.begun
+
+    def seen(self: WeightAverage, updates: int) -> bool:
+        average["model"] = self.model
+        return begun(self, updates)
+
+    monkeypatch.setattr(Evaluator, "scores", failing)
+    monkeypatch.setattr(WeightAverage, "begun", seen)
+    with pytest.raises(Diverged, match="the logits of the average"):
+        carry_out(tmp_path, ema=0.5)
 
 
 def test_finite_weights_pass() -> None:

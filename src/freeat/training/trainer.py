@@ -192,15 +192,15 @@ class Trainer:
         learner, cost = self.learner, self._cost()
         try:
             scores = self.evaluator.scores(learner.model, size)
+            check_losses(scores)
+            one_step, collapse = self._check_collapse(scores, size)
+            averages = {
+                name: self.evaluator.scores(average.model, size)
+                for name, average in learner.averages.items()
+                if average.begun(learner.updates)
+            }
         except NonFiniteLogits as error:
             raise Diverged(str(error)) from None
-        check_losses(scores)
-        one_step, collapse = self._check_collapse(scores, size)
-        averages = {
-            name: self.evaluator.scores(average.model, size)
-            for name, average in learner.averages.items()
-            if average.begun(learner.updates)
-        }
         strength = self._strength()
         self.evaluation_cost += (
             0 if kind == "final" else spent(scores, one_step, strength, *averages.values())
