@@ -47,9 +47,9 @@ class Reporter:
     def __enter__(self) -> Self:
         if self._speaks and sys.stderr.isatty():
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
+                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", markup=False),
                 TimeRemainingColumn(),
             )
             self.bar = _WithLatest(*columns, console=Console(stderr=True))
@@ -66,6 +66,7 @@ class Reporter:
         """Move the bar, where there is one."""
         if self.bar is None:
             return
+        title, latest = printable(title), printable(latest)
         if self._task is None:
             self._task = self.bar.add_task(title, total=total, unit=unit, latest=latest)
         self.bar.update(self._task, completed=completed, latest=latest)
