@@ -381,11 +381,11 @@ class NonFiniteLogits(InputError):
     """A model whose logits are NaN or infinite: it has no prediction for these images."""
 
 
-def check_finite(finite: Tensor) -> None:
-    """Refuse a model whose logits are not finite for some images, with how many."""
+def check_finite(finite: Tensor, images: str = "images") -> None:
+    """Refuse a model whose logits are not finite for some images, with how many; ``images`` says which they are."""
     if bad := int((~finite).sum()):
         raise NonFiniteLogits(
-            f"the model's logits are NaN or infinite for {bad} of {len(finite)} images, and it has no answer there: "
+            f"the model's logits are NaN or infinite for {bad} of {len(finite)} {images}, and it has no answer there: "
             "check its weights, and its forward pass for a division by zero or a logarithm"
         )
 
