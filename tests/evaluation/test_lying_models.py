@@ -80,17 +80,17 @@ def test_logits_that_are_not_finite_are_refused_with_how_many_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "expected"),
     [
         (Random, "the second time"),
         (Counting, "the second time"),
         (OfItsBatch, "the other images of its batch"),
     ],
 )
-def test_answers_that_are_no_function_of_the_image_are_noted(model: type[nn.Module], said: str) -> None:
+def test_answers_that_are_no_function_of_the_image_are_noted(model: type[nn.Module], expected: str) -> None:
     (note,) = evaluated(model()).notes
     assert note.startswith("sanity check failed:")
-    assert said in note
+    assert expected in note
 
 
 def test_an_honest_model_has_no_notes_and_passes() -> None:

@@ -25,10 +25,10 @@ from troubled_models import FailingNet
 
 
 def make_trainer(folder: Path, **changes: Any) -> Trainer:
-    words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
-    training, evaluation = split_settings(words)
-    place = RunOptions(folder=folder, trust_code=True)
-    trainer, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
+    settings = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
+    training, evaluation = split_settings(settings)
+    options = RunOptions(folder=folder, trust_code=True)
+    trainer, _ = assemble(training, evaluation, options, torch.device("cpu"), SINGLE_PROCESS)
     trainer.folder = None
     return trainer
 
@@ -81,9 +81,9 @@ def test_a_curve_has_twelve_points_and_says_what_it_cost(tmp_path: Path, row: st
 
 @pytest.mark.parametrize("algorithm", ["free-4", "vanilla-2", "free-trades-4"])
 def test_evaluation_does_not_disturb_training(tmp_path: Path, algorithm: str) -> None:
-    words = {"algorithm": algorithm, "model": "cnn-w4"}
-    often = carry_out(tmp_path / "often", **words, eval_every=1)
-    carry_out(tmp_path / "never", **words, eval_every=1000)
+    settings = {"algorithm": algorithm, "model": "cnn-w4"}
+    often = carry_out(tmp_path / "often", **settings, eval_every=1)
+    carry_out(tmp_path / "never", **settings, eval_every=1000)
     one, other = (RunFolder(tmp_path / name).weights() for name in ("often", "never"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     histories = [list(RunFolder(tmp_path / name).history()) for name in ("often", "never")]
@@ -211,11 +211,11 @@ class ScriptedEvaluator(Evaluator):
 
     pgd: list[float]
     one_step_says: float = 0.95
-    said: list[float] = field(default_factory=list)
+    returned: list[float] = field(default_factory=list)
 
     def scores(self, model: nn.Module, size: int | None = None) -> Scores:
         scores = super().scores(model, size)
-        self.said.append(self.pgd[min(len(self.said), len(self.pgd) - 1)])
+        self.returned.append(self.pgd[min(len(self.returned), len(self.pgd) - 1)])
         return replace(scores, train=replace(scores.train, robust_accuracy=self.said[-1]))
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
@@ -261,7 +261,7 @@ def test_a_collapse_seen_at_the_very_end_keeps_the_model(tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    words: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "model": "troubled_models:FailingNet",
         "algorithm": "erm",
         "checkpoint_every": 0.0,
@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpo
         Diverged,
         match=r"became nan \(NaN or infinite for 16 of 16 images\): lower .*; what was saved before it is kept",
     ):
-        carry_out(tmp_path, **words)
+        carry_out(tmp_path, **settings)
     found = RunFolder(tmp_path).checkpoints.newest(CheckpointFacts)
     assert found is not None
     assert found[1].learner.updates == 4
@@ -310,14 +310,14 @@ def test_an_average_whose_logits_are_not_finite_has_diverged(
         return scores(self, model, size)
 
     average: dict[str, nn.Module] = {}
-    begun = WeightAverage.begun
+    has_started = WeightAverage.has_started
 
     def seen(self: WeightAverage, updates: int) -> bool:
         average["model"] = self.model
-        return begun(self, updates)
+        return has_started(self, updates)
 
     monkeypatch.setattr(Evaluator, "scores", failing)
-    monkeypatch.setattr(WeightAverage, "begun", seen)
+    monkeypatch.setattr(WeightAverage, "has_started", seen)
     with pytest.raises(Diverged, match="the logits of the average"):
         carry_out(tmp_path, ema=0.5)
 

@@ -14,7 +14,7 @@ from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import check_finite, logits_of
 from freeat.evaluation.evaluator import Scores
-from freeat.files.documents import plain, sha256, to_json, whole_folder, write_document, write_text
+from freeat.files.documents import atomic_folder, plain, sha256, to_json, write_document, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
@@ -98,7 +98,7 @@ def export(
     _check_answers(model, folder)
     digest, source = weights_digest(model), find_source(description.data.name)
     preprocessing = Preprocessing.of_shape(description.data.shape)
-    with whole_folder(target) as unfinished:
+    with atomic_folder(target) as unfinished:
         save_tensors(unfinished / WEIGHTS, model.state_dict(), {"run": description.identity})
         converted: OnnxFacts | None = None
         if onnx:
