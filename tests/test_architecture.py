@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import freeat
+from freeat.cli.main import COMMANDS
 
 ROOT = Path(freeat.__file__).parent
 FILES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
@@ -85,6 +86,27 @@ def test_importing_the_package_imports_no_torch() -> None:
         names = set(imports(FILES[module], at_import=True))
         assert not any(name.split(".")[0] == "torch" for name in names), module
         waiting += [name.removeprefix("freeat.") for name in names if name.startswith("freeat.")]
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    """By its path, or by its name in the row of its layer; a command's module has the name of the command."""
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {
+        line.split("`")[1].strip("/").removesuffix(".py"): line
+        for line in page.splitlines()
+        if line[:3] == "| `"
+    }
+    missing = [
+        module
+        for module, path in FILES.items()
+        if not path.name.startswith("__")
+        and not (path.parent.name == "cli" and path.stem in COMMANDS)
+        and str(path.relative_to(ROOT).as_posix()) not in page
+        and f"`{path.stem}`" not in rows[layer_of(path)]
+        and f"`{path.name}`" not in page
+        and f"`{module}" not in page
+    ]
+    assert missing == [], "name them in docs/architecture.md"
 
 
 MOST_MODULES = 65
