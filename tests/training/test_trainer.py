@@ -216,7 +216,7 @@ class ScriptedEvaluator(Evaluator):
     def scores(self, model: nn.Module, size: int | None = None) -> Scores:
         scores = super().scores(model, size)
         self.returned.append(self.pgd[min(len(self.returned), len(self.pgd) - 1)])
-        return replace(scores, train=replace(scores.train, robust_accuracy=self.said[-1]))
+        return replace(scores, train=replace(scores.train, robust_accuracy=self.returned[-1]))
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
         return replace(super().one_step(model, size), robust_accuracy=self.one_step_says)
