@@ -166,13 +166,30 @@ class _Running:
 
     @property
     def seconds(self) -> float:
-        """Since the input was there, without the time in which the child waited for a processor."""
+        """Since the input was there, without the time in which the child, or its worker, waited for a processor."""
         try:
             acting = time.time() - (self.folder / "before").stat().st_mtime
-            waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
-        except (OSError, IndexError):
+        except OSError:
             return 0.0
-        return acting - waited
+        if acting <= HANG:
+            return acting
+        return acting - max((_waited(pid) for pid in _members(self.pid)), default=0.0)
+
+
+def _members(group: int) -> Iterator[int]:
+    """The processes of a process group."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(int(path.name)) == group:
+                yield int(path.name)
+
+
+def _waited(pid: int) -> float:
+    """Seconds in which a process was ready to run and had no processor."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _start(case: Case, rng: Random, assets: Path, folder: Path) -> _Running:
