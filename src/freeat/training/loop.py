@@ -108,8 +108,9 @@ class Meter:
 
     def add(self, record: StepRecord, batch_size: int) -> None:
         """Note a step on a global batch of that size."""
-        self._losses.append(record.losses)
-        self._sums.append(record.losses.sum())
+        losses = record.losses.detach()
+        self._losses.append(losses)
+        self._sums.append(losses.sum())
         self._sizes.append(batch_size)
         if record.g_norms is not None:
             self._norms.append(record.g_norms.flatten())
