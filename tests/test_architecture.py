@@ -1,4 +1,4 @@
-"""The order of the rooms: a folder is a layer, and imports point one way."""
+"""The order of the layers: a folder is a layer, and imports point one way."""
 
 import ast
 import subprocess
@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 import freeat
+from freeat.cli.main import COMMANDS
 
 ROOT = Path(freeat.__file__).parent
 FILES = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in ROOT.rglob("*.py")}
 
-ROOMS = (
+LAYERS = (
     "errors", "units", "files", "rng", "threat", "objectives", "theory", "data", "models", "compute", "attacks",
     "learner", "algorithms", "evaluation", "training", "runs", "tasks", "stability", "experiments", "reports",
     "interop", "cli", "api",
 )  # fmt: skip
-"""The top of the package. A room imports only rooms that stand before it; imports inside functions count."""
+"""The top of the package. A layer imports only layers that stand before it; imports inside functions count."""
 
 POSIX_ONLY = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "crypt"}
 
@@ -45,34 +46,34 @@ def _nodes(tree: ast.AST, at_import: bool) -> Iterator[ast.AST]:
         yield from _nodes(node, at_import)
 
 
-def imported_rooms(path: Path) -> set[str]:
-    """The rooms a file imports."""
+def imported_layers(path: Path) -> set[str]:
+    """The layers a file imports."""
     return {name.split(".")[1] for name in imports(path) if name.startswith("freeat.")}
 
 
-def room_of(path: Path) -> str:
+def layer_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
-def test_the_top_of_the_package_holds_the_rooms_and_nothing_else() -> None:
+def test_the_top_of_the_package_holds_the_layers_and_nothing_else() -> None:
     names = {path.name.removesuffix(".py") for path in ROOT.iterdir() if not path.name.startswith("__")}
-    assert names - {"py.typed"} == set(ROOMS)
+    assert names - {"py.typed"} == set(LAYERS)
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_only_rooms_that_stand_before_it(room: str) -> None:
-    allowed = {*ROOMS[: ROOMS.index(room) + 1]}
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_layers_listed_before_it(layer: str) -> None:
+    allowed = {*LAYERS[: LAYERS.index(layer) + 1]}
     for path in FILES.values():
-        if room_of(path) == room:
-            assert imported_rooms(path) <= allowed, path
+        if layer_of(path) == layer:
+            assert imported_layers(path) <= allowed, path
 
 
-def test_the_theory_stands_alone() -> None:
-    members = [path for path in FILES.values() if room_of(path) == "theory"]
+def test_theory_imports_errors_only_and_no_torch() -> None:
+    members = [path for path in FILES.values() if layer_of(path) == "theory"]
     assert len(members) > 3
     for path in members:
         assert not {name.split(".")[0] for name in imports(path)} & {"torch", "numpy", "scipy"}, path
-        assert imported_rooms(path) <= {"theory", "errors"}, path
+        assert imported_layers(path) <= {"theory", "errors"}, path
 
 
 def test_importing_the_package_imports_no_torch() -> None:
@@ -85,6 +86,27 @@ def test_importing_the_package_imports_no_torch() -> None:
         names = set(imports(FILES[module], at_import=True))
         assert not any(name.split(".")[0] == "torch" for name in names), module
         waiting += [name.removeprefix("freeat.") for name in names if name.startswith("freeat.")]
+
+
+def test_the_architecture_page_names_every_module() -> None:
+    """By its path, or by its name in the row of its layer; a command's module has the name of the command."""
+    page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = {
+        line.split("`")[1].strip("/").removesuffix(".py"): line
+        for line in page.splitlines()
+        if line[:3] == "| `"
+    }
+    missing = [
+        module
+        for module, path in FILES.items()
+        if not path.name.startswith("__")
+        and not (path.parent.name == "cli" and path.stem in COMMANDS)
+        and str(path.relative_to(ROOT).as_posix()) not in page
+        and f"`{path.stem}`" not in rows[layer_of(path)]
+        and f"`{path.name}`" not in page
+        and f"`{module}" not in page
+    ]
+    assert missing == [], "name them in docs/architecture.md"
 
 
 MOST_MODULES = 65
@@ -148,8 +170,8 @@ def test_nothing_reads_a_global_generator() -> None:
                 )
 
 
-def test_the_reader_of_imports_reads_them() -> None:
-    assert {"runs", "compute", "files", "training"} <= imported_rooms(FILES["runs.run"])
+def test_imports_are_found() -> None:
+    assert {"runs", "compute", "files", "training"} <= imported_layers(FILES["runs.run"])
     assert "torch" in imports(FILES["runs.run"], at_import=True)
     assert not {"freeat.runs.run"} & set(imports(FILES["cli.train"], at_import=True))
     assert "freeat.runs.run" in imports(FILES["cli.train"])

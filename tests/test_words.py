@@ -43,6 +43,12 @@ INSTEAD = {
     r"rivals?": "the compared algorithm",
     r"datas": "data sets",
     r"knows|tells": "has, shows, distinguishes",
+    r"outdone": "fools fewer images",
+    r"cautions?": "warning",
+    r"unsteady|steady": "inconsistent, consistency",
+    r"misfits?": "mismatched",
+    r"tidy|tidies": "remove what is unfinished",
+    r"spoke|speaks": "print",
     r"of late|as people say": "the number of seconds, as text",
 }
 """What is not written, as a regular expression of whole words, and what to write instead."""

@@ -21,7 +21,7 @@ from freeat.runs.build import build_evaluator, build_trainer
 from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import Ball, check_ball
-from freeat.training.checks import cautions
+from freeat.training.checks import setting_warnings
 from freeat.training.records import Callback, Record
 
 log = logging.getLogger(__name__)
@@ -185,8 +185,8 @@ def train(
     current = next(model.parameters()).device
     check_logits(model, data.shape, len(data.classes), current, images=data.example_batch)
     evaluated_in.check(data.shape)
-    for caution in cautions(batch_size=batch_size, n=len(data.train)):
-        log.warning("%s", caution)
+    for warning in setting_warnings(batch_size=batch_size, n=len(data.train)):
+        log.warning("%s", warning)
     if optimizer is not None:
         check_optimizer(optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -20,7 +20,7 @@ from freeat.algorithms.registry import FAMILIES, example_names, make_algorithm
 from freeat.algorithms.step import with_smoothing
 from freeat.compute.precision import Precision
 from freeat.learner import Learner
-from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
+from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
 from freeat.objectives import OBJECTIVES, Objective
 from freeat.runs.build import gradients_per_update
 from freeat.threat import STARTS, Ball, Start
@@ -50,7 +50,7 @@ ROWS: dict[str, Make] = {
 Parts = Callable[[nn.Module], dict[str, Any]]
 PARTS: dict[str, Parts] = {
     "awp": lambda net: {"awp": WeightPerturbation(gamma=0.01)},
-    "proximal": lambda net: {"proximal": Proximal(WeightAverage(net, 1.0, first=1, every=2), 0.05)},
+    "proximal": lambda net: {"proximal": ProximalTerm(WeightAverage(net, 1.0, first=1, every=2), 0.05)},
     "ema": lambda net: {"average": WeightAverage(net, 0.9)},
     "clip": lambda net: {"clip_grad": 1.0},
     "all": lambda net: {

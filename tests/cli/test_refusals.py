@@ -190,7 +190,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A current folder with two runs."""
     for one in trained.iterdir():
         shutil.copytree(one, tmp_path / one.name)
@@ -200,16 +200,16 @@ def place(tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_refused_command_leaves_the_disk_as_it_was(
-    place: Path, case: str, capsys: pytest.CaptureFixture[str]
+    folder: Path, case: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare, args, message = REFUSED[case]
-    prepare(place)
-    before = snapshot(place)
+    prepare(folder)
+    before = snapshot(folder)
     assert run(args) == 2
     error = capsys.readouterr().err
     assert message in error
     assert "Traceback" not in error
-    assert snapshot(place) == before
+    assert snapshot(folder) == before
 
 
 def test_every_command_has_a_refusal_here() -> None:
@@ -217,21 +217,21 @@ def test_every_command_has_a_refusal_here() -> None:
 
 
 def test_runs_are_deleted_only_where_none_of_them_is_in_use(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with leased(place / "erm"):
-        before = snapshot(place)
+    with leased(folder / "erm"):
+        before = snapshot(folder)
         assert run(["runs", "delete", "fast", "erm", "--yes"]) == 2
         assert "in use by another process" in capsys.readouterr().err
-        assert snapshot(place) == before
+        assert snapshot(folder) == before
     assert run(["runs", "delete", "fast", "erm", "--yes"]) == 0
-    assert list(place.iterdir()) == []
+    assert list(folder.iterdir()) == []
 
 
 def test_a_dry_run_writes_nothing_and_counts_as_the_run_would(
-    place: Path, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = snapshot(place)
+    before = snapshot(folder)
     assert run(["reproduce", "table-6", "--scale", "smoke", "--dry-run"]) == 0
     assert "forward–backward passes" in capsys.readouterr().out
-    assert snapshot(place) == before
+    assert snapshot(folder) == before

@@ -1,13 +1,17 @@
 """Names in files are not trusted: no control characters on a terminal, no Markdown and HTML in what is written."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from freeat.cli import progress
 from freeat.cli.main import run as freeat
-from freeat.errors import InputError
+from freeat.cli.progress import SweepProgress
+from freeat.errors import InputError, printable
 from freeat.reports.tables import ReportTable, listed, markdown_text
 from freeat.runs.build import build_network
 from freeat.runs.folder import RunFolder
@@ -40,6 +44,25 @@ def test_control_characters_of_names_do_not_reach_the_terminal(
     for text in (output.out, output.err):
         assert not {"\x1b", "\x07", "\u202e"} & set(text)
     assert "[2J" in output.out + output.err
+
+
+@pytest.mark.parametrize(
+    "title", [HOSTILE, "closed [/bold]", "open [bold]", "[link=file:///etc/passwd]x[/link]"]
+)
+def test_a_name_in_the_bar_is_neither_obeyed_nor_read_as_markup(
+    title: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(stderr=stderr, force_terminal=True, width=200)
+    )
+    with SweepProgress() as reported:
+        reported.watch(title, 10)(5)
+        reported.show(title, 6, 10, "images", latest=title)
+    output = capsys.readouterr().err
+    assert output.count(printable(title)) >= 2
+    assert not {"\x07", "\u202e"} & set(output)
+    assert "\x1b[2J" not in output
 
 
 def test_markdown_has_no_effect_in_names() -> None:

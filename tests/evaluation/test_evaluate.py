@@ -139,7 +139,7 @@ def test_cost_counts_the_images_the_network_saw(net: nn.Module, digits: Images) 
     handle = net.register_forward_hook(count)
     attack = Pgd(steps=4, restarts=2)
     cost = evaluate(
-        net, digits, attack, BALL, classes=10, batch_size=32, with_loss=True, check_steady=False
+        net, digits, attack, BALL, classes=10, batch_size=32, with_loss=True, check_consistency=False
     ).cost
     handle.remove()
     assert cost.gradient_evaluations == 4 * 2 * len(digits)
@@ -233,7 +233,7 @@ def test_recheck_ignores_a_false_claim(robust_net: nn.Module, eval_images: Image
     measured = evaluate(robust_net, eval_images, ClaimsAll(), Linf(0.1), classes=10, batch_size=64)
     assert torch.equal(measured.robust_correct, measured.clean_correct)
     assert measured.clean_correct.any()
-    assert measured.notes == ("trust me",), "said once, whatever the number of batches"
+    assert measured.notes == ("trust me",), "noted once, whatever the number of batches"
 
 
 def test_summary_of_a_black_box_attack(robust_net: nn.Module, eval_images: Images) -> None:

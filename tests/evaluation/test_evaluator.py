@@ -131,7 +131,7 @@ def test_a_model_trained_without_an_adversary_is_above_chance_by_its_clean_accur
     assert not make_record(train=make_summary(robust=0.5, clean=0.1), adversarial=False).above_chance
 
 
-def test_scores_know_whether_the_model_is_trained_for_robust_accuracy(net: nn.Module) -> None:
+def test_scores_hold_whether_the_model_is_trained_for_robust_accuracy(net: nn.Module) -> None:
     for adversarial in (True, False):
         assert make_evaluator(watches_collapse=adversarial).scores(net, 10).adversarial is adversarial
 

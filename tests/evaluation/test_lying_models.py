@@ -1,5 +1,6 @@
 """Models without an answer, with several, or with one that depends on the batch: refused or named."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import freeat
 from freeat.evaluation.sanity import sanity_checks
 from freeat.files.tensors import save_tensors
 from freeat.runs.folder import RunFolder
-from small_runs import carry_out
+from small_runs import carry_out, noise_file
 
 DATA = freeat.load_data("digits")
 IMAGES = DATA.test.subset(40)
@@ -37,6 +38,13 @@ class NoAnswer(Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.where((x[:, 0, 0, 2] < 0.3)[:, None], torch.nan, super().forward(x))
+
+
+class NoAnswerToBlack(Linear):
+    """NaN for every image whose third pixel is black."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.where((x[:, 0, 0, 2] == 0)[:, None], torch.nan, super().forward(x))
 
 
 class Random(Linear):
@@ -72,17 +80,17 @@ def test_logits_that_are_not_finite_are_refused_with_how_many_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "expected"),
     [
         (Random, "the second time"),
         (Counting, "the second time"),
         (OfItsBatch, "the other images of its batch"),
     ],
 )
-def test_answers_that_are_no_function_of_the_image_are_noted(model: type[nn.Module], said: str) -> None:
+def test_answers_that_are_no_function_of_the_image_are_noted(model: type[nn.Module], expected: str) -> None:
     (note,) = evaluated(model()).notes
     assert note.startswith("sanity check failed:")
-    assert said in note
+    assert expected in note
 
 
 def test_an_honest_model_has_no_notes_and_passes() -> None:
@@ -112,6 +120,30 @@ def test_weights_without_an_answer_are_not_exported(tmp_path: Path) -> None:
     path = tmp_path / "run" / "model.safetensors"
     weights = {name: value * torch.nan for name, value in load_file(path).items()}
     save_tensors(path, weights, {"update": RunFolder(tmp_path / "run").weights_update()})
-    with pytest.raises(freeat.InputError, match="NaN or infinite for 64 of 64 images"):
+    with pytest.raises(freeat.InputError, match="NaN or infinite for 597 of 597 test images of digits"):
         freeat.export(tmp_path / "run", tmp_path / "exported")
     assert not (tmp_path / "exported").exists()
+
+
+def test_an_export_is_checked_on_the_images_of_its_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No random image is black: on 64 of those this model has an answer."""
+    carry_out(tmp_path / "run", model="test_lying_models:Linear")
+    changed = json.loads((tmp_path / "run" / "run.json").read_text().replace(":Linear", ":NoAnswerToBlack"))
+    (tmp_path / "run" / "run.json").write_text(json.dumps(changed))
+    black = int((DATA.test.x[:, 0, 0, 2] == 0).sum())
+    assert 0 < black < 597
+    with pytest.raises(freeat.InputError, match=f"for {black} of 597 test images of digits"):
+        freeat.export(tmp_path / "run", tmp_path / "exported", trust_code=True)
+    assert "random images" not in caplog.text
+
+
+def test_without_the_data_of_its_run_an_export_is_checked_on_random_images_and_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    carry_out(tmp_path / "run", data=noise_file(tmp_path / "data.npz", 10), train_size=None)
+    (tmp_path / "data.npz").unlink()
+    freeat.export(tmp_path / "run", tmp_path / "exported")
+    assert "checked on 64 random images only" in caplog.text
+    assert "data.npz" in caplog.text

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import NO_GRADIENT, Pgd
 from freeat.data import Images
 from freeat.evaluation.evaluate import evaluate
-from freeat.evaluation.sanity import LEVEL, SanityCheck, compare, outdone, sanity_checks
+from freeat.evaluation.sanity import LEVEL, SanityCheck, compare, fools_fewer, sanity_checks
 from freeat.threat import L2, Ball, Linf
 
 
@@ -105,7 +105,7 @@ def test_a_robust_model_passes_all_checks(ball: Ball, robust_net: nn.Module, eva
 
 
 def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, eval_images: Images) -> None:
-    said = {
+    sentences = {
         check.name: check.sentence for check in sanity_checks(robust_net, eval_images, Linf(0.1), classes=10)
     }
     ends = r", (as it should be|no more than noise apart)\."
@@ -114,7 +114,7 @@ def test_two_attacks_are_compared_in_a_sentence(robust_net: nn.Module, eval_imag
         "larger radius": r"ε = 0\.2 fools \d+ of 64 images and ε = 0\.1 fools \d+",
         "black box": r"PGD-20 fools \d+ of 64 images and Square with 100 queries fools \d+",
     }.items():
-        assert re.fullmatch(start + ends, said[name]), said[name]
+        assert re.fullmatch(start + ends, sentences[name]), sentences[name]
 
 
 def test_masked_gradients_fail_a_check(robust_net: nn.Module, eval_images: Images) -> None:
@@ -188,13 +188,13 @@ def test_a_model_that_does_not_stay_in_eval_mode_fails_a_check(
     robust_net: nn.Module, eval_images: Images
 ) -> None:
     few = eval_images.take(torch.arange(8))
-    for net, said in (
+    for net, expected in (
         (ReturnsToTraining(robust_net), "returns to training mode while it classifies ('noise' first)"),
         (Counting(robust_net), "changes while it classifies ('queries' first)"),
     ):
         mode, *rest = sanity_checks(net.eval(), few, Linf(0.1), classes=10)
         assert (mode.name, mode.passed) == ("evaluation mode", False)
-        assert said in mode.sentence
+        assert expected in mode.sentence
         assert failed(rest) == set()
 
 
@@ -209,14 +209,14 @@ def test_a_ball_that_cannot_be_doubled_is_not_compared_with_itself(
     assert names[0.51] == [name for name in names[0.5] if name != "larger radius"]
 
 
-def test_outdone_needs_a_significant_difference() -> None:
-    assert not outdone(strong=[], weak=[])
-    assert not outdone(strong=range(4), weak=range(4, 8))
-    assert not outdone(strong=[], weak=range(4))  # probability 1/16
-    assert outdone(strong=[], weak=range(5))  # 1/32
-    assert not outdone(strong=range(100), weak=range(100))
-    assert outdone(strong=range(100, 110), weak=range(30))
-    assert not outdone(strong=range(30), weak=range(100, 110))
+def test_fools_fewer_needs_a_significant_difference() -> None:
+    assert not fools_fewer(strong=[], weak=[])
+    assert not fools_fewer(strong=range(4), weak=range(4, 8))
+    assert not fools_fewer(strong=[], weak=range(4))  # probability 1/16
+    assert fools_fewer(strong=[], weak=range(5))  # 1/32
+    assert not fools_fewer(strong=range(100), weak=range(100))
+    assert fools_fewer(strong=range(100, 110), weak=range(30))
+    assert not fools_fewer(strong=range(30), weak=range(100, 110))
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ def test_evaluations_are_compared_over_radii_and_boxes() -> None:
     assert failed(rising) == {"larger radius"}
     assert "from ε = 0.1 to 0.2" in rising[0].sentence
     slowly = [Under("pgd-10", eps, range(60 - 4 * k)) for k, eps in enumerate((0.1, 0.2, 0.3, 0.4))]
-    assert all(not outdone(b.fooled, a.fooled) for a, b in pairwise(slowly))
+    assert all(not fools_fewer(b.fooled, a.fooled) for a, b in pairwise(slowly))
     (crept,) = compare([Under("pgd-10", 0.05, range(30)), *slowly])
     assert not crept.passed
     assert "rises from ε = 0.1 to 0.3" in crept.sentence
@@ -277,12 +277,12 @@ def test_the_tail_of_the_test_is_exact(only_weak: int, only_strong: int) -> None
     n = only_weak + only_strong
     tail = sum(math.comb(n, k) for k in range(only_weak, n + 1)) / 2**n
     expected = only_weak > only_strong and tail < LEVEL
-    assert outdone(range(100, 100 + only_strong), range(only_weak)) == expected
+    assert fools_fewer(range(100, 100 + only_strong), range(only_weak)) == expected
 
 
 def test_whole_data_sets_are_compared_at_once() -> None:
-    assert not outdone(range(50_000), range(0))
-    assert outdone(range(20_000), range(20_000, 41_000))
+    assert not fools_fewer(range(50_000), range(0))
+    assert fools_fewer(range(20_000), range(20_000, 41_000))
 
 
 class Hidden(nn.Module):

@@ -132,7 +132,7 @@ def test_processes_of_one_store_divide_the_images_and_print_the_same_table(
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     expected = by_one(alone, *command(run))
     if command is evaluating:
-        found = [finished(start(TORCHRUN, shared, *command(run)))]  # one of them speaks
+        found = [finished(start(TORCHRUN, shared, *command(run)))]  # one of them prints
     else:
         processes = [start(PLAIN, shared, *command(run)) for _ in range(TOGETHER)]
         found = [finished(process) for process in processes]

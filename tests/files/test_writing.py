@@ -12,10 +12,10 @@ from freeat.errors import InputError
 from freeat.files import documents
 from freeat.files.documents import (
     NoSpace,
+    atomic_folder,
     is_unfinished,
     remove_abandoned,
     temporary_name,
-    whole_folder,
     write_bytes,
     write_text,
 )
@@ -53,7 +53,7 @@ def test_a_full_disk_is_bad_input_with_the_file_and_the_space_it_needs(
     assert "run the same command again" in str(caught.value)
 
     def fill() -> None:
-        with whole_folder(tmp_path / "folder") as unfinished:
+        with atomic_folder(tmp_path / "folder") as unfinished:
             (unfinished / "part").write_text("half")
             raise OSError(code, os.strerror(code))
 
@@ -121,7 +121,7 @@ def test_a_folder_that_a_killed_process_had_moved_away_is_put_back(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
     assert (tmp_path / "export" / "model").read_text() == "published"
     shutil.copytree(tmp_path / "export", old)
-    with whole_folder(tmp_path / "export") as folder:
+    with atomic_folder(tmp_path / "export") as folder:
         (folder / "model").write_text("again")
     assert [path.name for path in tmp_path.iterdir()] == ["export"]
     assert (tmp_path / "export" / "model").read_text() == "again"

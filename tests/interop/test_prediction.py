@@ -1,17 +1,21 @@
 """Images are classified as the model's own data were read: from a run, an exported folder and an ONNX file."""
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 import freeat
 from freeat.cli.main import run
 from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
+from freeat.files.tensors import save_tensors
+from freeat.interop.prediction import CLASSES, PREPROCESSING, predict
 from freeat.runs.open import ExportedFolder
 from small_runs import carry_out
 
@@ -115,3 +119,35 @@ def test_missing_models_and_images_are_refused(
 def test_other_channels_are_refused() -> None:
     with pytest.raises(InputError, match="images with 2 channels"):
         Preprocessing(channels=2, height=8, width=8)("x.png")
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        (CLASSES, "no JSON"),
+        (CLASSES, "[1, 2]"),
+        (CLASSES, '["one"]'),
+        (PREPROCESSING, "3"),
+        (PREPROCESSING, '{"channels": 3}'),
+        (PREPROCESSING, '{"channels": 3, "height": 9, "width": 9}'),
+    ],
+)
+def test_an_onnx_file_with_wrong_metadata_is_refused(
+    exported: Path, photos: Path, tmp_path: Path, key: str, text: str
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    document = onnx.load(exported / "model.onnx")
+    facts = {item.key: item.value for item in document.metadata_props} | {key: text}
+    onnx.helper.set_model_props(document, facts)
+    onnx.save(document, tmp_path / "model.onnx")
+    with pytest.raises(InputError, match=r"model\.onnx"):
+        predict(str(tmp_path / "model.onnx"), [photos])
+
+
+def test_images_without_finite_logits_are_not_classified(trained: Path, photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    path = tmp_path / "run" / "model.safetensors"
+    weights = {name: value * torch.nan for name, value in load_file(path).items()}
+    save_tensors(path, weights, {"update": 300})
+    with pytest.raises(InputError, match="NaN or infinite for 40 of 40 images"):
+        predict(str(tmp_path / "run"), [photos])

@@ -22,7 +22,7 @@ from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
-from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
+from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
 from freeat.objectives import Trades
 from freeat.training.loop import train
 from problems import BALLS, images, same_bits, smooth_net, weights
@@ -49,7 +49,7 @@ def parts_of(name: str, net: nn.Module) -> dict[str, Any]:
     if not name.endswith("parts"):
         return {}
     slow = WeightAverage(net, 1.0, first=10, every=4)
-    return {"awp": WeightPerturbation(gamma=0.02), "proximal": Proximal(slow, 0.1), "clip_grad": 2.0}
+    return {"awp": WeightPerturbation(gamma=0.02), "proximal": ProximalTerm(slow, 0.1), "clip_grad": 2.0}
 
 
 def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) -> list[Tensor]:

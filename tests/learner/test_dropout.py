@@ -23,14 +23,14 @@ SPEC = TrainSpec(
 
 def weights(folder: Path, stop_at: int | None = None) -> bytes:
     """Train in the folder, stopped once after ``stop_at`` batches; returns the bytes of the model file."""
-    place = RunOptions(folder=folder, trust_code=True, device="cpu")
+    options = RunOptions(folder=folder, trust_code=True, device="cpu")
     evaluation = EvalSpec(eval_every=12, eval_size=20, final_size=20)
     if stop_at is not None:
         looks = iter(range(1000))
         with pytest.raises(Stopped):
-            execute(SPEC, evaluation, place, should_stop=lambda: next(looks) + 1 >= stop_at)
+            execute(SPEC, evaluation, options, should_stop=lambda: next(looks) + 1 >= stop_at)
     torch.manual_seed(int(folder.name[-1]))  # what the global generator is at must not matter
-    execute(SPEC, evaluation, place)
+    execute(SPEC, evaluation, options)
     return (folder / "model.safetensors").read_bytes()
 
 

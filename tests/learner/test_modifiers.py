@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from freeat import Erm, Free, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner
-from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation, clip_gradients
+from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation, clip_gradients
 from freeat.objectives import CrossEntropy, Trades
 from freeat.rng import StepRng
 from freeat.stability.twins import Stack
@@ -76,7 +76,7 @@ def test_a_decay_above_one_is_refused() -> None:
 def test_a_mean_begins_after_its_first_update_and_looks_every_few() -> None:
     net = smooth_net()
     average = WeightAverage(net, 1.0, first=2, every=3)
-    seen = states(net, learner_of(net, proximal=Proximal(average, 0.0)), 9)
+    seen = states(net, learner_of(net, proximal=ProximalTerm(average, 0.0)), 9)
     mean = [(a + b) / 2 for a, b in zip(seen[4], seen[7], strict=True)]
     torch.testing.assert_close(weights(average.model), mean, rtol=1e-12, atol=1e-14)
     assert average.count == 2
@@ -85,7 +85,7 @@ def test_a_mean_begins_after_its_first_update_and_looks_every_few() -> None:
 def test_slow_weights_are_the_weights_where_they_begin() -> None:
     net = smooth_net()
     average = WeightAverage(net, 1.0, first=2, every=5)
-    seen = states(net, learner_of(net, proximal=Proximal(average, 0.1)), 4)
+    seen = states(net, learner_of(net, proximal=ProximalTerm(average, 0.1)), 4)
     assert same_bits(weights(average.model), seen[1])
 
 
@@ -93,7 +93,7 @@ def test_proximal_training_is_its_transcription() -> None:
     """w descends h + (ρ/2)‖w − u‖² from update ``first`` on; u is the mean of every second w after it."""
     rho, lr, first, every, updates = 0.3, 0.1, 2, 2, 9
     net, literal = smooth_net(), smooth_net()
-    learner = learner_of(net, proximal=Proximal(WeightAverage(net, 1.0, first=first, every=every), rho))
+    learner = learner_of(net, proximal=ProximalTerm(WeightAverage(net, 1.0, first=first, every=every), rho))
     optimizer = torch.optim.SGD(literal.parameters(), lr=lr, momentum=0.9, weight_decay=2e-4)
     learner.optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9, weight_decay=2e-4)
     x, y = images(0, 6)
@@ -120,7 +120,7 @@ def test_proximal_training_is_its_transcription() -> None:
 def test_without_a_proximal_term_the_weights_have_the_same_bits() -> None:
     plain, averaged = smooth_net(), smooth_net()
     states(plain, learner_of(plain), 5)
-    states(averaged, learner_of(averaged, proximal=Proximal(WeightAverage(averaged, 1.0), 0.0)), 5)
+    states(averaged, learner_of(averaged, proximal=ProximalTerm(WeightAverage(averaged, 1.0), 0.0)), 5)
     assert same_bits(weights(plain), weights(averaged))
 
 
@@ -217,7 +217,7 @@ def test_micro_batches_share_one_weight_perturbation() -> None:
 PARTS: dict[str, Callable[[nn.Module], dict[str, object]]] = {
     "awp": lambda net: {"awp": WeightPerturbation(gamma=0.05)},
     "clip": lambda net: {"clip_grad": 0.3},
-    "proximal": lambda net: {"proximal": Proximal(WeightAverage(net, 1.0, first=1), 0.2)},
+    "proximal": lambda net: {"proximal": ProximalTerm(WeightAverage(net, 1.0, first=1), 0.2)},
     "ema": lambda net: {"average": WeightAverage(net, 0.7)},
 }
 
@@ -283,7 +283,7 @@ def test_clipped_gradients_are_shortened_together_and_short_ones_kept(seed: int,
     ("make", "message"),
     [
         (lambda: WeightPerturbation(gamma=-0.1), "0.01 is usual"),
-        (lambda: Proximal(WeightAverage(smooth_net(), 1.0), -1.0), "must not be negative"),
+        (lambda: ProximalTerm(WeightAverage(smooth_net(), 1.0), -1.0), "must not be negative"),
         (lambda: WeightAverage(smooth_net(), 0.5, every=0), "at least 0 and 1"),
         (lambda: learner_of(smooth_net(), clip_grad=0.0), "must be positive"),
     ],

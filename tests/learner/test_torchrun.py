@@ -44,7 +44,7 @@ def finish(folder: Path) -> dict[str, Any]:
     with launch(folder) as process:
         out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
-    document: dict[str, Any] = json.loads(out)  # one of them speaks
+    document: dict[str, Any] = json.loads(out)  # one of them prints
     return document
 
 

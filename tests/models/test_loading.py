@@ -1,5 +1,6 @@
 """Weights from any file: wrappings, prefixes, normalizations, and files that must be refused."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,9 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from freeat.errors import InputError
+from freeat.files import reading
 from freeat.models import build
-from freeat.models.loading import load_weights
+from freeat.models.loading import load_weights, read_state
 from freeat.models.normalize import Normalization
 
 SHAPE = (3, 8, 8)
@@ -94,3 +96,28 @@ def test_bad_weights_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFix
     path.write_bytes(b"not a file of torch")
     with pytest.raises(InputError):
         load_weights(net(), path, channels=3)
+
+
+def test_compressed_weights_are_refused_before_they_expand(tmp_path: Path) -> None:
+    torch.save({"w": torch.zeros(1 << 20)}, tmp_path / "stored.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "stored.pt") as stored,
+        zipfile.ZipFile(tmp_path / "deflated.pt", "w", zipfile.ZIP_DEFLATED) as deflated,
+    ):
+        for member in stored.infolist():
+            deflated.writestr(member.filename, stored.read(member))
+    assert read_state(tmp_path / "stored.pt")["w"].shape == (1 << 20,)
+    assert (tmp_path / "deflated.pt").stat().st_size < 1 << 14
+    with pytest.raises(InputError, match=r"expands from \d+ bytes to \d+: weights are stored uncompressed"):
+        read_state(tmp_path / "deflated.pt")
+
+
+def test_weights_larger_than_any_file_that_is_read_whole_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LARGEST_FILE", 1 << 10)
+    state = {"w": torch.ones(1 << 12)}
+    torch.save(state, tmp_path / "w.pt")
+    save_file(state, tmp_path / "w.safetensors")
+    for name in ("w.pt", "w.safetensors"):
+        assert torch.equal(read_state(tmp_path / name)["w"], state["w"])

@@ -81,7 +81,7 @@ def test_the_cost_of_curves_is_said_where_it_is_more_than_usual() -> None:
     cheap, dear = row("vanilla-10", evaluation_share=0.04), row("free-4", evaluation_share=0.42)
     assert remarks(summary(cheap)) == []
     assert remarks(summary(cheap, dear)) == [
-        "Evaluations on the way cost 42.0 % of the training of free-4: fewer with --eval-every."
+        "Evaluations during training cost 42.0 % of the training of free-4: fewer with --eval-every."
     ]
 
 

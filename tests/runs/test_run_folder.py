@@ -80,7 +80,7 @@ def test_a_run_killed_before_its_description_can_start_again(tmp_path: Path, lef
     (tmp_path / left).write_text("")
     folder = RunFolder(tmp_path)
     folder.check(SPEC, EVALUATION)
-    folder.tidy()
+    folder.remove_unfinished()
     assert not list(tmp_path.glob(".*"))
 
 

@@ -243,7 +243,7 @@ YAML_TEXTS = (
     "{" * 5000,
     "- " * 5000,
     "a: &x 1\n" * 3,
-    "\ufeffdata: digits\n",
+    "\ufeffdata: digits\nmodel: linear\nupdates: 1\nfinal_size: 4\n",
     "\t\n",
     "data: digits\x07\n",
     "'" * 5000,

@@ -54,7 +54,7 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class CaseResult:
     """How a case ended: the exit code, what failed, and what it took."""
 
     case: str
@@ -73,19 +73,19 @@ class Counts:
     cases: int = 0
     refused: int = 0
     failures: Counter[str] = field(default_factory=Counter)
-    failed: list[Verdict] = field(default_factory=list)
+    failed: list[CaseResult] = field(default_factory=list)
     slowest_refusal: float = 0.0
     largest_refusal: int = 0
 
-    def add(self, verdict: Verdict) -> None:
+    def add(self, result: CaseResult) -> None:
         self.cases += 1
-        if verdict.code == REFUSED:
+        if result.code == REFUSED:
             self.refused += 1
-            self.slowest_refusal = max(self.slowest_refusal, verdict.processor_seconds)
-            self.largest_refusal = max(self.largest_refusal, verdict.memory)
-        self.failures.update(verdict.failures)
-        if verdict.failures:
-            self.failed.append(verdict)
+            self.slowest_refusal = max(self.slowest_refusal, result.processor_seconds)
+            self.largest_refusal = max(self.largest_refusal, result.memory)
+        self.failures.update(result.failures)
+        if result.failures:
+            self.failed.append(result)
         if self.cases % 50 == 0:
             sys.stderr.write(f"{self.cases} cases, {self.refused} refused, {dict(self.failures)}\n")
 
@@ -96,7 +96,7 @@ class Counts:
             **{name: self.failures[name] for name in ("traceback", "hang", "memory", "changed file")},
             "slowest refusal in seconds of processor time": round(self.slowest_refusal, 2),
             "largest refusal in MB": self.largest_refusal >> 20,
-            "failed": [vars(verdict) for verdict in self.failed],
+            "failed": [vars(result) for result in self.failed],
         }
 
 
@@ -147,7 +147,7 @@ def run_cases(
                     ended, status, usage = os.wait4(pid, 0)
                 if ended:
                     del running[pid]
-                    counts.add(_verdict(child, status, usage, hanging))
+                    counts.add(_result(child, status, usage, hanging))
                     _remove(child.folder)
             time.sleep(0.002)
     return counts
@@ -161,18 +161,35 @@ class _Running:
     folder: Path
 
     @property
-    def place(self) -> Path:
+    def case_folder(self) -> Path:
         return self.folder / "case"
 
     @property
     def seconds(self) -> float:
-        """Since the input was there, without the time in which the child waited for a processor."""
+        """Since the input was there, without the time in which the child, or its worker, waited for a processor."""
         try:
             acting = time.time() - (self.folder / "before").stat().st_mtime
-            waited = int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[1]) / 1e9
-        except (OSError, IndexError):
+        except OSError:
             return 0.0
-        return acting - waited
+        if acting <= HANG:
+            return acting
+        return acting - max((_waited(pid) for pid in _members(self.pid)), default=0.0)
+
+
+def _members(group: int) -> Iterator[int]:
+    """The processes of a process group."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(int(path.name)) == group:
+                yield int(path.name)
+
+
+def _waited(pid: int) -> float:
+    """Seconds in which a process was ready to run and had no processor."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _start(case: Case, rng: Random, assets: Path, folder: Path) -> _Running:
@@ -193,18 +210,18 @@ def _start(case: Case, rng: Random, assets: Path, folder: Path) -> _Running:
 
 
 def _child(case: Case, rng: Random, assets: Path, folder: Path) -> int:
-    place = folder / "case"
-    place.mkdir()
+    case_folder = folder / "case"
+    case_folder.mkdir()
     for name in case.assets:
         source = assets / name
         if source.is_dir():
-            shutil.copytree(source, place / name)
+            shutil.copytree(source, case_folder / name)
         else:
-            shutil.copy(source, place / name)
-    case.spoil(place, rng)
-    (folder / "before").write_text(json.dumps(_snapshot(place)))
-    os.chdir(place)
-    os.environ["FREEAT_DATA"] = str(place / "data-sets")
+            shutil.copy(source, case_folder / name)
+    case.spoil(case_folder, rng)
+    (folder / "before").write_text(json.dumps(_snapshot(case_folder)))
+    os.chdir(case_folder)
+    os.environ["FREEAT_DATA"] = str(case_folder / "data-sets")
     output = os.open(folder / "output", os.O_CREAT | os.O_WRONLY)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0), os.dup2(output, 1), os.dup2(output, 2)
@@ -234,7 +251,7 @@ def _acted(case: Case) -> int:
         return TRACEBACK
 
 
-def _verdict(child: _Running, status: int, usage: resource.struct_rusage, hanging: bool) -> Verdict:
+def _result(child: _Running, status: int, usage: resource.struct_rusage, hanging: bool) -> CaseResult:
     code = os.waitstatus_to_exitcode(status)
     fault = child.folder / "fault"
     assert not fault.exists(), f"{child.case.name}: {fault.read_text()}"
@@ -246,7 +263,7 @@ def _verdict(child: _Running, status: int, usage: resource.struct_rusage, hangin
         "memory": memory > MEMORY,
         "changed file": not hanging and _changed(child, code),
     }
-    return Verdict(
+    return CaseResult(
         case=child.case.name,
         code=code,
         failures=tuple(name for name, failed in failures.items() if failed),
@@ -259,7 +276,7 @@ def _verdict(child: _Running, status: int, usage: resource.struct_rusage, hangin
 
 def _changed(child: _Running, code: int) -> bool:
     """Whether a refusal left a trace, or a command that only reads changed a file."""
-    before, after = json.loads((child.folder / "before").read_text()), _snapshot(child.place)
+    before, after = json.loads((child.folder / "before").read_text()), _snapshot(child.case_folder)
     if code == REFUSED:
         return bool(before != after)
     return not child.case.writes and any(after.get(name) != state for name, state in before.items())

@@ -56,14 +56,14 @@ def carry_out(
 ) -> RunResult:
     """Run the small run, with some settings changed, in a folder."""
     settings = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
-    place = RunOptions(
+    options = RunOptions(
         folder=folder,
         device="cpu",
         checkpoint_every=checkpoint_every,
         on_collapse=on_collapse,
         trust_code=trust_code,
     )
-    result = execute(*split_settings(settings), place, callback=callback, should_stop=should_stop)
+    result = execute(*split_settings(settings), options, callback=callback, should_stop=should_stop)
     assert result is not None
     return result
 

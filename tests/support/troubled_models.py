@@ -48,7 +48,7 @@ class HungryNet(_Digits):
 
 
 class FailingNet(_Digits):
-    """Loses its mind at the fifth training pass of a process."""
+    """Returns NaN from the fifth training pass of a process on."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a training will take: counted as it will be, timed without a trace, and said in the first line."""
+"""What a training will take: counted as it will be, timed without changing a bit, and printed in the first line."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -76,16 +76,14 @@ def test_auto_takes_the_network_of_the_run_to_begin_from(tmp_path: Path) -> None
     assert RunFolder(tmp_path / "next").spec.model == "mlp-w5"
 
 
-def test_the_first_line_of_a_training_says_what_it_takes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_line_of_a_training_is_its_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", *arguments(model=None), "--out", str(tmp_path / "run")]) == 0
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("cnn, 131 k parameters, 14 updates, 6 evaluations, about ")
     assert first.endswith(f" on {'1 core' if usable_cores() == 1 else f'1 of {usable_cores()} cores'}")
 
 
-def test_the_first_line_of_a_comparison_says_what_all_runs_take(
+def test_the_first_line_of_a_comparison_is_the_plan_of_all_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["compare", *arguments(), "--algorithms", "fast,free-2", "--seeds", "1", "--jobs", "1"]
@@ -94,7 +92,7 @@ def test_the_first_line_of_a_comparison_says_what_all_runs_take(
     assert first.startswith("mlp-w12, 1.07 k parameters, 2 runs of 14 updates, 6 evaluations, about ")
 
 
-def test_a_plan_reads_as_people_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_is_printed_in_readable_units(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freeat.cli.progress.usable_cores", lambda: 2)
     (line,) = plan_lines(PLAN)
     assert line == "resnet18, 11.2 M parameters, 78,200 updates, 21 evaluations, about 26.0 h on 2 cores"
@@ -102,7 +100,7 @@ def test_a_plan_reads_as_people_say_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [short_count(n) for n in (650, 93_322, 11_173_962)] == ["650", "93.3 k", "11.2 M"]
 
 
-def test_cores_used_by_others_are_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cores_used_by_others_are_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("freeat.cli.progress.usable_cores", lambda: 2)
     assert len(plan_lines(replace(PLAN, others=0.3))) == 1
     busy = plan_lines(replace(PLAN, others=1.8))[1]
@@ -122,7 +120,7 @@ def test_the_time_of_other_processes_is_separated_from_our_own(monkeypatch: pyte
     assert began.cores_of_others() == pytest.approx(1.5)
 
 
-def test_more_threads_than_cores_are_said_once(
+def test_more_threads_than_cores_are_warned_of_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine.warn_once.cache_clear()

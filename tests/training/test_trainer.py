@@ -9,24 +9,26 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms import StepRecord
+from freeat.evaluation.evaluate import NonFiniteLogits
 from freeat.evaluation.evaluator import Evaluator, OneStep, Scores, spent
 from freeat.experiments.curves import comparable
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS
+from freeat.learner.modifiers import WeightAverage
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble
 from freeat.runs.spec import split_settings
-from freeat.training.loop import Diverged, check_weights, train
+from freeat.training.loop import Diverged, Meter, check_weights, train
 from freeat.training.trainer import CheckpointFacts, Stopped, Trainer
 from small_runs import SMALL_RUN, carry_out, outcome
 from troubled_models import FailingNet
 
 
 def make_trainer(folder: Path, **changes: Any) -> Trainer:
-    words = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
-    training, evaluation = split_settings(words)
-    place = RunOptions(folder=folder, trust_code=True)
-    trainer, _ = assemble(training, evaluation, place, torch.device("cpu"), SINGLE_PROCESS)
+    settings = {name: value for name, value in {**SMALL_RUN, **changes}.items() if value is not None}
+    training, evaluation = split_settings(settings)
+    options = RunOptions(folder=folder, trust_code=True)
+    trainer, _ = assemble(training, evaluation, options, torch.device("cpu"), SINGLE_PROCESS)
     trainer.folder = None
     return trainer
 
@@ -79,9 +81,9 @@ def test_a_curve_has_twelve_points_and_says_what_it_cost(tmp_path: Path, row: st
 
 @pytest.mark.parametrize("algorithm", ["free-4", "vanilla-2", "free-trades-4"])
 def test_evaluation_does_not_disturb_training(tmp_path: Path, algorithm: str) -> None:
-    words = {"algorithm": algorithm, "model": "cnn-w4"}
-    often = carry_out(tmp_path / "often", **words, eval_every=1)
-    carry_out(tmp_path / "never", **words, eval_every=1000)
+    settings = {"algorithm": algorithm, "model": "cnn-w4"}
+    often = carry_out(tmp_path / "often", **settings, eval_every=1)
+    carry_out(tmp_path / "never", **settings, eval_every=1000)
     one, other = (RunFolder(tmp_path / name).weights() for name in ("often", "never"))
     assert all(torch.equal(one[name], other[name]) for name in one)
     histories = [list(RunFolder(tmp_path / name).history()) for name in ("often", "never")]
@@ -209,12 +211,12 @@ class ScriptedEvaluator(Evaluator):
 
     pgd: list[float]
     one_step_says: float = 0.95
-    said: list[float] = field(default_factory=list)
+    returned: list[float] = field(default_factory=list)
 
     def scores(self, model: nn.Module, size: int | None = None) -> Scores:
         scores = super().scores(model, size)
-        self.said.append(self.pgd[min(len(self.said), len(self.pgd) - 1)])
-        return replace(scores, train=replace(scores.train, robust_accuracy=self.said[-1]))
+        self.returned.append(self.pgd[min(len(self.returned), len(self.pgd) - 1)])
+        return replace(scores, train=replace(scores.train, robust_accuracy=self.returned[-1]))
 
     def one_step(self, model: nn.Module, size: int | None = None) -> OneStep:
         return replace(super().one_step(model, size), robust_accuracy=self.one_step_says)
@@ -259,15 +261,16 @@ def test_a_collapse_seen_at_the_very_end_keeps_the_model(tmp_path: Path) -> None
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_good_checkpoint(tmp_path: Path) -> None:
-    words: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "model": "troubled_models:FailingNet",
         "algorithm": "erm",
         "checkpoint_every": 0.0,
     }
     with pytest.raises(
-        Diverged, match=r"training loss became nan: lower --lr.*; what was saved before it is kept"
+        Diverged,
+        match=r"became nan \(NaN or infinite for 16 of 16 images\): lower .*; what was saved before it is kept",
     ):
-        carry_out(tmp_path, **words)
+        carry_out(tmp_path, **settings)
     found = RunFolder(tmp_path).checkpoints.newest(CheckpointFacts)
     assert found is not None
     assert found[1].learner.updates == 4
@@ -285,6 +288,38 @@ def test_weights_that_overflow_in_the_last_update_are_not_published(tmp_path: Pa
     with pytest.raises(Diverged, match="logits are NaN or infinite for 24 of 24 images"):
         carry_out(tmp_path, algorithm="erm", lr=1e38, updates=1)
     assert not (tmp_path / "model.safetensors").exists()
+
+
+def test_a_loss_that_is_not_finite_is_reported_with_how_many_images() -> None:
+    meter = Meter()
+    meter.add(StepRecord(losses=torch.tensor([1.0, 2.0]), delta=torch.zeros(2)), 2)
+    meter.add(StepRecord(losses=torch.tensor([1.0, torch.nan, torch.inf, 0.5]), delta=torch.zeros(4)), 4)
+    with pytest.raises(Diverged, match="NaN or infinite for 2 of 4 images"):
+        meter.fetch()
+
+
+def test_an_average_whose_logits_are_not_finite_has_diverged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not bad input: the same as of the weights themselves."""
+    scores = Evaluator.scores
+
+    def failing(self: Evaluator, model: nn.Module, size: int | None = None) -> Scores:
+        if model is average.get("model"):
+            raise NonFiniteLogits("the logits of the average")
+        return scores(self, model, size)
+
+    average: dict[str, nn.Module] = {}
+    has_started = WeightAverage.has_started
+
+    def seen(self: WeightAverage, updates: int) -> bool:
+        average["model"] = self.model
+        return has_started(self, updates)
+
+    monkeypatch.setattr(Evaluator, "scores", failing)
+    monkeypatch.setattr(WeightAverage, "has_started", seen)
+    with pytest.raises(Diverged, match="the logits of the average"):
+        carry_out(tmp_path, ema=0.5)
 
 
 def test_finite_weights_pass() -> None:

@@ -42,10 +42,10 @@ class AlgorithmName:
     m: int | None = None
 
     def __str__(self) -> str:
-        words = [self.objective] if self.objective != "ce" else []
-        if self.family != "vanilla" or not words:
-            words.insert(0, self.family)
-        return "-".join([*words, *([str(self.m)] if self.m is not None else [])])
+        parts = [self.objective] if self.objective != "ce" else []
+        if self.family != "vanilla" or not parts:
+            parts.insert(0, self.family)
+        return "-".join([*parts, *([str(self.m)] if self.m is not None else [])])
 
     @property
     def imported(self) -> bool:
@@ -67,15 +67,15 @@ def parse_algorithm(text: str) -> AlgorithmName:
     """The name read, with the default m of a built-in family filled in. Imports no code."""
     family: str | None = None
     if is_import_path(text):
-        family, *words = text.split("-")
-        words = [word.lower() for word in words]
+        family, *parts = text.split("-")
+        parts = [part.lower() for part in parts]
     else:
         rest = text.lower().replace("_", "-")
         family = next((known for known in FAMILIES if f"{rest}-".startswith(f"{known}-")), None)
-        words = [] if rest == family else rest.removeprefix(f"{family}-").split("-")
-    objective = words.pop(0) if words and words[0] in OBJECTIVES and words[0] != "ce" else "ce"
-    m = parse_steps(words.pop(0), text) if words and words[0].isdecimal() else None
-    if words or (family is None and objective == "ce"):
+        parts = [] if rest == family else rest.removeprefix(f"{family}-").split("-")
+    objective = parts.pop(0) if parts and parts[0] in OBJECTIVES and parts[0] != "ce" else "ce"
+    m = parse_steps(parts.pop(0), text) if parts and parts[0].isdecimal() else None
+    if parts or (family is None and objective == "ce"):
         raise unknown_name("algorithm", text, example_names())
     if m == 0:
         raise InputError(f"algorithm {text!r}: the number of steps must be at least 1")
@@ -83,11 +83,11 @@ def parse_algorithm(text: str) -> AlgorithmName:
     return name if name.imported else _with_default_m(name, FAMILIES[name.family])
 
 
-def parse_steps(word: str, text: str) -> int:
+def parse_steps(number: str, text: str) -> int:
     """The number of steps in a name."""
-    if len(word) > 6:
+    if len(number) > 6:
         raise InputError(f"{text[:60]!r}: the number of steps must be less than a million")
-    return int(word)
+    return int(number)
 
 
 def _with_default_m(name: AlgorithmName, cls: type[Algorithm]) -> AlgorithmName:

@@ -127,7 +127,7 @@ class _PrintableStream:
 @verbose_option
 def cli() -> None:
     """Adversarial training whose robustness generalizes."""
-    logging.basicConfig(level=logging.WARNING if _speaks() else logging.ERROR, stream=sys.stderr)
+    logging.basicConfig(level=logging.WARNING if _prints() else logging.ERROR, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     logging.captureWarnings(True)
@@ -278,7 +278,7 @@ def main(args: list[str] | None = None) -> None:
     sys.exit(code)
 
 
-def _speaks() -> bool:
+def _prints() -> bool:
     """Whether this process prints results and warnings: of those that ``torchrun`` started, the first does."""
     if "RANK" not in os.environ:
         return True
@@ -292,7 +292,7 @@ def run(args: list[str] | None = None) -> int:
     try:
         with (
             open(os.devnull, "w", encoding="utf-8") as nowhere,
-            redirect_stdout(_PrintableStream(sys.stdout if _speaks() else nowhere)),
+            redirect_stdout(_PrintableStream(sys.stdout if _prints() else nowhere)),
         ):
             outcome: Any = cli.main(args=args, prog_name="freeat", standalone_mode=False)
     except click.exceptions.Abort as abort:

@@ -42,14 +42,14 @@ class Reporter:
     def __init__(self) -> None:
         self.bar: Progress | None = None
         self._task: TaskID | None = None
-        self._speaks = is_main_process()
+        self._prints = is_main_process()
 
     def __enter__(self) -> Self:
-        if self._speaks and sys.stderr.isatty():
+        if self._prints and sys.stderr.isatty():
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
-                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}"),
+                TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[unit]}", markup=False),
                 TimeRemainingColumn(),
             )
             self.bar = _WithLatest(*columns, console=Console(stderr=True))
@@ -66,6 +66,7 @@ class Reporter:
         """Move the bar, where there is one."""
         if self.bar is None:
             return
+        title, latest = printable(title), printable(latest)
         if self._task is None:
             self._task = self.bar.add_task(title, total=total, unit=unit, latest=latest)
         self.bar.update(self._task, completed=completed, latest=latest)
@@ -77,8 +78,8 @@ class Reporter:
         self._task = None
 
     def line(self, text: str) -> None:
-        """Say something that stays."""
-        if not self._speaks:
+        """Print a line that stays."""
+        if not self._prints:
             return
         text = printable(text)
         if self.bar is not None:
@@ -120,7 +121,7 @@ class RunProgress(Reporter):
         self.title = title
         self.batch_size = batch_size
         self._began: tuple[float, int] | None = None
-        self._spoke = time.monotonic()
+        self._last_line = time.monotonic()
         self._speed = Speed()
         self._rate: float | None = None
         self._latest = ""
@@ -131,8 +132,8 @@ class RunProgress(Reporter):
         self._rate = self._speed.at(now, update) or self._rate
         if self.bar is not None:
             self.show(self.title, update, total, "updates", self._shown(loss))
-        elif now - self._spoke > self.EVERY:
-            self._spoke = now
+        elif now - self._last_line > self.EVERY:
+            self._last_line = now
             left = self._left(now, update, total)
             self.line(f"{self.title}: update {update}/{total}{left}  {self._shown(loss)}")
 
@@ -140,7 +141,7 @@ class RunProgress(Reporter):
         self._latest = accuracies(record)
         self._speed.pause()
         if self.bar is None:
-            self._spoke = time.monotonic()
+            self._last_line = time.monotonic()
             shown = [self._latest] if self._rate is None else [self._latest, self._throughput(self._rate)]
             self.line(f"{self.title}: update {record.update}  {'  '.join(shown)}")
 
@@ -255,7 +256,7 @@ def plan_lines(plan: "Plan") -> list[str]:
         remedy = (
             "threads that wait for a core slow each other down, so try --threads 1"
             if plan.threads > 1
-            else "it may take longer than said"
+            else "it may take longer than estimated"
         )
         lines.append(f"other programs use {plan.others:.1f} of the {cores} cores: {remedy}")
     return lines

@@ -266,7 +266,7 @@ def evaluate(
     with_loss: bool = False,
     keep_delta: bool = False,
     recheck: bool = True,
-    check_steady: bool = True,
+    check_consistency: bool = True,
     progress: Progress | None = None,
     processes: ProcessGroup = SINGLE_PROCESS,
 ) -> Evaluation:
@@ -290,8 +290,8 @@ def evaluate(
         keep_delta: keep the perturbations.
         recheck: decide in fp32 on the stored x + δ, at one more forward pass, whatever the attack claims. False
             takes the attack's result, for one that decides in fp32 itself.
-        check_steady: look on the first batch whether the model answers the same twice, and whatever the batch; what
-            is found is among the notes, and these passes are not counted.
+        check_consistency: compare the logits of the first batch with a second pass and a smaller batch; warnings
+            are among the notes, and these passes are not counted.
         progress: called with the number of images done, as they are done.
         processes: the group of processes that share the images.
 
@@ -336,8 +336,8 @@ def evaluate(
             cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
             finite.append(clean.isfinite().all(-1))
-            if check_steady and len(finite) == 1:
-                notes |= dict.fromkeys(unsteady(model, x, clean))
+            if check_consistency and len(finite) == 1:
+                notes |= dict.fromkeys(inconsistencies(model, x, clean))
             columns = {"clean_predicted": clean.argmax(-1), "robust_correct": ~attacked.fooled}
             columns["clean_correct"] = columns["clean_predicted"] == y
             if recheck:
@@ -381,26 +381,26 @@ class NonFiniteLogits(InputError):
     """A model whose logits are NaN or infinite: it has no prediction for these images."""
 
 
-def check_finite(finite: Tensor) -> None:
-    """Refuse a model whose logits are not finite for some images, with how many."""
+def check_finite(finite: Tensor, images: str = "images") -> None:
+    """Refuse a model whose logits are not finite for some images, with how many; ``images`` says which they are."""
     if bad := int((~finite).sum()):
         raise NonFiniteLogits(
-            f"the model's logits are NaN or infinite for {bad} of {len(finite)} images, and it has no answer there: "
+            f"the model's logits are NaN or infinite for {bad} of {len(finite)} {images}, and it has no answer there: "
             "check its weights, and its forward pass for a division by zero or a logarithm"
         )
 
 
-def unsteady(model: Model, x: Tensor, logits: Tensor) -> list[str]:
-    """What makes the model's answers more than a function of the image: asked again, and in a smaller batch."""
+def inconsistencies(model: Model, x: Tensor, logits: Tensor) -> list[str]:
+    """Warnings about logits that are no function of the image: they differ the second time, or in a smaller batch."""
     some = (len(x) + 1) // 2
-    again, alone = logits_of(model, x), logits_of(model, x[:some])
-    slack = max(1e-3, 4 * torch.finfo(logits.dtype).eps) * (1 + logits.abs().amax())
-    if bool(((again - logits).abs() > slack).any()):
+    again, smaller = logits_of(model, x), logits_of(model, x[:some])
+    tolerance = max(1e-3, 4 * torch.finfo(logits.dtype).eps) * (1 + logits.abs().amax())
+    if bool(((again - logits).abs() > tolerance).any()):
         return [
             "sanity check failed: the model gives other logits for the same images the second time; it is random or "
             "keeps state, and attacks that take it for fixed overestimate its robustness"
         ]
-    if bool(((alone - logits[:some]).abs() > slack).any()):
+    if bool(((smaller - logits[:some]).abs() > tolerance).any()):
         return [
             "sanity check failed: the logits of an image depend on the other images of its batch; the accuracy holds "
             "for these batches only"

@@ -182,7 +182,7 @@ class Evaluator:
             augment=augment,
             with_loss=True,
             recheck=False,
-            check_steady=False,  # a run looks at it once, before its training
+            check_consistency=False,  # a run looks at it once, before its training
             processes=self.processes,
         )
 

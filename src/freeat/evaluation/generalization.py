@@ -77,12 +77,12 @@ class RobustGap:
 
     def __str__(self) -> str:
         lines = [f"evaluated by {self.attack}, {self.norm} ε = {radius_text(self.eps)}"]
-        for word, train, test, found in (
+        for kind, train, test, found in (
             ("robust", self.train.robust_accuracy, self.test.robust_accuracy, self.gap),
             ("clean", self.train.clean_accuracy, self.test.clean_accuracy, self.clean_gap),
         ):
             lines.append(
-                f"{word:<6}  train {train:.1%}   test {test:.1%}   "
+                f"{kind:<6}  train {train:.1%}   test {test:.1%}   "
                 f"gap {found.value:+.1%} [{found.low:+.1%}, {found.high:+.1%}]"
             )
         sizes = (f"{part.n} of {part.population}" for part in (self.train, self.test))

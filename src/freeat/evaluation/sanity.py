@@ -18,8 +18,8 @@ from freeat.evaluation.evaluate import (
     device_and_dtype,
     evaluate,
     image_batches,
+    inconsistencies,
     logits_of,
-    unsteady,
 )
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, NORMS, Ball
@@ -42,8 +42,8 @@ class SanityCheck:
     sentence: str
 
 
-def outdone(strong: Iterable[int], weak: Iterable[int]) -> bool:
-    """Whether the weaker attack fools significantly more of the same images than the stronger one.
+def fools_fewer(strong: Iterable[int], weak: Iterable[int]) -> bool:
+    """Whether the stronger attack fools significantly fewer of the same images than the weaker one.
 
     McNemar's exact test on the images that only one of the two fools.
     """
@@ -109,7 +109,7 @@ def _compare_radii(results: Sequence[Compared]) -> list[SanityCheck]:
         rises = [
             (low.eps, result.eps)
             for low, result in zip(lowest, group[1:], strict=True)
-            if outdone(result.fooled, low.fooled)
+            if fools_fewer(result.fooled, low.fooled)
         ]
         sentence = f"{model}, {attack} ({_written(norm)}, {split}): robust accuracy "
         if rises:
@@ -126,17 +126,17 @@ def _compare_boxes(results: Sequence[Compared]) -> list[SanityCheck]:
     checks = []
     for (model, norm, split), group in _groups(results, "model", "norm", "split").items():
         pairs = [pair for same in _groups(group, "eps").values() if (pair := _strongest(same))]
-        beaten = [(strong, weak) for strong, weak in pairs if outdone(strong.fooled, weak.fooled)]
-        said = f"{model} ({_written(norm)}, {split})"
+        beaten = [(strong, weak) for strong, weak in pairs if fools_fewer(strong.fooled, weak.fooled)]
+        subject = f"{model} ({_written(norm)}, {split})"
         if beaten:
             strong, weak = beaten[0]
             sentence = (
-                f"{said}: at ε = {radius_text(weak.eps)} the black-box {weak.attack} leaves "
+                f"{subject}: at ε = {radius_text(weak.eps)} the black-box {weak.attack} leaves "
                 f"{weak.robust_accuracy:.1%} right and the white-box {strong.attack} leaves "
                 f"{strong.robust_accuracy:.1%}: {MASKED}."
             )
         else:
-            sentence = f"{said}: at no radius does a black-box attack beat the white-box ones."
+            sentence = f"{subject}: at no radius does a black-box attack beat the white-box ones."
         if pairs:
             checks.append(SanityCheck(name="black box", passed=not beaten, sentence=sentence))
     return checks
@@ -187,7 +187,14 @@ def sanity_checks(
 
     def fooled(attack: Attack, at: Ball) -> list[int]:
         found = evaluate(
-            model, images, attack, at, classes=classes, seed=seed, batch_size=batch_size, check_steady=False
+            model,
+            images,
+            attack,
+            at,
+            classes=classes,
+            seed=seed,
+            batch_size=batch_size,
+            check_consistency=False,
         )
         return found.index[~found.robust_correct].tolist()
 
@@ -200,8 +207,8 @@ def sanity_checks(
     if wider := _wider(ball):
         wide = fooled(Pgd(steps=20, iterate="last"), wider)
         radii = radius_text(wider.eps), radius_text(ball.eps)
-        said = f"ε = {radii[0]} fools {len(wide)} of {n} images and ε = {radii[1]} fools {len(many)}"
-        larger.append(_order("larger radius", said, wide, many))
+        counts = f"ε = {radii[0]} fools {len(wide)} of {n} images and ε = {radii[1]} fools {len(many)}"
+        larger.append(_order("larger radius", counts, wide, many))
     return [
         *checks,
         _order(
@@ -229,8 +236,8 @@ def _mode(model: nn.Module, x: Tensor, was_training: bool) -> SanityCheck:
         for name, buffer in model.named_buffers()
         if name not in before or not torch.equal(buffer, before[name])
     ]
-    said = "was in training mode and was put into" if was_training else "is in"
-    sentence = f"The model {said} evaluation mode."
+    mode = "was in training mode and was put into" if was_training else "is in"
+    sentence = f"The model {mode} evaluation mode."
     if training:
         layer = repr(training[0]) if training[0] else "the model itself"
         sentence = (
@@ -262,7 +269,7 @@ def _determinism(model: nn.Module, x: Tensor) -> SanityCheck:
 def _batch(model: nn.Module, x: Tensor) -> SanityCheck:
     """Whether an image has the same logits in a smaller batch, up to rounding."""
     logits = logits_of(model, x)
-    passed = not unsteady(lambda images: logits if len(images) == len(x) else model(images), x, logits)
+    passed = not inconsistencies(lambda images: logits if len(images) == len(x) else model(images), x, logits)
     sentence = (
         "The logits of an image do not depend on its batch."
         if passed
@@ -310,17 +317,19 @@ def _gradients(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, batch_size: i
     return SanityCheck(name="gradients", passed=not broken and not zero, sentence=sentence)
 
 
-def _order(name: str, said: str, strong: list[int], weak: list[int]) -> SanityCheck:
-    beaten = outdone(strong, weak)
+def _order(name: str, counts: str, strong: list[int], weak: list[int]) -> SanityCheck:
+    beaten = fools_fewer(strong, weak)
     if beaten:
-        return SanityCheck(name=name, passed=False, sentence=f"{said}: {MASKED}.")
+        return SanityCheck(name=name, passed=False, sentence=f"{counts}: {MASKED}.")
     ordered = "as it should be" if len(strong) >= len(weak) else "no more than noise apart"
-    return SanityCheck(name=name, passed=True, sentence=f"{said}, {ordered}.")
+    return SanityCheck(name=name, passed=True, sentence=f"{counts}, {ordered}.")
 
 
 def _vanishing(ball: Ball, right: int, n: int) -> SanityCheck:
-    said = f"At the very large radius ε = {radius_text(ball.eps)}, PGD-40 leaves {right} of {n} images right"
-    sentence = f"{said}, where none should be: {MASKED}." if right else f"{said}, as it should."
+    finding = (
+        f"At the very large radius ε = {radius_text(ball.eps)}, PGD-40 leaves {right} of {n} images right"
+    )
+    sentence = f"{finding}, where none should be: {MASKED}." if right else f"{finding}, as it should."
     return SanityCheck(name="very large radius", passed=not right, sentence=sentence)
 
 

@@ -98,7 +98,10 @@ def evaluate_pair(
     was measured before is found in the runs' folders.
     """
     check_comparable(first, second)
-    ball, attack = _ball(first, second, asked, norm), evaluation_attack(first.folder.evaluation.asked(asked))
+    ball, attack = (
+        _ball(first, second, asked, norm),
+        evaluation_attack(first.folder.evaluation.with_settings(asked)),
+    )
     spec = first.folder.spec
     threads = first.folder.description.chosen.threads
     with arithmetic(threads=threads, deterministic=spec.deterministic):

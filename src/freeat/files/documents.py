@@ -138,7 +138,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 @contextmanager
-def whole_folder(path: Path) -> Iterator[Path]:
+def atomic_folder(path: Path) -> Iterator[Path]:
     """A temporary folder beside ``path`` that replaces it when the block succeeds and is removed otherwise."""
     with space_for(path), made_folder(path.parent):
         remove_abandoned(path.parent)

@@ -67,7 +67,7 @@ class Lease:
                     self.path.parent.mkdir(parents=True, exist_ok=True)
                     handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
                 except FileNotFoundError:
-                    continue  # the process that had made the folder removed it in this moment
+                    continue  # the process that had made the folder removed it at this moment
                 except FileExistsError:
                     if not self.path.parent.is_dir():
                         raise
@@ -141,7 +141,7 @@ class Lease:
                     os.utime(self.path)
             return min(age, there) > limit
         except FileNotFoundError:
-            return False  # released in this moment
+            return False  # released at this moment
 
     def _remove(self) -> None:
         """Remove a stale lease, one process at a time: a second one would remove the lease of the first."""
@@ -177,7 +177,7 @@ class Lease:
     def _keep_alive(self) -> None:
         while not self._stop.wait(HEARTBEAT):
             if self._is_mine():
-                with suppress(FileNotFoundError):  # taken over in this moment
+                with suppress(FileNotFoundError):  # taken over at this moment
                     os.utime(self.path)
 
 
@@ -198,14 +198,14 @@ def check_free(folder: Path) -> None:
         raise Lease(folder).busy()
 
 
-def left_over(path: Path) -> bool:
+def is_leftover(path: Path) -> bool:
     """Whether a process may have left this that was killed before it had described its folder."""
     return path.name == LEASE or is_unfinished(path)
 
 
 def check_unclaimed(folder: Path, what: str, *ours: str) -> None:
     """Refuse a folder that holds more than files called ``ours`` and what killed processes leave; ``what`` says why."""
-    if folder.is_dir() and all(left_over(path) or path.name in ours for path in folder.iterdir()):
+    if folder.is_dir() and all(is_leftover(path) or path.name in ours for path in folder.iterdir()):
         return
     if folder.exists():
         raise InputError(f"{folder} exists and {what}: choose another --out; nothing was touched")

@@ -260,6 +260,24 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
+def check_not_compressed(path: Path) -> None:
+    """Refuse a zip archive whose members together are larger than itself; any other file is left to its decoder.
+
+    ``torch.save`` compresses nothing, but ``torch.load`` expands what is compressed. So weights of any size are read,
+    and a small file never takes more memory than it has bytes.
+    """
+    with open_file(path) as file:
+        if file.read(4) != b"PK\x03\x04":
+            return
+    with open_zip(path) as archive:
+        total, size = sum(member.file_size for member in archive.infolist()), path.stat().st_size
+    if total > size:
+        raise InputError(
+            f"{path} expands from {size} bytes to {total}: weights are stored uncompressed; write it again with "
+            "torch.save, best as safetensors"
+        )
+
+
 def read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> bytes:
     """The content of a member of a zip archive; a size that the archive states is not believed."""
     what = f"{path}: {member.filename!r}"

@@ -1,5 +1,6 @@
 """Export of a run's model to a folder, which is written completely or not at all."""
 
+import logging
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -7,18 +8,19 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from freeat.data import Images
 from freeat.data.catalogue import find_source
 from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import check_finite, logits_of
 from freeat.evaluation.evaluator import Scores
-from freeat.files.documents import plain, sha256, to_json, whole_folder, write_document, write_text
+from freeat.files.documents import atomic_folder, plain, sha256, to_json, write_document, write_text
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
 from freeat.interop.prediction import CLASSES, PREPROCESSING
 from freeat.models.imported import is_import_path
-from freeat.runs.build import weights_digest
+from freeat.runs.build import build_data, weights_digest
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import (
     CARD,
@@ -34,8 +36,13 @@ from freeat.runs.open import (
 )
 from freeat.runs.results import RESULTS, Results
 
+log = logging.getLogger(__name__)
+
+CHECKED_IMAGES = 1000
+"""Test images on which an exported model must have an answer, at most."""
 RANDOM_IMAGES = 64
-"""Images on which an exported model must have an answer."""
+"""Random images where the run's data are not here."""
+BATCH = 100
 
 
 def export(
@@ -88,10 +95,10 @@ def export(
     description, scores = folder.description, _scores(folder, weights)
     model = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert model is not None  # the folder has a description
-    _check_answers(model, description.data.shape)
+    _check_answers(model, folder)
     digest, source = weights_digest(model), find_source(description.data.name)
     preprocessing = Preprocessing.of_shape(description.data.shape)
-    with whole_folder(target) as unfinished:
+    with atomic_folder(target) as unfinished:
         save_tensors(unfinished / WEIGHTS, model.state_dict(), {"run": description.identity})
         converted: OnnxFacts | None = None
         if onnx:
@@ -129,10 +136,25 @@ def export(
     return target
 
 
-def _check_answers(model: nn.Module, shape: tuple[int, int, int]) -> None:
-    """Refuse a model that has no answer for some of a few random images."""
-    x = torch.rand(RANDOM_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
-    check_finite(logits_of(model, x).isfinite().all(-1))
+def _check_answers(model: nn.Module, folder: RunFolder) -> None:
+    """Refuse a model that has no answer for some of the run's test images; for random ones where those are not here."""
+    description = folder.description
+    try:
+        data = build_data(description.resolved)
+        folder.check_data(data.digest)
+    except InputError as error:
+        log.warning("the exported model is checked on %d random images only: %s", RANDOM_IMAGES, error)
+        shape = description.data.shape
+        x = torch.rand(RANDOM_IMAGES, *shape, generator=torch.Generator().manual_seed(0))
+        images = Images(x=x, y=torch.zeros(len(x), dtype=torch.int64), index=torch.arange(len(x)))
+        which = "random images"
+    else:
+        images = data.test.sample(CHECKED_IMAGES)
+        which = f"test images of {data.name}"
+    rows = torch.split(torch.arange(len(images)), BATCH)
+    finite = torch.cat([logits_of(model, images.batch(some)[0]).isfinite().all(-1) for some in rows])
+    check_finite(finite, which)
+    log.info("the exported model has finite logits on %d %s", len(finite), which)
 
 
 def _name(run: Path) -> str:

@@ -1,19 +1,19 @@
 """Classes of images: by the model of a run or exported folder, or by an exported ONNX file alone."""
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 from torch import Tensor
 
 from freeat.data.preprocessing import Preprocessing, read_image_files
 from freeat.data.readers.pixels import is_image
 from freeat.errors import InputError, need
-from freeat.evaluation.evaluate import device_and_dtype
+from freeat.evaluation.evaluate import check_finite, device_and_dtype
+from freeat.files.documents import decoded
+from freeat.files.reading import check_regular, parse_json, refusing
 from freeat.runs.open import load
 
 BATCH = 64
@@ -44,6 +44,7 @@ class Predictor:
         found = []
         for first in range(0, len(read), BATCH):
             logits = self.logits(torch.cat(list(pixels[first : first + BATCH])))
+            check_finite(logits.isfinite().all(-1))
             shares, places = logits.float().softmax(1).cpu().topk(min(top, len(self.classes)))
             for file, row, where in zip(
                 read[first : first + BATCH], shares.tolist(), places.tolist(), strict=True
@@ -71,26 +72,26 @@ def open_predictor(reference: str, *, device: str = "cpu", trust_code: bool = Fa
 def _of_onnx(path: Path) -> Predictor:
     if not path.is_file():
         raise InputError(f"{path}: no such file; write one with `freeat export RUN --onnx`")
+    check_regular(path)
     runtime = need("onnxruntime", extra="onnx", what="prediction from ONNX")
-    try:
+    with refusing(path, "ONNX file"):
         session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has exceptions of its own for damaged files
-        raise InputError(f"{path} is not a readable ONNX file: {str(error).splitlines()[0]}") from None
-    facts = session.get_modelmeta().custom_metadata_map
+        facts = session.get_modelmeta().custom_metadata_map
     if CLASSES not in facts or PREPROCESSING not in facts:
         raise InputError(
             f"{path} does not say its classes and preprocessing: write it again with `freeat export RUN --onnx`"
         )
 
-    def logits(x: Tensor) -> Tensor:
-        (found,) = session.run(["logits"], {"images": x.numpy()})
-        return torch.from_numpy(found)
+    where = f"{path}: its metadata"
+    classes = decoded(parse_json(facts[CLASSES], where), tuple[str, ...], where)
+    preprocess = decoded(parse_json(facts[PREPROCESSING], where), Preprocessing, where)
 
-    return Predictor(
-        logits=logits,
-        classes=tuple(json.loads(facts[CLASSES])),
-        preprocess=msgspec.json.decode(facts[PREPROCESSING], type=Preprocessing),
-    )
+    def logits(x: Tensor) -> Tensor:
+        with refusing(path, "ONNX file of a classifier"):
+            (found,) = session.run(["logits"], {"images": x.numpy()})
+            return torch.from_numpy(found).view(len(x), len(classes))
+
+    return Predictor(logits=logits, classes=classes, preprocess=preprocess)
 
 
 def image_files(paths: Sequence[Path]) -> list[Path]:

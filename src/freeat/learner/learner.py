@@ -18,7 +18,7 @@ from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng, to_device
 
 if TYPE_CHECKING:  # most trainings have none of them
-    from freeat.learner.modifiers import Proximal, WeightAverage, WeightPerturbation
+    from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]  # h(δ, x, y): one value per image
 Perturb = Callable[[Tensor, Tensor, StepRng], Tensor]  # an attack on (x, y) with its rng: δ
@@ -76,7 +76,7 @@ class Learner:
         micro_batch: int | None = None,
         processes: ProcessGroup = SINGLE_PROCESS,
         average: "WeightAverage | None" = None,
-        proximal: "Proximal | None" = None,
+        proximal: "ProximalTerm | None" = None,
         awp: "WeightPerturbation | None" = None,
         clip_grad: float | None = None,
         forward: Callable[[Tensor], Tensor] | None = None,
@@ -123,9 +123,9 @@ class Learner:
 
     @property
     def result(self) -> nn.Module:
-        """The model that comes out of the training: the slow weights once begun, else the average, else the weights."""
-        begun = [average.model for average in self.averages.values() if average.begun(self.updates)]
-        return [self.model, *begun][-1]
+        """The trained model: the slow weights once they have started, else the average, else the weights."""
+        started = [average.model for average in self.averages.values() if average.has_started(self.updates)]
+        return [self.model, *started][-1]
 
     @property
     def progress(self) -> float:

@@ -37,7 +37,7 @@ class WeightAverage:
         self.count = 0
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
 
-    def begun(self, updates: int) -> bool:
+    def has_started(self, updates: int) -> bool:
         """Whether it follows the weights, after this many updates."""
         return updates >= self.first
 
@@ -66,7 +66,7 @@ class WeightAverage:
 
 
 @dataclass(frozen=True, eq=False)
-class Proximal:
+class ProximalTerm:
     """Moreau-envelope training: w descends h(w) + (ρ/2)‖w − u‖², and the slow weights u are an average of w.
 
     With ρ = 0 it is stochastic weight averaging (SWA).
@@ -86,7 +86,7 @@ class Proximal:
     @torch.no_grad()
     def pull(self, model: nn.Module, updates: int) -> None:
         """Add ρ(w − u) to the gradients of w."""
-        if self.rho == 0 or not self.slow.begun(updates):
+        if self.rho == 0 or not self.slow.has_started(updates):
             return
         for w, u in zip(model.parameters(), self.slow.model.parameters(), strict=True):
             if w.grad is not None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
-from freeat.files.reading import open_file, refusing
+from freeat.files.reading import check_not_compressed, open_file, refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.normalize import Normalization
 
@@ -54,6 +54,7 @@ def read_state(path: Path) -> State:
         raise InputError(f"{path}: no such weights file")
     if path.suffix == ".safetensors":
         return load_tensors(path)[0]
+    check_not_compressed(path)
     with (
         open_file(path) as file,
         refusing(path, "weights file", "give a .safetensors file or a saved state dict"),

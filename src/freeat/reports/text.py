@@ -124,7 +124,7 @@ def share_remark(shares: Mapping[str, float]) -> list[str]:
     over = [
         f"{percent(share)} % of the training of {name}" for name, share in shares.items() if share > BUDGET
     ]
-    return [f"Evaluations on the way cost {', '.join(over)}: fewer with --eval-every."] if over else []
+    return [f"Evaluations during training cost {', '.join(over)}: fewer with --eval-every."] if over else []
 
 
 def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:

@@ -29,7 +29,7 @@ from freeat.models.imported import is_import_path, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective, coefficient_of
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
-from freeat.training.checks import cautions, on_device_if_it_fits
+from freeat.training.checks import on_device_if_it_fits, setting_warnings
 from freeat.training.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -151,17 +151,17 @@ def start_from(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
     if missing or unknown:
         what = f"lack {missing[0]!r}" if missing else f"have {unknown[0]!r}"
         raise InputError(f"the weights in {source} {what} unlike the model: they belong to another --model")
-    misfits = [name for name in own if own[name].shape != weights[name].shape]
+    mismatched = [name for name in own if own[name].shape != weights[name].shape]
     layer = models.head_of(model)
     head = [] if layer is None else [f"{layer[0]}.{name}".lstrip(".") for name in layer[1].state_dict()]
-    if not set(misfits) <= set(head):
-        name = next(name for name in misfits if name not in head)
+    if not set(mismatched) <= set(head):
+        name = next(name for name in mismatched if name not in head)
         raise InputError(
             f"{name} is {tuple(weights[name].shape)} in {source} and {tuple(own[name].shape)} in the model: "
             "only the head may differ; use the same --model"
         )
-    model.load_state_dict({name: own[name] if name in misfits else weights[name] for name in own})
-    return misfits
+    model.load_state_dict({name: own[name] if name in mismatched else weights[name] for name in own})
+    return mismatched
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -213,7 +213,7 @@ def build_modifiers(spec: TrainSpec, model: nn.Module, updates: int, per_epoch: 
     parts: dict[str, Any] = {"clip_grad": spec.clip_grad, "awp": build_awp(spec, updates, per_epoch)}
     if spec.proximal is None and spec.ema is None:
         return parts
-    from freeat.learner.modifiers import Proximal, WeightAverage
+    from freeat.learner.modifiers import ProximalTerm, WeightAverage
 
     if spec.proximal is not None:
         first = proximal_start(spec, updates, per_epoch)
@@ -223,7 +223,7 @@ def build_modifiers(spec: TrainSpec, model: nn.Module, updates: int, per_epoch: 
                 f"--proximal takes in no weights: it begins at update {first} and looks every {every}, of {updates} "
                 "updates; lower --proximal-from or --proximal-every, or train longer"
             )
-        parts["proximal"] = Proximal(WeightAverage(model, 1.0, first=first, every=every), spec.proximal)
+        parts["proximal"] = ProximalTerm(WeightAverage(model, 1.0, first=first, every=every), spec.proximal)
     if spec.ema is not None:
         parts["average"] = WeightAverage(model, spec.ema)
     return parts
@@ -422,7 +422,7 @@ def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, .
         ("step of the training attack", spec.alpha, spec.eps),
         ("step of the evaluation attack", evaluation.eval_alpha, evaluation.radius(spec)),
     ]
-    return cautions(batch_size=spec.batch_size, n=n, steps=steps)
+    return setting_warnings(batch_size=spec.batch_size, n=n, steps=steps)
 
 
 def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:

@@ -22,7 +22,7 @@ from freeat.files.documents import (
     space_for,
     write_document,
 )
-from freeat.files.locks import check_unclaimed, left_over
+from freeat.files.locks import check_unclaimed, is_leftover
 from freeat.files.reading import LARGEST_DOCUMENT, parse_json, read_bytes
 from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
@@ -69,7 +69,7 @@ class RunDescription:
     """What a run is. Its settings are stored resolved: a later change of a default does not re-interpret it.
 
     ``spec`` is as the user gave it; ``resolved`` has the step, start, options, length and augmentation that followed
-    from it by the defaults of the day. ``evaluation`` and ``resolved_evaluation`` are the same of its evaluations.
+    from it by the defaults of its version. ``evaluation`` and ``resolved_evaluation`` are the same of its evaluations.
     ``semantics`` is that of the version that began the run.
     """
 
@@ -149,15 +149,15 @@ class RunFolder:
         with suppress(OSError):
             self.checkpoints.folder.rmdir()
 
-    def tidy(self) -> None:
+    def remove_unfinished(self) -> None:
         """Remove what killed processes left of files they were writing; for the holder of the lease."""
         for path in filter(is_unfinished, self.path.iterdir()):
             remove(path)
 
     @property
-    def left_over(self) -> bool:
+    def has_leftovers(self) -> bool:
         """Whether a killed process left something that a finished run does not need."""
-        return any(map(left_over, self.path.iterdir())) or self.checkpoints.latest_update is not None
+        return any(map(is_leftover, self.path.iterdir())) or self.checkpoints.latest_update is not None
 
     def describe(self, description: RunDescription) -> None:
         """Write what the run is."""

@@ -255,13 +255,13 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
 
 def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Module | None:
     """The model of a run or exported folder, on the CPU in evaluation mode; None for any other reference."""
-    asked = Reference.of(reference)
-    folder = asked.folder
+    parsed = Reference.of(reference)
+    folder = parsed.folder
     if folder is None:
         return None
     description = folder.description
     data = description.data
-    weights = folder.weights(asked.weights or "model")
+    weights = folder.weights(parsed.weights or "model")
     model = build_network(
         description.resolved,
         classes=len(data.classes),
@@ -301,9 +301,9 @@ def initial_weights(
 
     assert spec.init_from is not None
     path = Path(spec.init_from).expanduser()
-    asked = Reference.of(path)
-    if asked.folder is not None:
-        return spec, asked.folder.weights(asked.weights or "model")
+    parsed = Reference.of(path)
+    if parsed.folder is not None:
+        return spec, parsed.folder.weights(parsed.weights or "model")
     if path.is_dir():
         raise InputError(f"{path} is neither a run folder (run.json) nor an exported model (freeat.json)")
     if not path.is_file():
@@ -342,8 +342,8 @@ def open_model(
     if isinstance(reference, nn.Module):
         model, description, made_by, results = reference, None, "", None
     else:
-        asked = Reference.of(reference)
-        description = asked.folder.description if asked.folder else None
+        parsed = Reference.of(reference)
+        description = parsed.folder.description if parsed.folder else None
         if (stored := stored_model(reference, trust_code=trust_code)) is not None:
             model = laid_out_for_evaluation(stored)
         else:
@@ -356,8 +356,8 @@ def open_model(
                 trust_code=trust_code,
             )
         spec = description.resolved if description else None
-        made_by = _factory(spec.model, spec.model_args) if spec else _factory(asked.where, args)
-        results = _results_folder(asked)
+        made_by = _factory(spec.model, spec.model_args) if spec else _factory(parsed.where, args)
+        results = _results_folder(parsed)
     if device is not None:
         model = model.to(device)
     where = device_and_dtype(model)[0]
@@ -408,12 +408,14 @@ def file_model(
     """A network or factory with the weights of a file, for images of ``shape``, on the CPU in evaluation mode."""
     from freeat.models.loading import load_weights
 
-    asked = Reference.of(reference)
-    asked.check()
-    bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
-    model = load_weights(bare, asked.weights, channels=shape[0])
+    parsed = Reference.of(reference)
+    parsed.check()
+    bare = models.build(parsed.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
+    model = load_weights(bare, parsed.weights, channels=shape[0])
     if normalize and model is not bare:
-        log.warning("%s brings its own normalization; %s is not put in front of it", asked.weights, normalize)
+        log.warning(
+            "%s brings its own normalization; %s is not put in front of it", parsed.weights, normalize
+        )
     elif normalize:
         from freeat.models.normalize import Normalization
 
@@ -452,11 +454,11 @@ def _shortest(path: tuple[str, ...], others: Collection[tuple[str, ...]], taken:
 
 def _path_parts(reference: str) -> tuple[str, ...]:
     """The parts of the path of a model's weights; which weights of a run folder is written after its last part."""
-    asked = Reference.of(reference)
-    if asked.folder is not None:
-        path = asked.folder.path.resolve()
-        path = path.with_name(f"{path.name}@{asked.weights}") if asked.weights else path
+    parsed = Reference.of(reference)
+    if parsed.folder is not None:
+        path = parsed.folder.path.resolve()
+        path = path.with_name(f"{path.name}@{parsed.weights}") if parsed.weights else path
     else:
-        file = Path(asked.weights).absolute()
+        file = Path(parsed.weights).absolute()
         path = file.with_name(file.stem)
     return path.relative_to(path.anchor).parts

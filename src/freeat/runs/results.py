@@ -20,7 +20,15 @@ from freeat.compute.machine import Provenance
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, Outcomes, Queries
 from freeat.evaluation.sanity import SanityCheck
-from freeat.files.documents import FORMATS, decoded, identity_of, read_json, to_json, write_document
+from freeat.files.documents import (
+    FORMATS,
+    decoded,
+    identity_of,
+    read_json,
+    remove_abandoned,
+    to_json,
+    write_document,
+)
 from freeat.files.locks import leased
 from freeat.files.tensors import load_tensors, save_tensors
 from freeat.models.imported import source_digest
@@ -118,7 +126,9 @@ class Results:
         path = self._path(identity)
         if path is None or not (path.exists() or path.is_symlink()):
             return None
-        return decoded(read_json(path, format=FORMATS["evaluation"]), kind, path)
+        found = decoded(read_json(path, format=FORMATS["evaluation"]), kind, path)
+        remove_abandoned(path.parent)  # a command that finds all its results writes none
+        return found
 
     def save(self, result: StoredResult) -> None:
         """Publish a result under its identity, atomically."""

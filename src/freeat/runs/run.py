@@ -13,7 +13,7 @@ from freeat.compute.frozen import frozen_eval
 from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_device, resolve_threads
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import device_and_dtype, logits_of, unsteady
+from freeat.evaluation.evaluate import device_and_dtype, inconsistencies, logits_of
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.runs.build import (
@@ -83,24 +83,24 @@ def execute(
         log.info("%s is finished already; its stored result is returned", folder.path)
         if not is_main_process():
             return None
-        if folder.left_over:
+        if folder.has_leftovers:
             with suppress(Busy, OSError), leased(folder.path):  # also where it is read-only
-                folder.tidy()
+                folder.remove_unfinished()
                 folder.checkpoints.clear()
         return result
     check_free(folder.path)
     device = resolve_device(options.device)
-    begun = folder.description if folder.exists else None
-    settled = settle(spec, device, begun)
+    stored = folder.description if folder.exists else None
+    settled = settle(spec, device, stored)
     assert settled.threads is not None
     with (
         arithmetic(threads=settled.threads, deterministic=spec.deterministic),
         join_process_group(device) as processes,
     ):
         trainer, description = assemble(spec, evaluation, options, device, processes, settled)
-        if begun is not None and not _same_defaults(begun, description):
+        if stored is not None and not _same_defaults(stored, description):
             trainer, description = assemble(
-                spec, begun.resolved_evaluation, options, device, processes, begun.resolved
+                spec, stored.resolved_evaluation, options, device, processes, stored.resolved
             )
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
@@ -116,7 +116,7 @@ def execute(
             if processes.any(folder.result is not None):  # by another process, meanwhile
                 return folder.result
             trainer.may_write = lease.check
-            folder.tidy()
+            folder.remove_unfinished()
             if folder.exists:
                 _check_resumable(folder, description)
             else:
@@ -135,15 +135,15 @@ def execute(
     return folder.result
 
 
-def _same_defaults(begun: RunDescription, now: RunDescription) -> bool:
+def _same_defaults(stored: RunDescription, now: RunDescription) -> bool:
     """Whether no default that a run follows has changed since it was begun."""
-    return (begun.resolved, begun.resolved_evaluation) == (now.resolved, now.resolved_evaluation)
+    return (stored.resolved, stored.resolved_evaluation) == (now.resolved, now.resolved_evaluation)
 
 
-def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None = None) -> TrainSpec:
+def settle(spec: TrainSpec, device: torch.device, stored: RunDescription | None = None) -> TrainSpec:
     """The spec with its threads and precision chosen: by this machine, or as in the run that was begun."""
-    if begun is not None:
-        return replace(spec, threads=begun.chosen.threads, precision=begun.chosen.precision)
+    if stored is not None:
+        return replace(spec, threads=stored.chosen.threads, precision=stored.chosen.precision)
     threads, precision = resolve_threads(spec.threads), Precision(spec.precision, device).name
     return replace(spec, threads=threads, precision=precision)
 
@@ -156,12 +156,12 @@ def resolve_network(spec: TrainSpec, shape: tuple[int, int, int]) -> TrainSpec:
 
     folder = Reference.of(Path(spec.init_from).expanduser()).folder if spec.init_from else None
     if folder is not None:
-        begun = folder.spec
+        stored = folder.spec
         return replace(
             spec,
-            model=begun.model,
-            model_args=spec.model_args or begun.model_args,
-            normalize=spec.normalize or begun.normalize,
+            model=stored.model,
+            model_args=spec.model_args or stored.model_args,
+            normalize=spec.normalize or stored.normalize,
         )
     return replace(spec, model=models.network_for(shape))
 
@@ -236,17 +236,17 @@ def assemble(
             processes=processes.size,
             torch=str(torch.__version__),
         ),
-        notes=(*notes, *_unsteady(trainer)),
+        notes=(*notes, *_inconsistencies(trainer)),
         provenance=provenance(device),
     )
 
 
-def _unsteady(trainer: Trainer) -> list[str]:
+def _inconsistencies(trainer: Trainer) -> list[str]:
     """Of the model before its training: answers that change, or that depend on the batch."""
     model, images = trainer.learner.model, trainer.evaluator.train
     x = images.batch(torch.arange(min(len(images), LOOKED_AT)))[0].to(*device_and_dtype(model))
     with frozen_eval(model):
-        return unsteady(model, x, logits_of(model, x))
+        return inconsistencies(model, x, logits_of(model, x))
 
 
 def check_finished(spec: TrainSpec, options: RunOptions) -> None:
@@ -286,11 +286,11 @@ def _train(trainer: Trainer, folder: RunFolder) -> Record:
 
 def _check_resumable(folder: RunFolder, now: RunDescription) -> None:
     """Refuse to resume a run with other data, weights or code; warn where the machine differs."""
-    begun = folder.description
+    stored = folder.description
     folder.check_data(now.data.digest)
-    folder.check_same(SOURCE_LINES, begun.algorithm_source, now.algorithm_source)
-    folder.check_same("initial weights", begun.initial_weights, now.initial_weights)
-    for name, before in vars(begun.chosen).items():
+    folder.check_same(SOURCE_LINES, stored.algorithm_source, now.algorithm_source)
+    folder.check_same("initial weights", stored.initial_weights, now.initial_weights)
+    for name, before in vars(stored.chosen).items():
         if before != (current := getattr(now.chosen, name)):
             log.warning(
                 "%s was begun with %s %s and is resumed with %s: bits may differ",

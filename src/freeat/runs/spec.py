@@ -269,8 +269,8 @@ class TrainSpec(_Settings):
         """The label of one kind of the run's weights; an average that they are not a part of is left out."""
         values = {setting: getattr(self, setting) for setting, _ in PARTS.values()}
         on = {part: value for part, value in _parts_on(values) if part != "ema" or weights == "ema"}
-        words = [part if value is None else f"{part} {value:g}" for part, value in on.items()]
-        return " + ".join([short_name(self.algorithm), *words])
+        parts = [part if value is None else f"{part} {value:g}" for part, value in on.items()]
+        return " + ".join([short_name(self.algorithm), *parts])
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -327,15 +327,15 @@ def _parts_on(values: Mapping[str, Any]) -> list[tuple[str, float | None]]:
 def parse_parts(text: str) -> dict[str, float]:
     """Parts as people write them (``awp``, ``awp=0.005+ema``, ``none``): their settings."""
     found: dict[str, float] = {}
-    for word in (word.strip().lower() for word in text.split("+")):
-        name, given, value = word.partition("=")
-        if word == "none":
+    for part in (part.strip().lower() for part in text.split("+")):
+        name, given, value = part.partition("=")
+        if part == "none":
             continue
         if name not in PARTS:
             raise unknown_name("part", name, ("none", *PARTS))
         setting, usual = PARTS[name]
         if name == "swa" and given:
-            raise InputError(f"part {word!r}: swa has no value; it is proximal=0")
+            raise InputError(f"part {part!r}: swa has no value; it is proximal=0")
         if setting in found:
             raise InputError(f"parts {text!r}: {setting} is given twice; keep one of them")
         found[setting] = parse_finite(value) if given else usual
@@ -352,9 +352,9 @@ def canonical_parts(text: str) -> str:
     """An algorithm with its parts, written in one way: ``free-4+awp=0.005+ema``."""
     from freeat.algorithms.registry import parse_algorithm
 
-    name, parts = split_parts(text)
-    words = [part if value is None else f"{part}={value:g}" for part, value in _parts_on(parts)]
-    return "+".join([str(parse_algorithm(name)), *words])
+    name, settings = split_parts(text)
+    parts = [part if value is None else f"{part}={value:g}" for part, value in _parts_on(settings)]
+    return "+".join([str(parse_algorithm(name)), *parts])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,7 +401,7 @@ class EvalSpec(_Settings):
         """The radius at which a run of this training is evaluated."""
         return training.eps if self.eval_eps is None else self.eval_eps
 
-    def asked(self, settings: Mapping[str, Any]) -> "EvalSpec":
+    def with_settings(self, settings: Mapping[str, Any]) -> "EvalSpec":
         """This spec with other settings, as people write them.
 
         The step is dropped when the radius changes, and with the start when the attack does.

@@ -255,12 +255,12 @@ def run_tasks(
         return True
 
     for task in list(queue.waiting.values()):
-        end(queue.settle(task))
+        end(queue.ended_without_running(task))
     while queue.waiting or running:
         if should_stop():
             raise Stopped(STOPPED)
         while len(running) < backend.slots and (one := queue.next()) is not None:
-            if not end(queue.settle(one)):
+            if not end(queue.ended_without_running(one)):
                 running[backend.submit(queue.begin(one))] = one
         finished = _finished(running)
         for tick in backend.ticks():
@@ -297,7 +297,7 @@ class _Queue(Generic[T]):
                 return task
         return None
 
-    def settle(self, task: T) -> EndedTask[T] | None:
+    def ended_without_running(self, task: T) -> EndedTask[T] | None:
         """The task, ended, if its result is stored or it cannot be run."""
         try:
             if task.finished():

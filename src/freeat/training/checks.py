@@ -1,4 +1,4 @@
-"""Warnings about settings that are allowed but seldom intended, and about memory."""
+"""Warnings about settings that are allowed but seldom intended; memory."""
 
 from collections.abc import Iterable
 
@@ -13,7 +13,7 @@ CROSSING = 2.0
 """A step of this many radii leads from anywhere in a ball to its boundary or beyond."""
 
 
-def cautions(
+def setting_warnings(
     *,
     batch_size: int,
     n: int,

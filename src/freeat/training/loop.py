@@ -101,13 +101,16 @@ class Meter:
     total: float = 0.0
     norms: GradientNorms = field(default_factory=GradientNorms)
     latest: float | None = None
+    _losses: list[Tensor] = field(default_factory=list)
     _sums: list[Tensor] = field(default_factory=list)
     _sizes: list[int] = field(default_factory=list)
     _norms: list[Tensor] = field(default_factory=list)
 
     def add(self, record: StepRecord, batch_size: int) -> None:
         """Note a step on a global batch of that size."""
-        self._sums.append(record.losses.sum())
+        losses = record.losses.detach()
+        self._losses.append(losses)
+        self._sums.append(losses.sum())
         self._sizes.append(batch_size)
         if record.g_norms is not None:
             self._norms.append(record.g_norms.flatten())
@@ -117,15 +120,19 @@ class Meter:
         if not self._sums:
             return
         sums = self.processes.sum(torch.stack(self._sums)).tolist()
-        for loss, size in zip(sums, self._sizes, strict=True):
+        for i, (loss, size) in enumerate(zip(sums, self._sizes, strict=True)):
             if not math.isfinite(loss):
-                raise Diverged(f"the training loss became {loss}")
+                # Every process has this sum, so every one of them counts.
+                count = int(self.processes.sum((~self._losses[i].isfinite()).sum()))
+                raise Diverged(
+                    f"the training loss became {loss} (NaN or infinite for {count} of {size} images)"
+                )
             self.latest = loss / size
             self.total += self.latest
             self.batches += 1
         if self._norms:
             self.norms.add(self.processes.concatenate(torch.cat(self._norms).cpu()))
-        self._sums, self._sizes, self._norms = [], [], []
+        self._losses, self._sums, self._sizes, self._norms = [], [], [], []
 
     def take(self) -> tuple[float | None, NormCounts | None]:
         """The mean loss and the gradient norms since the last call."""

@@ -66,7 +66,7 @@ class Record(Scores):
     """One evaluation of a model in training, before the first batch or at the end of one.
 
     Args:
-        kind: ``evaluation`` on the way, ``final`` at the end.
+        kind: ``evaluation`` during training, ``final`` at the end.
         equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
         gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
@@ -74,7 +74,7 @@ class Record(Scores):
         strength: that of the training attack on the batch that comes next, where it was asked for.
         ema, slow: the same evaluation of the averaged weights, and of the slow ones once they have begun.
         best: whether these weights were the best on the validation split so far.
-        evaluation_share: the cost of all evaluations on the way as a part of the training's.
+        evaluation_share: the cost of all evaluations but the final one as a part of the training's.
         seconds: the time spent on the run so far.
     """
 

@@ -132,7 +132,7 @@ class Trainer:
 
     @cached_property
     def evaluations(self) -> EvaluationSchedule:
-        """When the model is evaluated on the way, and on how many images."""
+        """When the model is evaluated during training, and on how many images."""
         total = self.learner.total_updates or 0
         return schedule_evaluations(
             images=total * self.batches.mean_size,
@@ -152,13 +152,13 @@ class Trainer:
 
     @property
     def curve_points(self) -> int:
-        """The evaluations besides the final one: at update 0, on the way at the ends of batches, and at the end."""
+        """The evaluations besides the final one: at update 0, at ends of batches during training, and at the end."""
         if not self._has_curve:
             return 0
         m, every = self.algorithm.updates_per_batch, self.evaluations.every
         batches = ((self.learner.total_updates or 0) - 1) // m
-        on_the_way = batches if m > every else batches * m // every
-        return 1 + on_the_way + self._curve_is_smaller
+        intermediate = batches if m > every else batches * m // every
+        return 1 + intermediate + self._curve_is_smaller
 
     def _evaluation_due(self) -> bool:
         """At the first batch boundary at or after a multiple of ``every``; the end has its own evaluation."""
@@ -180,7 +180,7 @@ class Trainer:
 
     @property
     def _curve_is_smaller(self) -> bool:
-        """Whether the final evaluation is on other images than those on the way."""
+        """Whether the final evaluation is on other images than those before it."""
         numbers = [len(images) for images, _ in self.evaluator.views.values()]
         sizes = (self.evaluations.size, self.final_size or max(numbers))
         return any(len({min(size, n) for size in sizes}) > 1 for n in numbers)
@@ -192,15 +192,15 @@ class Trainer:
         learner, cost = self.learner, self._cost()
         try:
             scores = self.evaluator.scores(learner.model, size)
+            check_losses(scores)
+            one_step, collapse = self._check_collapse(scores, size)
+            averages = {
+                name: self.evaluator.scores(average.model, size)
+                for name, average in learner.averages.items()
+                if average.has_started(learner.updates)
+            }
         except NonFiniteLogits as error:
             raise Diverged(str(error)) from None
-        check_losses(scores)
-        one_step, collapse = self._check_collapse(scores, size)
-        averages = {
-            name: self.evaluator.scores(average.model, size)
-            for name, average in learner.averages.items()
-            if average.begun(learner.updates)
-        }
         strength = self._strength()
         self.evaluation_cost += (
             0 if kind == "final" else spent(scores, one_step, strength, *averages.values())
