@@ -178,9 +178,9 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[Repo
     """Accuracies, gap and cost: a table for every benchmark, or for comparisons without their runs."""
     if not found.runs:
         return [
-            table
+            table.under_name(name)
             for name, comparison in found.comparisons
-            for table in comparison_tables(comparison, name=name)
+            for table in comparison_tables(comparison)
         ]
     return [
         ReportTable(

@@ -10,7 +10,6 @@ from freeat.reports.charts import ChartPanel, ChartSeries, Curve, LineChart, pos
 from freeat.reports.html.blocks import Block, Section
 from freeat.reports.html.gather import FoundRun, FoundStudy
 from freeat.reports.html.groups import Benchmark, SeedGroup, settings_of
-from freeat.reports.html.stability import under_name
 from freeat.reports.stability import SIZES, exponent_chart, exponent_table
 from freeat.reports.tables import ReportTable, with_interval
 from freeat.reports.text import curves_table
@@ -72,9 +71,9 @@ def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
     by_name = [(label, list(own.values())) for label, own in zip(labels, histories, strict=True)]
     if (chart := gap_chart(title, by_name)) is not None:
         yield chart
-    table = curves_table(list(zip(labels, summarize_curves(histories), strict=True)), name=title)
+    table = curves_table(list(zip(labels, summarize_curves(histories), strict=True)))
     if table is not None:
-        yield table
+        yield table.under_name(title)
     yield cost_chart(
         title,
         [
@@ -131,7 +130,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]
         if study.summary and (fits := study.summary.exponents):
             blocks += [
                 exponent_chart(f"{study.name}: twin runs", fits),
-                under_name(study.name, exponent_table(fits)),
+                exponent_table(fits).under_name(study.name),
             ]
     return Section(
         key="sizes",
