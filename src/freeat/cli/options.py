@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,13 @@ def all_of(*options: Decorator) -> Decorator:
 run_options = all_of(*RUN_OPTIONS.values())
 
 
+def print_result(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print what a command found: a typed value or dictionary as one JSON document, or lines of text."""
+    from freeat.files.documents import plain, to_json
+
+    click.echo(to_json(plain(document)) if as_json else "\n".join(lines))
+
+
 def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[str, ...] = ()) -> Decorator:
     """An option for every setting of the specs; one that is not given stays unset, so that a file's value holds."""
     settings = [item for spec in specs for item in spec.fields().items() if item[0] not in leave_out]
@@ -127,6 +134,11 @@ def _parse_value(text: str) -> Any:
     except InputError:
         return text
     return int(number) if number.is_integer() and "." not in text else number
+
+
+def split_commas(text: str) -> list[str]:
+    """The texts between commas, without spaces around them and without empty ones."""
+    return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
