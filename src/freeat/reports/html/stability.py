@@ -10,7 +10,7 @@ from freeat.reports.stability import difference_chart, distance_bounds, distance
 from freeat.stability.population_summary import PopulationStudy
 from freeat.stability.summary import applicable_bound
 from freeat.theory.derived import source
-from freeat.theory.problem import MEANINGS, USED
+from freeat.theory.problem import COUNTS, MEANINGS, USED
 
 
 def stability_section(studies: Sequence[FoundStudy]) -> Section:
@@ -76,7 +76,6 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "rho": (10, 1e-2, 1e4),
 }
 """The initial value and the range of each slider."""
-COUNTS = ("m", "b", "n", "T")
 
 
 def explorer_section(studies: Sequence[FoundStudy]) -> Section:
