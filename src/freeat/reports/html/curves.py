@@ -8,14 +8,14 @@ import numpy as np
 from freeat.experiments.curves import summarize_curves
 from freeat.reports.charts import ChartPanel, ChartSeries, Curve, LineChart, positive
 from freeat.reports.html.blocks import Block, Section
-from freeat.reports.html.gather import FoundRun, FoundStudy
+from freeat.reports.html.gather import FoundStudy
 from freeat.reports.html.groups import Benchmark, SeedGroup, settings_of
 from freeat.reports.stability import SIZES, exponent_chart, exponent_table
 from freeat.reports.tables import ReportTable, with_interval
 from freeat.reports.text import curves_table
 from freeat.reports.training import cost_chart, gap_chart, gradient_heat_map, learning_curves
 from freeat.stability.estimates import fitted_exponent
-from freeat.stability.results import GradientRecord
+from freeat.stability.results import GradientRecord, gradient_records
 
 SWEPT = ("train_size", "epochs", "updates")
 """Settings that may differ along a line; T itself may not."""
@@ -89,8 +89,8 @@ def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
 
 def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """A heat map for every benchmark and study that recorded gradient norms, of the first seed of each algorithm."""
-    found = {
-        benchmark.title: {group.label: _gradient_norms(group.runs[0]) for group in benchmark.groups}
+    found: dict[str, Mapping[str, Sequence[GradientRecord]]] = {
+        benchmark.title: {group.label: gradient_records(group.runs[0].history) for group in benchmark.groups}
         for benchmark in benchmarks
     }
     for study in studies:
@@ -111,14 +111,6 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundSt
             if rows
         ],
     )
-
-
-def _gradient_norms(run: FoundRun) -> Sequence[GradientRecord]:
-    return [
-        GradientRecord(update=record.update, **vars(record.gradient_norms))
-        for record in run.history
-        if record.gradient_norms is not None
-    ]
 
 
 def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
