@@ -255,7 +255,7 @@ def plan_lines(plan: "Plan") -> list[str]:
         remedy = (
             "threads that wait for a core slow each other down, so try --threads 1"
             if plan.threads > 1
-            else "it may take longer than said"
+            else "it may take longer than estimated"
         )
         lines.append(f"other programs use {plan.others:.1f} of the {cores} cores: {remedy}")
     return lines

@@ -169,8 +169,8 @@ class Estimator:
         self._infos: dict[str, DatasetInfo] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def know(self, data: str, info: DatasetInfo) -> None:
-        """Use these numbers of a data set, without looking at it."""
+    def set_info(self, data: str, info: DatasetInfo) -> None:
+        """Use this information on a data set, without reading it."""
         self._infos[data] = info
 
     def passes(self, task: PaperTask) -> list[NetworkPasses]:

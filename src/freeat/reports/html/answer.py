@@ -106,7 +106,7 @@ def _interval_text(gap: GroupMean) -> str:
 
 
 def _gap_text(gap: GroupMean, what: str, *, only: str = "") -> str:
-    """The gap in points; one that its interval does not tell from zero is called not measurable."""
+    """The gap in points; one whose interval contains zero is called not measurable."""
     if _contains_zero(gap):
         return f"a {what} that is not measurable ({_interval_text(gap)})"
     return f"a {what} of {only}{percent(gap.mean)} points"
