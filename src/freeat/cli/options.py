@@ -141,6 +141,14 @@ def split_commas(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
+def parse_list(given: Any, setting: str, remedy: str) -> list[str]:
+    """Texts as one text with commas, or as a list in a settings file."""
+    texts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{setting} {given!r}: write {remedy}")
+    return [text.strip() for text in texts]
+
+
 def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether the user has typed every import path that is in effect, rather than left one to a file."""
     paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(settings.get(name, ""))]
@@ -183,10 +191,8 @@ with_option = click.option(
 
 def parse_variants(given: Any, settings: Mapping[str, Any] | None = None) -> list[str]:
     """Parts as a text with commas, or as a list in a settings file; none of them is a shared setting too."""
-    variants = given.split(",") if isinstance(given, str) else ["none"] if given is None else given
-    if not isinstance(variants, list) or not variants or not all(isinstance(one, str) for one in variants):
-        raise InputError(f"with {given!r}: write parts, e.g. none,awp,awp+ema")
-    variants = list(dict.fromkeys(one.strip() for one in variants))
+    variants = ["none"] if given is None else parse_list(given, "with", "parts, e.g. none,awp,awp+ema")
+    variants = list(dict.fromkeys(variants))
     for parts in variants:
         if twice := parse_parts(parts).keys() & (settings or {}).keys():
             option = sorted(twice)[0].replace("_", "-")

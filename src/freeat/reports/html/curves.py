@@ -135,7 +135,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]
 
 
 def _of_benchmark(benchmark: Benchmark) -> LineChart | None:
-    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(benchmark).items()}
+    swept = {name: _gaps(groups) for name, groups in _sweeps(benchmark).items()}
     lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
     if not lines:
         return None
@@ -174,17 +174,14 @@ def _sweeps(benchmark: Benchmark) -> dict[str, list[SeedGroup]]:
     }
 
 
-def _by_size(groups: Sequence[SeedGroup]) -> dict[int, SeedGroup]:
-    """The groups by n, ascending."""
-    sizes = {int(group.runs[0].spec.train_size or 0): group for group in groups}
-    return dict(sorted(sizes.items()))
-
-
-def _gaps(groups: Mapping[int, SeedGroup]) -> tuple[list[int], list[list[float]]]:
-    """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
-    by_seed = [
-        {run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None}
-        for group in groups.values()
-    ]
-    common = sorted(set.intersection(*(set(seeds) for seeds in by_seed)))
-    return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
+def _gaps(groups: Sequence[SeedGroup]) -> tuple[list[int], list[list[float]]]:
+    """The sizes, ascending, and the gaps of every seed that all sizes have: (seeds, sizes)."""
+    by_size = {
+        group.runs[0].spec.train_size or 0: {
+            run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None
+        }
+        for group in groups
+    }
+    sizes = sorted(by_size)
+    common = sorted(set.intersection(*map(set, by_size.values())))
+    return sizes, [[by_size[n][seed] for n in sizes] for seed in common]
