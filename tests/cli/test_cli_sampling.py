@@ -15,7 +15,7 @@ from freeat.cli.main import run
 from freeat.data import load_data
 from freeat.evaluation import sanity
 from freeat.experiments.examples import load_examples
-from freeat.experiments.tasks import AttackTask, Store, TransferTask
+from freeat.experiments.tasks import Measurement, Store
 from freeat.interop.robustbench import benchmark
 from freeat.runs.folder import RunFolder
 from freeat.runs.spec import split_settings
@@ -140,9 +140,9 @@ def test_stored_examples_are_of_all_classes(runs: tuple[Path, Path], tmp_path: P
         assert np.bincount(load_examples(file).y).tolist() == [SAMPLED // CLASSES] * CLASSES
 
 
-@pytest.mark.parametrize("kind", [AttackTask, TransferTask])
+@pytest.mark.parametrize("transferred", [False, True])
 def test_measurements_of_a_reproduction_sample_all_classes(
-    tmp_path: Path, data: str, kind: type[AttackTask] | type[TransferTask]
+    tmp_path: Path, data: str, transferred: bool
 ) -> None:
     store = Store(path=tmp_path / "store", device="cpu")
     settings = {"data": data, "model": "mlp-w12", "algorithm": "fast", "threads": 1, **SETTINGS}
@@ -150,10 +150,16 @@ def test_measurements_of_a_reproduction_sample_all_classes(
     tasks = [store.task(f"seed {seed}", *split_settings(settings | {"seed": seed})) for seed in (0, 1)]
     for task in tasks:
         task.run(Callbacks(), lambda: False)
-    opened: dict[str, Any] = (
-        {"model": tasks[0]} if kind is AttackTask else {"source": tasks[0], "targets": (tasks[1],)}
+    measurement = Measurement(
+        name="m",
+        store=store,
+        attack="fgsm",
+        norm="linf",
+        radii=(0.1,),
+        n=SAMPLED,
+        source=tasks[0] if transferred else None,
+        targets=(tasks[1],),
     )
-    measurement = kind(name="m", store=store, attack="fgsm", norm="linf", radii=(0.1,), n=SAMPLED, **opened)
     measurement.run(Callbacks(), lambda: False)
     found = [counts for task in tasks for counts in stored_counts(task.folder.path / "results")]
     assert found

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from freeat.cli.options import split_commas
+from freeat.cli.stability import parse_sizes
 from freeat.data import DataSet, load_data
 from freeat.errors import InputError
 from freeat.files.documents import decoded, plain, read_document, write_document
@@ -25,7 +27,7 @@ from freeat.stability.results import (
     run_twins,
     spread,
 )
-from freeat.stability.study import StabilityStudy, StudyDocument, parse_algorithms, parse_sizes
+from freeat.stability.study import StabilityStudy, StudyDocument
 from freeat.stability.summary import SummaryRow, applicable_bound, constants_of, exponents, summarize
 from freeat.training.records import Callbacks
 from freeat.training.trainer import Stopped
@@ -422,10 +424,10 @@ def test_bad_settings_are_refused(corners: str, data: DataSet, tmp_path: Path) -
         with pytest.raises(InputError, match=match):
             some_study(tmp_path / "study", corners, **changes).prepare(data)
     assert not (tmp_path / "study").exists()
-    assert parse_algorithms("vanilla-10, fast") == ("vanilla-10", "fast")
-    assert parse_sizes(["250,125", "500"]) == (125, 250, 500)
+    assert split_commas("vanilla-10, fast") == ["vanilla-10", "fast"]
+    assert parse_sizes("250,125, 500") == (125, 250, 500)
     with pytest.raises(InputError, match="whole numbers"):
-        parse_sizes(["many"])
+        parse_sizes("many")
 
 
 def test_an_algorithm_by_its_import_path_can_be_studied(

@@ -7,7 +7,7 @@ from typing import Any
 
 from freeat.algorithms.registry import parse_algorithm
 from freeat.evaluation.evaluate import Summary
-from freeat.experiments.tasks import Accuracy, AttackTask, MeasurementDocument, Store, TrainTask, TransferTask
+from freeat.experiments.tasks import Accuracy, Measurement, MeasurementDocument, Store, TrainTask
 from freeat.files.documents import write_document
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.records import Record
@@ -61,10 +61,10 @@ def describe(run: TrainTask, **facts: Any) -> None:
 
 
 def finish_measurement(
-    task: AttackTask | TransferTask, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
+    task: Measurement, accuracies: Mapping[tuple[str, float], float], n: int = 500, **facts: Any
 ) -> None:
     """Write a measurement whose models have these accuracies, by (key, radius)."""
-    source = f" from {task.source.key}" if isinstance(task, TransferTask) else ""
+    source = f" from {task.source.key}" if task.source else ""
     results = tuple(
         Accuracy(
             model=model,

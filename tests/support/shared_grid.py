@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from freeat.experiments.tasks import AttackTask, PaperTask, Store, TrainTask, TransferTask
+from freeat.experiments.tasks import Measurement, PaperTask, Store, TrainTask
 from freeat.runs.spec import split_settings
 from freeat.tasks import make_backend, run_tasks
 from small_runs import SMALL_RUN, outcome
@@ -21,9 +21,9 @@ def grid(store: Path) -> list[PaperTask]:
         runs.append(where.task(algorithm, training, evaluation))
     measured: dict[str, Any] = {"attack": "pgd-2", "norm": "l2", "radii": (0.2, 0.4), "n": 24}
     attacks = [
-        AttackTask(name=f"attack on {run.name}", store=where, model=run, **measured) for run in runs[:2]
+        Measurement(name=f"attack on {run.name}", store=where, targets=(run,), **measured) for run in runs[:2]
     ]
-    transfer = TransferTask(
+    transfer = Measurement(
         name="transfer", store=where, source=runs[1], targets=(runs[0], runs[2]), **measured
     )
     return [transfer, *runs, *attacks]

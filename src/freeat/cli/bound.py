@@ -12,22 +12,14 @@ from freeat.cli.options import (
     data_dir_option,
     json_option,
     path_option,
+    print_result,
     trust_code_option,
     trusts_code,
 )
 from freeat.errors import InputError, unknown_name
-from freeat.theory import (
-    BoundDocument,
-    ComparisonRow,
-    FreeStepsRow,
-    Problem,
-    bound_document,
-    bound_lines,
-    comparison,
-    free_steps,
-)
+from freeat.theory import BoundDocument, ComparisonRow, FreeStepsRow, bound_document, bound_lines
 from freeat.theory.derived import completed
-from freeat.theory.problem import MEANINGS, THEOREMS, USED
+from freeat.theory.problem import COUNTS, MEANINGS, THEOREMS, USED
 from freeat.units import parse_number
 
 if TYPE_CHECKING:
@@ -55,8 +47,6 @@ OPTIONS = {
     "ell": "weak-convexity",
 }
 """The parameters of the bounds and what they are called on the command line."""
-
-COUNTS = ("m", "b", "n", "T")
 
 
 @click.command()
@@ -108,8 +98,8 @@ def bound(
     freeat bound --algorithm convex --beta 2 --eps 0.01 --lipschitz-w 1 --weight-step 0.1 \\
         --batch-size 10 --n 1000 --updates 1000
     """
-    from freeat.files.documents import plain, to_json
-    from freeat.reports.bounds import comparison_sizes, draw_bounds
+    from freeat.files.documents import plain
+    from freeat.reports.bounds import TABLE_SIZES, comparison_rows, draw_bounds, free_steps_rows
 
     own = {name: _number(name, given[name.lower() + "_"]) for name in OPTIONS}
     found = None if run is None else _of_run(run, own, points, data_dir, trust_code)
@@ -125,23 +115,17 @@ def bound(
         bounds=tuple(_bound(name, parameters, facts, average=average) for name in names),
     )
     if tables:
-        values = _known(parameters, USED["free"])
-        T, alpha, m = (values.pop(name) for name in ("T", "alpha", "m"))
-        p = Problem(**values)
-        sizes, each = comparison_sizes(p.n), max(1, round(T / p.n))
+        _require(parameters, USED["free"])
         output = replace(
             output,
-            comparison=comparison(p, ns=sizes, updates_per_example=each, alpha=alpha, m=m),
-            free_steps=free_steps(p, ms=range(1, max(12, 2 * m) + 1), T=T, alpha=alpha),
+            comparison=comparison_rows(parameters, TABLE_SIZES),
+            free_steps=free_steps_rows(parameters),
         )
     if plots is not None:
         drawn = draw_bounds(plots, parameters, names, average=average)
         output = replace(output, plots=tuple(str(path) for path in drawn))
-    if as_json:
-        flat = plain(output.bounds[0]) if len(names) == 1 else {}
-        click.echo(to_json({**plain(output), **flat}))
-    else:
-        click.echo("\n".join(_lines(output)))
+    flat = plain(output.bounds[0]) if len(names) == 1 else {}
+    print_result(plain(output) | flat, _lines(output), as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,19 +157,18 @@ def _number(name: str, text: str | None) -> float | None:
     return int(value) if name in COUNTS and float(value).is_integer() else value
 
 
-def _known(parameters: Parameters, needed: tuple[str, ...]) -> dict[str, Any]:
-    """The values of the needed parameters; each must be given or have a default."""
+def _require(parameters: Parameters, needed: tuple[str, ...]) -> None:
+    """Refuse parameters of which a needed one is neither given nor has a default."""
     values = completed(parameters)
     missing = [f"--{OPTIONS[name]} ({MEANINGS[name]})" for name in needed if values.get(name) is None]
     if missing:
         raise InputError(f"missing: {', '.join(missing)}; give them, or a run with --from")
-    return {name: values[name] for name in needed}
 
 
 def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool], *, average: bool) -> BoundDocument:
     if algorithm not in USED:
         raise unknown_name("algorithm", algorithm, USED)
-    _known(parameters, USED[algorithm])
+    _require(parameters, USED[algorithm])
     return bound_document(algorithm, parameters, facts=facts, average=average)
 
 

@@ -11,6 +11,7 @@ from freeat.cli.options import (
     jobs_option,
     json_option,
     make_run_options,
+    parse_list,
     parse_variants,
     path_option,
     run_options,
@@ -115,7 +116,8 @@ def compare(
     ready = PRESETS[preset] if preset else {}
     chosen |= {name: value for name, value in ready.items() if name != "epochs" or "updates" not in own} | own
     options = make_run_options(out, how, names_code=typed_code(typed, chosen))
-    names, numbers = parse_names(chosen.pop("algorithms")), parse_seeds(str(chosen.pop("seeds")))
+    names = parse_list(chosen.pop("algorithms"), "algorithms", "their names, e.g. vanilla-10,free-4")
+    numbers = parse_seeds(str(chosen.pop("seeds")))
     variants = parse_variants(chosen.pop("with"), chosen)
     if preset == mechanism.PRESET:
         names = list(mechanism.pair_of(names))
@@ -166,14 +168,6 @@ def compare(
             files = {"curves": CURVES, "table": TABLE, "log": LOG}
             click.echo("\n".join(f"{what + ':':<7} {out / name}" for what, name in files.items()))
     return 1 if summary.failures else 0
-
-
-def parse_names(given: Any) -> list[str]:
-    """Algorithms as a text with commas, or as a list in a settings file."""
-    names = given.split(",") if isinstance(given, str) else given
-    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"algorithms {given!r}: write their names, e.g. vanilla-10,free-4")
-    return [name.strip() for name in names]
 
 
 def parse_seeds(text: str) -> list[int]:

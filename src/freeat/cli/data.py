@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from freeat.cli.options import data_dir_option, json_option
+from freeat.cli.options import data_dir_option, json_option, print_result
 from freeat.errors import unknown_name
 from freeat.reports.tables import print_table
 
@@ -78,8 +78,5 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
         for name in names:
             result = fetch(name, data_dir, show)
             fetched.append({"name": result.name, "path": str(result.path or ""), "origin": result.origin})
-    if as_json:
-        click.echo(json.dumps(fetched))
-    else:
-        for row in fetched:
-            click.echo(f"{row['name']}: {row['path'] or '-'} ({row['origin']})")
+    lines = (f"{row['name']}: {row['path'] or '-'} ({row['origin']})" for row in fetched)
+    print_result(fetched, lines, as_json=as_json)

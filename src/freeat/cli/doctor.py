@@ -1,6 +1,5 @@
 """``freeat doctor``: versions, devices and their precisions, memory, data sets and extras of this machine."""
 
-import json
 import os
 import shutil
 import time
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import data_dir_option, json_option
+from freeat.cli.options import data_dir_option, json_option, print_result
 from freeat.errors import install_command, optional_packages
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ def doctor(data_dir: Path | None, as_json: bool) -> None:
     A precision's speed is that of a small convolution with its backward pass, relative to fp32.
     """
     found = describe_machine(data_dir)
-    click.echo(json.dumps(found) if as_json else "\n".join(_lines(found)))
+    print_result(found, _lines(found), as_json=as_json)
 
 
 def _lines(found: dict[str, Any]) -> Iterator[str]:

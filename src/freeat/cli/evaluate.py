@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import trusts_code
+from freeat.cli.options import print_result, trusts_code
 from freeat.cli.sweep_options import (
     NamedReference,
     make_sweep,
     open_models,
     parse_models,
+    publish_report,
     sweep_arithmetic,
     sweep_options,
 )
@@ -49,9 +50,9 @@ def evaluate(
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.evaluations import evaluate_models
     from freeat.experiments.examples import load_examples
-    from freeat.files.documents import plain, to_json
+    from freeat.files.documents import plain
     from freeat.learner.distributed import is_main_process
-    from freeat.reports.robustness import draw_examples, draw_radii, robustness_lines
+    from freeat.reports.robustness import draw_examples
     from freeat.runs.folder import RunFolder
     from freeat.units import radius_text
 
@@ -64,7 +65,7 @@ def evaluate(
     are_runs = all(isinstance(model.reference.folder, RunFolder) for model in named)
     if chosen <= EXECUTION | {"models"} and are_runs:
         report, tables, notes = _as_trained(named, out, given)
-        click.echo(to_json(plain(report) | {"notes": notes}) if as_json else "\n".join([*tables, *notes]))
+        print_result(plain(report) | {"notes": notes}, [*tables, *notes], as_json=as_json)
         return
     sweep = make_sweep(named, given)
     opened = open_models(named, sweep.data, given)
@@ -72,22 +73,15 @@ def evaluate(
         report = evaluate_models(opened, sweep, folder=out, examples=examples, watch=progress.watch)
     if not is_main_process():
         return
-    more: dict[str, Any] = {}
-    if plot is not None:
-        draw_radii(plot, report.results)
-        more["plot"] = str(plot)
+    drawn: list[tuple[str, str]] = []
     for result in report.results:
         if result.examples is not None:
             arrays, figure = Path(result.examples), Path(result.examples).with_suffix(".png")
             ball = f"{result.norm} ε = {radius_text(result.eps)}"
             title = f"{result.model}, {result.attack}\n{ball}, {result.split}"
             draw_examples(figure, load_examples(arrays), title=title)
-            more.setdefault("examples", []).append({"arrays": str(arrays), "figure": str(figure)})
-    if as_json:
-        click.echo(to_json(plain(report) | more))
-    else:
-        drawn = [(one["arrays"], one["figure"]) for one in more.get("examples", ())]
-        click.echo("\n".join(robustness_lines(report, plot=plot, examples=drawn)))
+            drawn.append((str(arrays), str(figure)))
+    publish_report(report, plot=plot, as_json=as_json, examples=drawn)
 
 
 def _as_trained(

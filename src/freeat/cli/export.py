@@ -1,11 +1,10 @@
 """``freeat export``: a run's model as a folder that other programs can use."""
 
-import json
 from pathlib import Path
 
 import click
 
-from freeat.cli.options import json_option, path_option, trust_code_option, trusts_code
+from freeat.cli.options import json_option, path_option, print_result, trust_code_option, trusts_code
 
 
 @click.command()
@@ -44,7 +43,5 @@ def export(
     trusted = trusts_code(trust_code, model == RunFolder(run).spec.model)
     folder = write(run, out, weights=weights, onnx=onnx, robustbench=robustbench, trust_code=trusted)
     files = sorted(path.name for path in folder.iterdir())
-    if as_json:
-        click.echo(json.dumps({"folder": str(folder), "files": files}))
-    else:
-        click.echo(f"{folder}: {', '.join(files)}")
+    document = {"folder": str(folder), "files": files}
+    print_result(document, [f"{folder}: {', '.join(files)}"], as_json=as_json)

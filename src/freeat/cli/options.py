@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +80,13 @@ def all_of(*options: Decorator) -> Decorator:
 run_options = all_of(*RUN_OPTIONS.values())
 
 
+def print_result(document: Any, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print what a command found: a typed value or dictionary as one JSON document, or lines of text."""
+    from freeat.files.documents import plain, to_json
+
+    click.echo(to_json(plain(document)) if as_json else "\n".join(lines))
+
+
 def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[str, ...] = ()) -> Decorator:
     """An option for every setting of the specs; one that is not given stays unset, so that a file's value holds."""
     settings = [item for spec in specs for item in spec.fields().items() if item[0] not in leave_out]
@@ -129,6 +136,19 @@ def _parse_value(text: str) -> Any:
     return int(number) if number.is_integer() and "." not in text else number
 
 
+def split_commas(text: str) -> list[str]:
+    """The texts between commas, without spaces around them and without empty ones."""
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_list(given: Any, setting: str, remedy: str) -> list[str]:
+    """Texts as one text with commas, or as a list in a settings file."""
+    texts = given.split(",") if isinstance(given, str) else given
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise InputError(f"{setting} {given!r}: write {remedy}")
+    return [text.strip() for text in texts]
+
+
 def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether the user has typed every import path that is in effect, rather than left one to a file."""
     paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(settings.get(name, ""))]
@@ -171,10 +191,8 @@ with_option = click.option(
 
 def parse_variants(given: Any, settings: Mapping[str, Any] | None = None) -> list[str]:
     """Parts as a text with commas, or as a list in a settings file; none of them is a shared setting too."""
-    variants = given.split(",") if isinstance(given, str) else ["none"] if given is None else given
-    if not isinstance(variants, list) or not variants or not all(isinstance(one, str) for one in variants):
-        raise InputError(f"with {given!r}: write parts, e.g. none,awp,awp+ema")
-    variants = list(dict.fromkeys(one.strip() for one in variants))
+    variants = ["none"] if given is None else parse_list(given, "with", "parts, e.g. none,awp,awp+ema")
+    variants = list(dict.fromkeys(variants))
     for parts in variants:
         if twice := parse_parts(parts).keys() & (settings or {}).keys():
             option = sorted(twice)[0].replace("_", "-")

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from freeat.cli.options import jobs_option, json_option, parse_variants, path_option, with_each, with_option
+from freeat.cli.options import (
+    jobs_option,
+    json_option,
+    parse_variants,
+    path_option,
+    split_commas,
+    with_each,
+    with_option,
+)
 from freeat.errors import InputError
 from freeat.units import parse_finite, parse_radius, parse_whole
 
@@ -73,7 +81,7 @@ def population(
     from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
     from freeat.tasks import make_backend
 
-    tasks = _tasks(out, with_each(_split(arms), parse_variants(added)), match, given)
+    tasks = _tasks(out, with_each(split_commas(arms), parse_variants(added)), match, given)
     check_output(*(out / name for name in (POPULATION, "table.md", "population.png", "results/result")))
     ended = run_all("measuring", tasks, make_backend(threads=1, device="cpu", jobs=jobs))
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
@@ -91,10 +99,6 @@ def population(
     return 1 if failures else 0
 
 
-def _split(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) -> "list[PopulationTask]":
     """The grid: every arm on every instance; a control comes with the Free run that it is matched to."""
     from freeat.algorithms import parse_algorithm
@@ -109,11 +113,11 @@ def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) ->
         raise InputError("--algorithms names none: give at least one, such as free-4")
     if any(name in CONTROLS for name in names) and matched not in names:
         names.append(matched)
-    sizes = [parse_whole(part) for part in _split(given.pop("sizes"))]
-    dimensions = [parse_whole(part) for part in _split(given.pop("dimensions"))]
-    radii = [parse_radius(part) for part in _split(given.pop("eps"))]
-    steps: list[float | None] = [parse_finite(part) for part in _split(given.pop("alpha") or "")]
-    norms = [part.lower() for part in _split(given.pop("norm"))]
+    sizes = [parse_whole(part) for part in split_commas(given.pop("sizes"))]
+    dimensions = [parse_whole(part) for part in split_commas(given.pop("dimensions"))]
+    radii = [parse_radius(part) for part in split_commas(given.pop("eps"))]
+    steps: list[float | None] = [parse_finite(part) for part in split_commas(given.pop("alpha") or "")]
+    norms = [part.lower() for part in split_commas(given.pop("norm"))]
     instances = [
         PopulationSettings(norm=norm, d=d, eps=eps, n=n, alpha=alpha, **given)
         for norm, d, eps, alpha, n in product(norms, dimensions, radii, steps or [None], sizes)

@@ -1,11 +1,10 @@
 """``freeat report``: one HTML page about the runs and results in some folders."""
 
-import json
 from pathlib import Path
 
 import click
 
-from freeat.cli.options import json_option
+from freeat.cli.options import json_option, print_result
 
 
 @click.command()
@@ -34,8 +33,11 @@ def report(folders: tuple[Path, ...], out: Path, title: str | None, as_json: boo
     written = write_report(out, folders, title=title)
     for reason in written.left_out:
         click.echo(f"left out: {reason}", err=True)
-    if as_json:
-        document = {"page": str(out), "bytes": written.size, "sections": written.sections}
-        click.echo(json.dumps({**document, "left_out": list(written.left_out)}))
-    else:
-        click.echo(f"report: {out} ({written.size / 1e6:.1f} MB): open it in a browser")
+    document = {
+        "page": str(out),
+        "bytes": written.size,
+        "sections": written.sections,
+        "left_out": written.left_out,
+    }
+    line = f"report: {out} ({written.size / 1e6:.1f} MB): open it in a browser"
+    print_result(document, [line], as_json=as_json)

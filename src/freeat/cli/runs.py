@@ -1,6 +1,5 @@
 """``freeat runs``: list, show, delete and compare the runs of a store."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from freeat.cli.options import (
     device_option,
     json_option,
     path_option,
+    print_result,
     trust_code_option,
     trusts_code,
 )
@@ -45,12 +45,11 @@ def runs(context: click.Context, /, store: Path | None, as_json: bool, **wanted:
     context.obj = store
     if context.invoked_subcommand is not None:
         return
-    from freeat.files.documents import plain
     from freeat.reports.text import runs_lines
     from freeat.runs.inventory import matching, runs_in
 
     rows = [run.row() for run in matching(runs_in(store or Path()), **wanted)]
-    click.echo(json.dumps(plain(rows)) if as_json else "\n".join(runs_lines(rows)))
+    print_result(rows, runs_lines(rows), as_json=as_json)
 
 
 def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
@@ -66,17 +65,14 @@ def _find(context: click.Context, store: Path | None, name: str) -> "StoredRun":
 @click.pass_context
 def show(context: click.Context, run: str, store: Path | None, as_json: bool) -> None:
     """Show one run: its settings, data, machine and result. A unique prefix of its name is enough."""
-    from freeat.files.documents import plain, to_json
+    from freeat.files.documents import plain
     from freeat.reports.text import run_lines
 
     found = _find(context, store, run)
-    if not as_json:
-        click.echo("\n".join(run_lines(found)))
-        return
     document = plain(found.row())
     if found.status != "damaged":
-        document |= plain({"description": found.folder.description, "result": found.result})
-    click.echo(to_json(document))
+        document |= {"description": found.folder.description, "result": found.result}
+    print_result(document, run_lines(found), as_json=as_json)
 
 
 @runs.command()
@@ -107,9 +103,7 @@ def delete(
     for run in found.values():
         delete_run(run)
     deleted = [run.key for run in found.values()]
-    click.echo(
-        json.dumps({"deleted": deleted}) if as_json else "\n".join(f"deleted {key}" for key in deleted)
-    )
+    print_result({"deleted": deleted}, (f"deleted {key}" for key in deleted), as_json=as_json)
 
 
 @runs.command()
@@ -159,7 +153,6 @@ def diff(
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.pairing import NotComparable, RunDifference, differing_settings, evaluate_pair
-    from freeat.files.documents import plain, to_json
     from freeat.reports.text import difference_lines
 
     one, other = _find(context, store, first), _find(context, store, second)
@@ -181,4 +174,4 @@ def diff(
         found = replace(found, evaluated=evaluated)
     except NotComparable as reason:
         found = replace(found, reason=str(reason))
-    click.echo(to_json(plain(found)) if as_json else "\n".join(difference_lines(found)))
+    print_result(found, difference_lines(found), as_json=as_json)

@@ -14,6 +14,7 @@ from freeat.cli.options import (
     parse_arguments,
     parse_variants,
     path_option,
+    split_commas,
     trusts_code,
     with_each,
     with_option,
@@ -98,14 +99,22 @@ def stability(as_json: bool, **given: Any) -> int:
     return 1 if failures else 0
 
 
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Sample sizes: ``125,250,500``."""
+    sizes = text.split(",")
+    if not all(size.strip().isdecimal() for size in sizes):
+        raise InputError(f"sample sizes {', '.join(sizes)}: write whole numbers such as 125,250,500")
+    return tuple(sorted({int(size) for size in sizes}))
+
+
 def _study(given: dict[str, Any]) -> "StabilityStudy":
     from freeat.compute.machine import resolve_device, resolve_threads
     from freeat.runs.run import RunOptions
     from freeat.stability.results import StudySettings
-    from freeat.stability.study import StabilityStudy, parse_algorithms, parse_sizes
+    from freeat.stability.study import StabilityStudy
     from freeat.units import parse_radius
 
-    sizes = parse_sizes([given["train_size"]])
+    sizes = parse_sizes(given["train_size"])
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
     args = given["algorithm_args"]
@@ -126,7 +135,7 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     )
     return StabilityStudy(
         settings=settings,
-        algorithms=tuple(with_each(parse_algorithms(given["algorithms"]), parse_variants(given["added"]))),
+        algorithms=tuple(with_each(split_commas(given["algorithms"]), parse_variants(given["added"]))),
         seeds=given["seeds"],
         sizes=sizes,
         options=options,

@@ -18,6 +18,7 @@ from freeat.cli.options import (
     json_option,
     parse_arguments,
     path_option,
+    print_result,
     trust_code_option,
     trusts_code,
 )
@@ -25,6 +26,7 @@ from freeat.errors import InputError
 
 if TYPE_CHECKING:
     from freeat.data import DataSet
+    from freeat.experiments.evaluations import SweepReport
     from freeat.experiments.sweep import Sweep
     from freeat.runs.open import Opened, Reference
     from freeat.runs.spec import TrainSpec
@@ -114,6 +116,22 @@ def sweep_arithmetic(given: dict[str, Any]) -> AbstractContextManager[None]:
     from freeat.compute.machine import arithmetic, resolve_threads
 
     return arithmetic(threads=resolve_threads(given["threads"]), deterministic=given["deterministic"])
+
+
+def publish_report(
+    report: "SweepReport", *, plot: Path | None, as_json: bool, examples: Sequence[tuple[str, str]] = ()
+) -> None:
+    """Draw the figure that was asked for, and print the report; ``examples`` are pairs of a file and its figure."""
+    from freeat.files.documents import plain
+    from freeat.reports.robustness import draw_radii, robustness_lines
+
+    document = plain(report)
+    if plot is not None:
+        draw_radii(plot, report.results)
+        document["plot"] = str(plot)
+    if examples:
+        document["examples"] = [{"arrays": arrays, "figure": figure} for arrays, figure in examples]
+    print_result(document, robustness_lines(report, plot=plot, examples=examples), as_json=as_json)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from freeat.cli.options import (
     json_option,
     make_run_options,
     path_option,
+    print_result,
     run_options,
     setting_options,
     split_run_options,
@@ -87,7 +88,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
-        click.echo(_result_text(folder.path, training.label, result, as_json=as_json))
+        _print(folder.path, training.label, result, as_json=as_json)
     return 0
 
 
@@ -107,15 +108,15 @@ def _name(spec: TrainSpec) -> str:
     return f"{spec.algorithm.replace(':', '.')}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
-def _result_text(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> str:
-    """The result as a document or as lines, with the remarks that its reader needs."""
-    from freeat.files.documents import plain, to_json
+def _print(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> None:
+    """Print the result, with the remarks that its reader needs."""
+    from freeat.files.documents import plain
     from freeat.reports.text import accuracy_lines, run_remarks, share_remark
 
     notes = [
         *run_remarks(algorithm, result, result.notes),
         *share_remark({algorithm: result.evaluation_share}),
     ]
-    if as_json:
-        return to_json({"folder": str(folder), **plain(result), "notes": notes})
-    return "\n".join([*accuracy_lines(algorithm, result.update, result), *notes, f"run folder: {folder}"])
+    document = {"folder": str(folder), **plain(result), "notes": notes}
+    lines = [*accuracy_lines(algorithm, result.update, result), *notes, f"run folder: {folder}"]
+    print_result(document, lines, as_json=as_json)

@@ -5,7 +5,14 @@ from typing import Any
 
 import click
 
-from freeat.cli.sweep_options import make_sweep, open_models, parse_models, sweep_arithmetic, sweep_options
+from freeat.cli.sweep_options import (
+    make_sweep,
+    open_models,
+    parse_models,
+    publish_report,
+    sweep_arithmetic,
+    sweep_options,
+)
 from freeat.errors import InputError
 
 
@@ -46,9 +53,7 @@ def transfer(
     """
     from freeat.cli.progress import SweepProgress
     from freeat.experiments.evaluations import transfer_models
-    from freeat.files.documents import plain, to_json
     from freeat.learner.distributed import is_main_process
-    from freeat.reports.robustness import draw_radii, robustness_lines
 
     if not targets:
         raise InputError("no target: write freeat transfer SOURCES… --to TARGETS…")
@@ -64,11 +69,5 @@ def transfer(
             folder=out,
             watch=progress.watch,
         )
-    if not is_main_process():
-        return
-    if plot is not None:
-        draw_radii(plot, report.results)
-    if as_json:
-        click.echo(to_json(plain(report) | ({} if plot is None else {"plot": str(plot)})))
-    else:
-        click.echo("\n".join(robustness_lines(report, plot=plot)))
+    if is_main_process():
+        publish_report(report, plot=plot, as_json=as_json)

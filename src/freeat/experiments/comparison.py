@@ -202,7 +202,7 @@ def comparison_tasks(
 
 
 def check_tasks(tasks: Sequence[TrainTask]) -> Plan | None:
-    """Refuse bad input before any run begins, and say what the unfinished ones will take. Writes nothing.
+    """Refuse bad input before any run begins, and estimate what the unfinished ones take. Writes nothing.
 
     The runs share their data and model, so one of them is assembled for all; finished runs need neither, but data
     that changed since would make rows that cannot be compared.
@@ -271,7 +271,7 @@ def summarize(
 def _labels(done: Sequence[EndedTask[TrainTask]], recipes: Sequence[Recipe]) -> list[str]:
     """The labels of the runs, in the order of the recipes; each run is of the most specific recipe that fits."""
 
-    def place(spec: TrainSpec) -> int:
+    def rank(spec: TrainSpec) -> int:
         fits = [
             (len(parts), -k)
             for k, (name, parts) in enumerate(recipes)
@@ -279,7 +279,7 @@ def _labels(done: Sequence[EndedTask[TrainTask]], recipes: Sequence[Recipe]) -> 
         ]
         return -max(fits)[1]
 
-    tasks = sorted((ended.task for ended in done), key=lambda task: place(task.spec))
+    tasks = sorted((ended.task for ended in done), key=lambda task: rank(task.spec))
     return list(dict.fromkeys(label_of(task) for task in tasks))
 
 

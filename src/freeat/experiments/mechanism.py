@@ -186,24 +186,20 @@ def arm_differences(arms: Mapping[str, Sequence[TrainTask]]) -> tuple[ArmDiffere
         if not seeds:
             continue
         pair = [[runs[label][seed] for seed in seeds] for label in (arm, reference)]
+        results = [[result for run in own if (result := run.result()) is not None] for own in pair]
         found.append(
             ArmDifference(
                 arm=arm,
                 reference=reference,
                 tests=tests,
                 seeds=tuple(seeds),
-                robust_gap=paired_difference(*(_numbers(own, "gap") for own in pair)),
-                robust_test=paired_difference(*(_numbers(own, "test") for own in pair)),
+                robust_gap=paired_difference(*(np.array([r.gap.value for r in own]) for own in results)),
+                robust_test=paired_difference(
+                    *(np.array([r.test.robust_accuracy for r in own]) for own in results)
+                ),
                 matched_gap=matched_curves(
                     *({run.spec.seed: list(run.folder.history()) for run in own} for own in pair)
                 ),
             )
         )
     return tuple(found)
-
-
-def _numbers(runs: Sequence[TrainTask], part: str) -> np.ndarray[Any, np.dtype[np.float64]]:
-    results = [result for run in runs if (result := run.result()) is not None]
-    return np.array(
-        [result.gap.value if part == "gap" else result.test.robust_accuracy for result in results]
-    )

@@ -4,8 +4,7 @@ A process that needs a finished task finds its result, and one that needs a runn
 """
 
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -21,8 +20,7 @@ from freeat.experiments.sweep import Sweep
 from freeat.files.documents import NewerFormat, identity_of, space_for
 from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
-from freeat.runs.open import Opened, open_model
-from freeat.runs.results import StoredEvaluation
+from freeat.runs.open import open_model
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.tasks.scheduler import DocumentTask, StoredTask
@@ -149,7 +147,7 @@ class MeasurementDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement(DocumentTask[MeasurementDocument]):
-    """Trained models under one attack, over radii and splits."""
+    """Trained models under one attack over radii: on themselves, or with perturbations made on a ``source``."""
 
     kind = "measurement"
     document = MeasurementDocument
@@ -160,32 +158,27 @@ class Measurement(DocumentTask[MeasurementDocument]):
     norm: str
     radii: tuple[float, ...]
     n: int
-    splits: tuple[str, ...] = ("test",)
+    targets: tuple[TrainTask, ...]
+    source: TrainTask | None = None
     iterate: Iterate = "worst"
     start: Start = "uniform"
 
     @property
-    @abstractmethod
     def target(self) -> TrainTask:
         """Whose data and seed it uses."""
+        return self.targets[0]
 
     @property
-    @abstractmethod
     def runs(self) -> tuple[TrainTask, ...]:
-        """The runs whose models it opens."""
-
-    @abstractmethod
-    def measure(
-        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
-    ) -> Sequence[StoredEvaluation]:
-        """Attack the opened models."""
+        """The runs whose models it opens, the source first."""
+        return self.targets if self.source is None else (self.source, *self.targets)
 
     @cached_property
     def key(self) -> str:
-        names = ("attack", "norm", "radii", "n", "splits", "iterate", "start")
-        facts = {name: getattr(self, name) for name in names}
-        kind = "transfer" if len(self.runs) > 1 else "attack"
-        return identity_of({"kind": kind, "runs": [run.key for run in self.runs], **facts})
+        facts = {name: getattr(self, name) for name in ("attack", "norm", "radii", "n", "iterate", "start")}
+        kind = "attack" if self.source is None else "transfer"
+        runs = [run.key for run in self.runs]
+        return identity_of({"kind": kind, "runs": runs, "splits": ("test",), **facts})
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -217,19 +210,20 @@ class Measurement(DocumentTask[MeasurementDocument]):
         """Open the models and measure; finished results are found again after an interruption."""
         spec, device = self.target.spec, resolve_device(self.store.device)
         data = build_data(spec, data_dir=self.store.data_dir)
-        opened = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
+        models = [open_model(run.folder.path, data, device=device, name=run.key) for run in self.runs]
         attack = parse_attack(self.attack, iterate=self.iterate, start=self.start)
         balls = tuple(make_ball(self.norm, eps) for eps in self.radii)
-        sweep = Sweep(data=data, attacks=(attack,), balls=balls, splits=self.splits, n=self.n, seed=spec.seed)
-        watch = _watch(callback, should_stop, len(balls) * len(self.splits))
+        sweep = Sweep(data=data, attacks=(attack,), balls=balls, n=self.n, seed=spec.seed)
+        watch = _watch(callback, should_stop, len(balls))
+        if self.source is None:
+            report = evaluate_models(models, sweep, watch=watch)
+        else:  # without sanity checks: the compared runs have theirs from Square
+            report = transfer_models(models[:1], models[1:], sweep, checks=False, watch=watch)
         names = [field.name for field in fields(Accuracy)]
         return MeasurementDocument(
             name=self.name,
-            weights={model.name: model.digest for model in opened},
-            results=tuple(
-                Accuracy(**{name: getattr(one, name) for name in names})
-                for one in self.measure(opened, sweep, watch)
-            ),
+            weights={model.name: model.digest for model in models},
+            results=tuple(Accuracy(**{name: getattr(one, name) for name in names}) for one in report.results),
             provenance=provenance(device),
         )
 
@@ -249,49 +243,4 @@ def _watch(callback: Callback, should_stop: Callable[[], bool], total: int) -> S
     return watch
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttackTask(Measurement):
-    """A trained model under one attack."""
-
-    model: TrainTask
-
-    @property
-    def target(self) -> TrainTask:
-        return self.model
-
-    @property
-    def runs(self) -> tuple[TrainTask, ...]:
-        return (self.model,)
-
-    def measure(
-        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
-    ) -> Sequence[StoredEvaluation]:
-        return evaluate_models(models, sweep, watch=watch).results
-
-
-@dataclass(frozen=True, kw_only=True)
-class TransferTask(Measurement):
-    """Perturbations made on one trained model and applied to others."""
-
-    source: TrainTask
-    targets: tuple[TrainTask, ...]
-    iterate: Iterate = "last"
-
-    @property
-    def target(self) -> TrainTask:
-        return self.targets[0]
-
-    @property
-    def runs(self) -> tuple[TrainTask, ...]:
-        """The source first."""
-        return (self.source, *self.targets)
-
-    def measure(
-        self, models: Sequence[Opened], sweep: Sweep, watch: StartProgress
-    ) -> Sequence[StoredEvaluation]:
-        source, *targets = models
-        # Without sanity checks: the compared runs have theirs from Square.
-        return transfer_models([source], targets, sweep, checks=False, watch=watch).results
-
-
-PaperTask = TrainTask | AttackTask | TransferTask
+PaperTask = TrainTask | Measurement

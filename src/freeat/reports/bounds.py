@@ -1,7 +1,7 @@
 """The bounds as text and as figures, with the paper's comparison and Remark 3."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,10 @@ PARAMETERS = {"T": "weight updates T", "n": "training examples n", "m": "free st
 PARAMETERS |= {"alpha": "relative attack step α_δ", "eps": "radius ε", "beta": "smoothness β"}
 PARAMETERS |= {"step": "weight step α_w", "rho": "proximal weight ρ", "decay": "weight decay γ"}
 POINTS = 33
+TABLE_SIZES = (1, 3.16, 10, 31.6, 100, 1000)
+"""The multiples of n at which the paper's comparison is printed."""
+
+Parameters = Mapping[str, float | None]
 
 
 def bound_comparison_lines(documents: Sequence[BoundDocument]) -> list[str]:
@@ -107,31 +111,41 @@ def sweep_values(parameter: str, around: float, at_least: float = 1.0) -> list[f
 
 
 def draw_bounds(
-    folder: Path, parameters: Mapping[str, float | None], names: Sequence[str], *, average: bool = False
+    folder: Path, parameters: Parameters, names: Sequence[str], *, average: bool = False
 ) -> list[Path]:
     """A figure of the bounds along each parameter; where the paper's three are drawn, its comparison and Remark 3."""
     check_output(*(folder / name for name in ("bounds.png", "comparison.png", "remark-3.png")))
     with styled():
         figures = [_draw_sweeps(folder / "bounds.png", parameters, names, average=average)]
         if set(THEOREMS) <= set(names):
-            values: dict[str, Any] = {name: parameters[name] for name in USED["free"]}
-            T, alpha, m = (values.pop(name) for name in ("T", "alpha", "m"))
-            p = Problem(**values)
             figures += [
-                _draw_comparison(folder / "comparison.png", p, T=T, alpha=alpha, m=m),
-                _draw_free_steps(folder / "remark-3.png", p, T=T, alpha=alpha, m=m),
+                _draw_comparison(folder / "comparison.png", parameters),
+                _draw_free_steps(folder / "remark-3.png", parameters),
             ]
         return figures
 
 
-def comparison_sizes(n: int) -> list[int]:
-    """The sample sizes at which the paper's comparison is shown."""
-    return [max(1, round(n * factor)) for factor in (1, 3.16, 10, 31.6, 100, 1000)]
+def comparison_rows(parameters: Parameters, multiples: Iterable[float]) -> list[ComparisonRow]:
+    """The paper's comparison for T = O(n), at these multiples of n and with as many updates per example."""
+    p, T, alpha, m = _of_free(parameters)
+    sizes = [max(1, round(p.n * multiple)) for multiple in multiples]
+    return comparison(p, ns=sizes, updates_per_example=max(1, round(T / p.n)), alpha=alpha, m=m)
 
 
-def _draw_sweeps(
-    path: Path, parameters: Mapping[str, float | None], names: Sequence[str], *, average: bool
-) -> Path:
+def free_steps_rows(parameters: Parameters) -> list[FreeStepsRow]:
+    """Remark 3: Theorem 4's bound along m, up to twice the given one."""
+    p, T, alpha, m = _of_free(parameters)
+    return free_steps(p, ms=range(1, max(12, 2 * m) + 1), T=T, alpha=alpha)
+
+
+def _of_free(parameters: Parameters) -> tuple[Problem, int, float, int]:
+    """The problem, T, α_δ and m of Theorem 4."""
+    values: dict[str, Any] = {name: parameters[name] for name in USED["free"]}
+    T, alpha, m = (values.pop(name) for name in ("T", "alpha", "m"))
+    return Problem(**values), T, alpha, m
+
+
+def _draw_sweeps(path: Path, parameters: Parameters, names: Sequence[str], *, average: bool) -> Path:
     """One panel for each parameter that a bound here uses, with a curve for every bound that can be computed there.
 
     A parameter that is 0 (standard training, no weight decay) has no panel: its axis is logarithmic.
@@ -178,11 +192,11 @@ def _exists(name: str, at: Mapping[str, Any]) -> bool:
     return name != "proximal" or bool(at["ell"] < at["rho"])
 
 
-def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+def _draw_comparison(path: Path, parameters: Parameters) -> Path:
     import matplotlib.pyplot as plt
 
-    sizes = [round(p.n * 10 ** (k / 8)) for k in range(33)]
-    rows = comparison(p, ns=sizes, updates_per_example=max(1, round(T / p.n)), alpha=alpha, m=m)
+    rows = comparison_rows(parameters, (10 ** (k / 8) for k in range(33)))
+    sizes = [row.n for row in rows]
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
     fast = [(10**row.log10_fast_over_vanilla, row.order_fast_over_vanilla) for row in rows]
     free = [(10**row.log10_free_over_vanilla, row.order_free_over_vanilla) for row in rows]
@@ -197,11 +211,11 @@ def _draw_comparison(path: Path, p: Problem, *, T: int, alpha: float, m: int) ->
     return save_figure(figure, path)
 
 
-def _draw_free_steps(path: Path, p: Problem, *, T: int, alpha: float, m: int) -> Path:
+def _draw_free_steps(path: Path, parameters: Parameters) -> Path:
     import matplotlib.pyplot as plt
 
-    ms = range(1, max(12, 2 * m) + 1)
-    rows = free_steps(p, ms=ms, T=T, alpha=alpha)
+    rows, (p, _, alpha, _) = free_steps_rows(parameters), _of_free(parameters)
+    ms = [row.m for row in rows]
     figure, panel = plt.subplots(figsize=(5.4, 3.8), layout="constrained")
     panel.plot(ms, [10**row.log10_over_m1 for row in rows], **series_style(2))
     scales = (("m = α_δεψ/c, as printed", printed_m_scale), ("m = c/(α_δεψ)", m_scale))

@@ -52,13 +52,11 @@ def claims_markdown(document: ReproductionDocument) -> str:
         for claim in document.claims
     ]
     summary = markdown_table(("claim", "published", "measured"), rows, text_columns=3)
-    parts = [title, _counts(document.sufficiency), RULES, listed(document.notes), summary]
-    parts += [*map(_claim, document.claims), _missing(document)]
+    counts = [COUNTS, listed(map(_sufficient, document.sufficiency))] if document.sufficiency else []
+    missing = missing_lines(document)
+    parts = [title, *counts, RULES, listed(document.notes), summary, *map(_claim, document.claims)]
+    parts += ["## What is missing", listed(missing)] if missing else []
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _counts(found: Sequence[Sufficiency]) -> str:
-    return f"{COUNTS}\n\n{listed(map(_sufficient, found))}" if found else ""
 
 
 def _sufficient(one: Sufficiency) -> str:
@@ -77,11 +75,6 @@ def _fits(fit: Fit) -> str:
     required = f"{norm_name(fit.norm)} (at least {100 * fit.least:.0f} % are required)"
     reached = "not measured" if fit.robust_train is None else f"{100 * fit.robust_train:.1f} %"
     return f"{reached} in {required}"
-
-
-def _missing(document: ReproductionDocument) -> str:
-    lines = missing_lines(document)
-    return f"## What is missing\n\n{listed(lines)}" if lines else ""
 
 
 def missing_lines(document: ReproductionDocument) -> list[str]:

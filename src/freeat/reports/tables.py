@@ -3,7 +3,7 @@
 import re
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from freeat.errors import printable
@@ -39,6 +39,10 @@ class ReportTable:
     rows: Sequence[Sequence[str | TableCell]]
     text_columns: int = 1
     notes: Sequence[str] = ()
+
+    def under_name(self, name: str) -> "ReportTable":
+        """The table with the name of what it is about in the caption."""
+        return replace(self, caption=f"{name}: {self.caption}")
 
     def lines(self) -> list[str]:
         """The table as lines of text under its headings, without caption and notes."""

@@ -179,7 +179,7 @@ def collapse_remark(label: str, collapsed: int, *, runs: int) -> str:
     return f"{label} collapsed (catastrophic overfitting) in {collapsed} of {runs} runs."
 
 
-def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable:
+def comparison_table(comparison: "Comparison") -> ReportTable:
     """Train, test, gap and cost of every algorithm, accuracies in percent."""
     rows = []
     for row in comparison.algorithms:
@@ -188,14 +188,14 @@ def comparison_table(comparison: "Comparison", *, name: str = "") -> ReportTable
         cost = (f"{row.updates:,}", f"{row.gradient_evaluations:,}", f"{row.seconds:.1f}")
         rows.append([row.label, *cells, *cost])
     return ReportTable(
-        caption=f"{name}: accuracy in %, mean ± standard deviation over the seeds".removeprefix(": "),
+        caption="accuracy in %, mean ± standard deviation over the seeds",
         columns=COMPARISON_COLUMNS,
         rows=rows,
         notes=[budget_text(comparison.budget), *remarks(comparison)],
     )
 
 
-def strength_table(comparison: "Comparison", *, name: str = "") -> ReportTable | None:
+def strength_table(comparison: "Comparison") -> ReportTable | None:
     """How strong the training attacks are, and what the arms of the mechanism test; None where it was not measured."""
     rows = [
         [row.label, f"{found.size:.2f}", f"{found.loss_increase:.2f}", f"{found.margin_share:.2f}"]
@@ -209,7 +209,7 @@ def strength_table(comparison: "Comparison", *, name: str = "") -> ReportTable |
         "evaluations."
     )
     return ReportTable(
-        caption=f"{name}: strength of the training attack".removeprefix(": "),
+        caption="strength of the training attack",
         columns=("algorithm", "‖δ‖/ε", "loss increase", "strength"),
         rows=rows,
         notes=[strength, *mechanism_lines(comparison.mechanism)],
@@ -255,7 +255,7 @@ def budget_text(budget: "Budget") -> str:
     )
 
 
-def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]], *, name: str = "") -> ReportTable | None:
+def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]]) -> ReportTable | None:
     """Gaps at equal robust training accuracy with the first algorithm, and robust overfitting; None without curves."""
     summaries = [(label, curves) for label, curves in rows if curves is not None]
     if not summaries:
@@ -272,7 +272,7 @@ def curves_table(rows: Sequence[tuple[str, "CurveSummary | None"]], *, name: str
         best = NO_VALUE if overfitting is None else _percent_with_interval(overfitting.difference)
         cells.append([label, *at_equal_fit, best])
     return ReportTable(
-        caption=f"{name}: at equal robust training accuracy, in % [95 % interval]".removeprefix(": "),
+        caption="at equal robust training accuracy, in % [95 % interval]",
         columns=(
             "algorithm",
             "robust train",
@@ -323,10 +323,10 @@ def _percent_with_interval(found: "Interval", *, signed: bool = False) -> str:
     return f"{value} {percent_interval(found.low, found.high)}"
 
 
-def comparison_tables(comparison: "Comparison", *, name: str = "") -> list[ReportTable]:
+def comparison_tables(comparison: "Comparison") -> list[ReportTable]:
     """The tables of a comparison; those of learning curves and of strength where there are any."""
-    curves = curves_table([(row.label, row.curves) for row in comparison.algorithms], name=name)
-    tables = (comparison_table(comparison, name=name), curves, strength_table(comparison, name=name))
+    curves = curves_table([(row.label, row.curves) for row in comparison.algorithms])
+    tables = (comparison_table(comparison), curves, strength_table(comparison))
     return [table for table in tables if table is not None]
 
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from freeat.stability.twins import (
     train_twins,
     weight_distances,
 )
-from freeat.training.records import GradientNorms, NormCounts
+from freeat.training.records import GradientNorms, NormCounts, Record
 
 MODES = ("theorem", "ordinary")
 
@@ -210,6 +210,15 @@ class GradientRecord(NormCounts):
     """The counts of ‖∇_δ h‖ at an update."""
 
     update: int
+
+
+def gradient_records(history: Iterable[Record]) -> list[GradientRecord]:
+    """The counts that the records of a run hold."""
+    return [
+        GradientRecord(update=record.update, **vars(record.gradient_norms))
+        for record in history
+        if record.gradient_norms is not None
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -220,16 +220,3 @@ class StabilityStudy:
                     setup.model(), setup.twins.members, setup.learner, setup.algorithm, x, y
                 )
         return engines
-
-
-def parse_algorithms(text: str) -> tuple[str, ...]:
-    """Algorithms as written on the command line: ``vanilla-10,fast,free-4``."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def parse_sizes(values: Sequence[str]) -> tuple[int, ...]:
-    """Sample sizes as written on the command line: ``125,250,500``."""
-    sizes = [size for value in values for size in value.split(",")]
-    if not all(size.strip().isdecimal() for size in sizes):
-        raise InputError(f"sample sizes {', '.join(sizes)}: write whole numbers such as 125,250,500")
-    return tuple(sorted({int(size) for size in sizes}))

@@ -30,6 +30,9 @@ MEANINGS = {
 }
 """What each parameter of a bound means, by its name in this package."""
 
+COUNTS = ("m", "b", "n", "T")
+"""The parameters that are whole numbers."""
+
 _PAPER = ("beta", "c", "L", "L_w", "eps", "b", "n", "T")
 USED: Mapping[str, tuple[str, ...]] = {
     "vanilla": _PAPER,

@@ -17,7 +17,7 @@ from freeat.experiments.paper.costs import (
     training_passes,
 )
 from freeat.experiments.paper.settings import PAPER, SMOKE, run_of
-from freeat.experiments.tasks import AttackTask, Store
+from freeat.experiments.tasks import Store
 from freeat.training.records import Callbacks
 
 CIFAR10 = DatasetInfo(n_train=50_000, n_test=10_000, shape=(3, 32, 32), classes=10, augmented=True)
@@ -67,7 +67,7 @@ def test_passes_of_the_papers_vanilla_run() -> None:
 def test_measurements_cost_passes_of_the_networks_they_use() -> None:
     store = Store(path=Path("store"))
     square = make_experiment("figure-2", PAPER, store).groups[0].measurements[0]
-    assert isinstance(square, AttackTask)
+    assert square.source is None
     queries, sanity = passes_of(square, CIFAR10)
     assert queries.run == sanity.run == square.target
     assert queries.forward > 9 * 10_000 * 1000

@@ -10,7 +10,7 @@ import pytest
 
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.gather import gather
-from freeat.experiments.tasks import AttackTask, Store, TrainTask, TransferTask
+from freeat.experiments.tasks import Measurement, Store, TrainTask
 from freeat.files.documents import plain, to_json
 from freeat.training.records import NormCounts
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
@@ -169,14 +169,14 @@ def test_square_accuracies_are_averaged_over_seeds_at_each_radius(tmp_path: Path
     assert series["points"][0]["of_seeds"] == [0, 1]
 
 
-def attacking(run: TrainTask, radii: tuple[float, ...], n: int) -> AttackTask:
-    return AttackTask(
-        name="a", store=store_of(run), model=run, attack="square-20", norm="l2", radii=radii, n=n
+def attacking(run: TrainTask, radii: tuple[float, ...], n: int) -> Measurement:
+    return Measurement(
+        name="a", store=store_of(run), targets=(run,), attack="square-20", norm="l2", radii=radii, n=n
     )
 
 
-def transferring(source: TrainTask, *targets: TrainTask) -> TransferTask:
-    return TransferTask(
+def transferring(source: TrainTask, *targets: TrainTask) -> Measurement:
+    return Measurement(
         name="t",
         store=store_of(source),
         source=source,

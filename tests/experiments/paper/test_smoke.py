@@ -18,7 +18,7 @@ from freeat.experiments.paper.catalogue import EXPERIMENTS, Experiment, RunGroup
 from freeat.experiments.paper.claims import CLAIMS, decide_claims
 from freeat.experiments.paper.documents import Figure, PaperTable
 from freeat.experiments.paper.settings import SMOKE
-from freeat.experiments.tasks import Store, TransferTask
+from freeat.experiments.tasks import Store
 from freeat.files.documents import decoded, plain, to_json
 from killing import Process, cut_off, interrupt_at_random, strike, training_past, working_in
 from small_runs import outcome
@@ -105,7 +105,7 @@ def experiment_of(whole: Whole, name: str) -> Experiment:
 
 def panels(group: RunGroup) -> set[str]:
     """The panels that a series is drawn in: one for each model that transferred perturbations come from."""
-    sources = {m.source.spec.algorithm for m in group.measurements if isinstance(m, TransferTask)}
+    sources = {m.source.spec.algorithm for m in group.measurements if m.source}
     return {f"from {source}" for source in sources} if sources and not group.targets else {group.panel}
 
 

@@ -28,7 +28,7 @@ from freeat.experiments.paper.settings import (
     run_of,
     train_size,
 )
-from freeat.experiments.tasks import AttackTask, PaperTask, Store, TrainTask, TransferTask
+from freeat.experiments.tasks import Measurement, PaperTask, Store, TrainTask
 
 TABLE_1 = ("vanilla-7", VANILLA, FAST, *map(free, FREE_STEPS))
 TABLE_5 = (VANILLA, FREE, TRADES, FREE_TRADES, ERM)
@@ -68,7 +68,7 @@ class RunGroup:
     norm: str
     label: str
     runs: tuple[TrainTask, ...]
-    measurements: tuple[AttackTask | TransferTask, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
     panel: str = ""
     n: int | None = None
     at: float = 1.0
@@ -174,10 +174,10 @@ class GroupMaker:
         scale = self.scale
         for base in self.rows(data_sets):
             attacks = tuple(
-                AttackTask(
+                Measurement(
                     name=f"{scale.square} on {run.name}",
                     store=self.store,
-                    model=run,
+                    targets=(run,),
                     attack=scale.square,
                     norm=base.norm,
                     radii=scale.square_grid.radii(base.norm),
@@ -228,8 +228,8 @@ class GroupMaker:
 
     def _transfer(
         self, source: TrainTask, targets: Iterable[TrainTask], described: str, grid: RadiusGrid
-    ) -> TransferTask:
-        return TransferTask(
+    ) -> Measurement:
+        return Measurement(
             name=f"transfer from {source.name} to {described}",
             store=self.store,
             source=source,
@@ -238,6 +238,7 @@ class GroupMaker:
             norm=source.spec.norm,
             radii=grid.radii(source.spec.norm),
             n=self.scale.transfer_images,
+            iterate="last",
             start=EVALUATION_STARTS[source.spec.norm],
         )
 

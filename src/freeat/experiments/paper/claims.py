@@ -304,7 +304,7 @@ def decide_claims(tables: Sequence[PaperTable], figures: Sequence[Figure]) -> tu
 
 @dataclass(frozen=True, kw_only=True)
 class NumberOrigin:
-    """How numbers of one origin are decided on: with how many seeds, and what is said where there is no number.
+    """How numbers of one origin are decided on: with how many seeds, and the verdict where there is no number.
 
     Most published tables print a single run: what other seeds would have given is not in their intervals.
     """
@@ -370,11 +370,11 @@ def _decision(finding: Finding, verdict: Verdict, origin: NumberOrigin, family: 
         few = "one seed" if finding.seeds == 1 else f"{finding.seeds} seeds, {origin.enough} are needed"
         reasons.append(few)
     elif verdict == "undecided":
-        decided_alone = _side(finding) != "undecided"
+        uncorrected = _side(finding)
         corrected = (
             f"{origin.interval} does not contain 0, but does after Holm's correction over {family} panels"
         )
-        reasons.append(corrected if decided_alone else f"{origin.interval} contains 0")
+        reasons.append(corrected if uncorrected != "undecided" else f"{origin.interval} contains 0")
     detail = "; ".join(filter(None, (*reasons, finding.detail)))
     if origin.runs and finding.statistic is not None:
         runs = "one run" if finding.seeds == 1 else f"{finding.seeds} runs"

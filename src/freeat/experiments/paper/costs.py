@@ -15,7 +15,7 @@ from freeat.compute.machine import QUICK, arithmetic, quickest, resolve_device
 from freeat.compute.precision import Precision
 from freeat.data import load_data
 from freeat.data.catalogue import available, find_source
-from freeat.experiments.tasks import AttackTask, Measurement, PaperTask, TrainTask, TransferTask
+from freeat.experiments.tasks import Measurement, PaperTask, TrainTask
 from freeat.learner import Learner
 from freeat.runs.build import (
     build_algorithm,
@@ -86,17 +86,16 @@ class NetworkPasses:
 
 def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[NetworkPasses]:
     """The passes of a task, by the runs on whose networks they are made."""
-    match task:
-        case TrainTask():
-            yield training_passes(task, info)
-            yield evaluation_passes(task, info)
-        case AttackTask():
-            yield _attack_passes(task, task.target, info)
-            yield NetworkPasses(run=task.target, gradient=SANITY, forward=SANITY)
-        case TransferTask():
-            yield _attack_passes(task, task.source, info)
-            images = _images(task, info)
-            yield from (NetworkPasses(run=target, forward=2 * images) for target in task.targets)
+    if isinstance(task, TrainTask):
+        yield training_passes(task, info)
+        yield evaluation_passes(task, info)
+        return
+    yield _attack_passes(task, task.source or task.target, info)
+    if task.source is None:
+        yield NetworkPasses(run=task.target, gradient=SANITY, forward=SANITY)
+    else:
+        images = _images(task, info)
+        yield from (NetworkPasses(run=target, forward=2 * images) for target in task.targets)
 
 
 def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
@@ -148,7 +147,7 @@ def _attack_passes(task: Measurement, run: TrainTask, info: DatasetInfo) -> Netw
 
 
 def _images(task: Measurement, info: DatasetInfo) -> int:
-    return min(task.n, info.n_test) * len(task.radii) * len(task.splits)
+    return min(task.n, info.n_test) * len(task.radii)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,8 +169,8 @@ class Estimator:
         self._infos: dict[str, DatasetInfo] = {}
         self._seconds: dict[tuple[str, str], float] = {}
 
-    def know(self, data: str, info: DatasetInfo) -> None:
-        """Use these numbers of a data set, without looking at it."""
+    def set_info(self, data: str, info: DatasetInfo) -> None:
+        """Use this information on a data set, without reading it."""
         self._infos[data] = info
 
     def passes(self, task: PaperTask) -> list[NetworkPasses]:

@@ -199,14 +199,14 @@ def average(estimates: Sequence[ErrorEstimate]) -> ErrorEstimate:
     )
 
 
-def smallest(estimates: Sequence[ErrorEstimate], level: float = LEVEL) -> tuple[float, float, float]:
+def smallest(estimates: Sequence[ErrorEstimate]) -> tuple[float, float, float]:
     """The smallest of several values with its interval.
 
     Its lower end is the smallest lower end: whichever value is smallest keeps above its own. Its upper end is the
     smallest upper end, each taken at a level at which all of them hold at once (Bonferroni).
     """
-    each = 1 - (1 - level) / len(estimates)
-    low = min(e.interval(level)[0] for e in estimates)
+    each = 1 - (1 - LEVEL) / len(estimates)
+    low = min(e.interval()[0] for e in estimates)
     high = min(e.interval(each)[1] for e in estimates)
     return min(e.value for e in estimates), low, high
 

@@ -42,8 +42,9 @@ from freeat.experiments.paper.records import (
     over_seeds,
     record_at,
 )
-from freeat.experiments.tasks import Accuracy, AttackTask, TrainTask, TransferTask
-from freeat.training.records import NormCounts, Record
+from freeat.experiments.tasks import Accuracy, TrainTask
+from freeat.stability.results import GradientRecord, gradient_records
+from freeat.training.records import Record
 
 USUAL = ("robust_train", "robust_test", "robust_gap")
 BINS_PER_DECADE = 10
@@ -215,22 +216,19 @@ def radii(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, RadiusSeries]]
             ]
             if own:
                 panel = group.panel
-                if isinstance(measurement, TransferTask) and not group.targets:
-                    panel = f"from {measurement.source.spec.algorithm}"
                 seeds = {run.key: run.spec.seed for run in group.runs}
-                if isinstance(measurement, TransferTask) and group.targets:
-                    seeds |= dict.fromkeys(group.evaluated, measurement.source.spec.seed)
+                if measurement.source is not None:
+                    made_on = measurement.source.spec
+                    if group.targets:
+                        seeds |= dict.fromkeys(group.evaluated, made_on.seed)
+                    else:
+                        panel = f"from {made_on.algorithm}"
                 panels.setdefault(panel, []).extend((seeds[one.model], one) for one in own)
-                opened.setdefault(panel, set()).update(_opened(group, measurement))
+                used = (r for r in measurement.runs if r == measurement.source or r.key in group.evaluated)
+                opened.setdefault(panel, set()).update(used)
         for panel, found in panels.items():
             series = _against_radius(group.label, learnt_at_end(opened[panel]), found)
             yield (group.data, group.norm, panel), series
-
-
-def _opened(group: RunGroup, measurement: AttackTask | TransferTask) -> Iterator[TrainTask]:
-    """The runs that a group's part of a measurement depends on: whose model was evaluated, or attacked."""
-    made_on = measurement.source if isinstance(measurement, TransferTask) else None
-    yield from (run for run in measurement.runs if run == made_on or run.key in group.evaluated)
 
 
 def _against_radius(label: str, models: Learnt, found: Sequence[tuple[int, Accuracy]]) -> RadiusSeries:
@@ -290,33 +288,24 @@ def _with_interval(estimate: ErrorEstimate | None) -> Interval | None:
 def norms(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, NormSeries]]:
     """Figure 12: counts of images by ‖∇_δ h‖ over all seeds, and the smallest so far."""
     for group in groups:
-        runs = [run for run in finished(group.runs) if _norm_history(run)]
-        if runs:
-            yield _key(group), _norm_series(group.label, runs)
+        read = {run: gradient_records(run.folder.history()) for run in finished(group.runs)}
+        counted = {run: records for run, records in read.items() if records}
+        if counted:
+            yield _key(group), _norm_series(group.label, learnt_at_end(counted), list(counted.values()))
 
 
-def _norm_history(run: TrainTask) -> list[tuple[int, NormCounts]]:
-    """The updates of a run at which norms were counted, and the counts."""
-    return [
-        (record.update, record.gradient_norms)
-        for record in run.folder.history()
-        if record.gradient_norms is not None
-    ]
-
-
-def _norm_series(label: str, runs: Sequence[TrainTask]) -> NormSeries:
-    histories = [_norm_history(run) for run in runs]
+def _norm_series(label: str, models: Learnt, histories: Sequence[Sequence[GradientRecord]]) -> NormSeries:
     points = list(zip(*histories, strict=False))
-    found = sorted({int(k) for point in points for _, norms in point for k in norms.bins}) or [0]
+    found = sorted({int(k) for point in points for norms in point for k in norms.bins}) or [0]
     bins = range(found[0], found[-1] + 1)
     return NormSeries(
         label=label,
-        **vars(learnt_at_end(runs)),
-        updates=tuple(point[0][0] for point in points),
+        **vars(models),
+        updates=tuple(point[0].update for point in points),
         bins=tuple(k / BINS_PER_DECADE for k in (*bins, bins.stop)),
         counts=tuple(
-            tuple(sum(norms.bins.get(str(k), 0) for _, norms in point) for k in bins) for point in points
+            tuple(sum(norms.bins.get(str(k), 0) for norms in point) for k in bins) for point in points
         ),
-        smallest=tuple(min(norms.smallest_so_far for _, norms in point) for point in points),
-        smallest_of_seeds=tuple(history[-1][1].smallest_so_far for history in histories),
+        smallest=tuple(min(norms.smallest_so_far for norms in point) for point in points),
+        smallest_of_seeds=tuple(history[-1].smallest_so_far for history in histories),
     )

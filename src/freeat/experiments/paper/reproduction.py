@@ -69,7 +69,7 @@ class Reproduction:
                 write_synthetic(Path(folder), SYNTHETIC_IMAGES)
                 for name in self.scale.setups:
                     made, path = (source(self.scale, store, name) for store in (elsewhere, self.store))
-                    estimator.know(path, dataset_info(made, None))
+                    estimator.set_info(path, dataset_info(made, None))
         return estimator
 
     def make_data(self) -> None:

@@ -106,7 +106,7 @@ def _interval_text(gap: GroupMean) -> str:
 
 
 def _gap_text(gap: GroupMean, what: str, *, only: str = "") -> str:
-    """The gap in points; one that its interval does not tell from zero is called not measurable."""
+    """The gap in points; one whose interval contains zero is called not measurable."""
     if _contains_zero(gap):
         return f"a {what} that is not measurable ({_interval_text(gap)})"
     return f"a {what} of {only}{percent(gap.mean)} points"
@@ -178,9 +178,9 @@ def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[Repo
     """Accuracies, gap and cost: a table for every benchmark, or for comparisons without their runs."""
     if not found.runs:
         return [
-            table
+            table.under_name(name)
             for name, comparison in found.comparisons
-            for table in comparison_tables(comparison, name=name)
+            for table in comparison_tables(comparison)
         ]
     return [
         ReportTable(

@@ -8,15 +8,14 @@ import numpy as np
 from freeat.experiments.curves import summarize_curves
 from freeat.reports.charts import ChartPanel, ChartSeries, Curve, LineChart, positive
 from freeat.reports.html.blocks import Block, Section
-from freeat.reports.html.gather import FoundRun, FoundStudy
+from freeat.reports.html.gather import FoundStudy
 from freeat.reports.html.groups import Benchmark, SeedGroup, settings_of
-from freeat.reports.html.stability import under_name
 from freeat.reports.stability import SIZES, exponent_chart, exponent_table
 from freeat.reports.tables import ReportTable, with_interval
 from freeat.reports.text import curves_table
 from freeat.reports.training import cost_chart, gap_chart, gradient_heat_map, learning_curves
 from freeat.stability.estimates import fitted_exponent
-from freeat.stability.results import GradientRecord
+from freeat.stability.results import GradientRecord, gradient_records
 
 SWEPT = ("train_size", "epochs", "updates")
 """Settings that may differ along a line; T itself may not."""
@@ -72,9 +71,9 @@ def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
     by_name = [(label, list(own.values())) for label, own in zip(labels, histories, strict=True)]
     if (chart := gap_chart(title, by_name)) is not None:
         yield chart
-    table = curves_table(list(zip(labels, summarize_curves(histories), strict=True)), name=title)
+    table = curves_table(list(zip(labels, summarize_curves(histories), strict=True)))
     if table is not None:
-        yield table
+        yield table.under_name(title)
     yield cost_chart(
         title,
         [
@@ -90,8 +89,8 @@ def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
 
 def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """A heat map for every benchmark and study that recorded gradient norms, of the first seed of each algorithm."""
-    found = {
-        benchmark.title: {group.label: _gradient_norms(group.runs[0]) for group in benchmark.groups}
+    found: dict[str, Mapping[str, Sequence[GradientRecord]]] = {
+        benchmark.title: {group.label: gradient_records(group.runs[0].history) for group in benchmark.groups}
         for benchmark in benchmarks
     }
     for study in studies:
@@ -114,14 +113,6 @@ def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundSt
     )
 
 
-def _gradient_norms(run: FoundRun) -> Sequence[GradientRecord]:
-    return [
-        GradientRecord(update=record.update, **vars(record.gradient_norms))
-        for record in run.history
-        if record.gradient_norms is not None
-    ]
-
-
 def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """The gap against n, for every benchmark with several n and every study that swept n."""
     blocks: list[Block] = [
@@ -131,7 +122,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]
         if study.summary and (fits := study.summary.exponents):
             blocks += [
                 exponent_chart(f"{study.name}: twin runs", fits),
-                under_name(study.name, exponent_table(fits)),
+                exponent_table(fits).under_name(study.name),
             ]
     return Section(
         key="sizes",
@@ -144,7 +135,7 @@ def sizes_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]
 
 
 def _of_benchmark(benchmark: Benchmark) -> LineChart | None:
-    swept = {name: _gaps(_by_size(groups)) for name, groups in _sweeps(benchmark).items()}
+    swept = {name: _gaps(groups) for name, groups in _sweeps(benchmark).items()}
     lines = {name: (sizes, gaps) for name, (sizes, gaps) in swept.items() if len(sizes) > 1 and gaps}
     if not lines:
         return None
@@ -183,17 +174,14 @@ def _sweeps(benchmark: Benchmark) -> dict[str, list[SeedGroup]]:
     }
 
 
-def _by_size(groups: Sequence[SeedGroup]) -> dict[int, SeedGroup]:
-    """The groups by n, ascending."""
-    sizes = {int(group.runs[0].spec.train_size or 0): group for group in groups}
-    return dict(sorted(sizes.items()))
-
-
-def _gaps(groups: Mapping[int, SeedGroup]) -> tuple[list[int], list[list[float]]]:
-    """The sizes, and the gaps of every seed that all sizes have: (seeds, sizes)."""
-    by_seed = [
-        {run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None}
-        for group in groups.values()
-    ]
-    common = sorted(set.intersection(*(set(seeds) for seeds in by_seed)))
-    return list(groups), [[seeds[seed] for seeds in by_seed] for seed in common]
+def _gaps(groups: Sequence[SeedGroup]) -> tuple[list[int], list[list[float]]]:
+    """The sizes, ascending, and the gaps of every seed that all sizes have: (seeds, sizes)."""
+    by_size = {
+        group.runs[0].spec.train_size or 0: {
+            run.spec.seed: run.result.gap.value for run in group.runs if run.result is not None
+        }
+        for group in groups
+    }
+    sizes = sorted(by_size)
+    common = sorted(set.intersection(*map(set, by_size.values())))
+    return sizes, [[by_size[n][seed] for n in sizes] for seed in common]

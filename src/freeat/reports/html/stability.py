@@ -1,17 +1,16 @@
 """Stability: how far runs diverge when one training example is replaced, beside the bounds; the bound explorer."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 
 from freeat.reports.html.blocks import Block, BoundExplorer, Section, Slider
 from freeat.reports.html.gather import FoundStudy
 from freeat.reports.population import gap_chart, population_tables
 from freeat.reports.stability import difference_chart, distance_bounds, distance_chart, study_table
-from freeat.reports.tables import ReportTable
 from freeat.stability.population_summary import PopulationStudy
 from freeat.stability.summary import applicable_bound
 from freeat.theory.derived import source
-from freeat.theory.problem import MEANINGS, USED
+from freeat.theory.problem import COUNTS, MEANINGS, USED
 
 
 def stability_section(studies: Sequence[FoundStudy]) -> Section:
@@ -19,7 +18,7 @@ def stability_section(studies: Sequence[FoundStudy]) -> Section:
     blocks: list[Block] = []
     for study in studies:
         if study.summary and study.summary.rows:
-            blocks.append(under_name(study.name, study_table(study.summary.rows)))
+            blocks.append(study_table(study.summary.rows).under_name(study.name))
         if study.results:
             by_name = study.by_algorithm
             at_n = f"n = {study.largest_n}"
@@ -46,7 +45,7 @@ def population_section(studies: Sequence[tuple[str, PopulationStudy]]) -> Sectio
     blocks: list[Block] = []
     for name, study in studies:
         blocks.append(gap_chart(name, study.summary))
-        blocks += [under_name(name, table) for table in population_tables(study.summary)]
+        blocks += [table.under_name(name) for table in population_tables(study.summary)]
     return Section(
         key="population",
         title="The exact gap on a Gaussian mixture",
@@ -57,11 +56,6 @@ def population_section(studies: Sequence[tuple[str, PopulationStudy]]) -> Sectio
         "simultaneous update.",
         blocks=blocks,
     )
-
-
-def under_name(name: str, table: ReportTable) -> ReportTable:
-    """The table with the name of its study in the caption."""
-    return replace(table, caption=f"{name}: {table.caption}")
 
 
 SYMBOLS = {"beta": "β", "psi": "ψ", "eps": "ε", "alpha": "α_δ", "step": "α_w", "decay": "γ", "rho": "ρ"}
@@ -82,7 +76,6 @@ RANGES: dict[str, tuple[float, float, float]] = {
     "rho": (10, 1e-2, 1e4),
 }
 """The initial value and the range of each slider."""
-COUNTS = ("m", "b", "n", "T")
 
 
 def explorer_section(studies: Sequence[FoundStudy]) -> Section:
