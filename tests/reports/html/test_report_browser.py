@@ -336,6 +336,24 @@ def test_narrow_page_does_not_scroll_sideways(browser: "Browser", address: str) 
         assert all(box is not None and box["width"] > 250 for box in boxes)
 
 
+def test_names_are_not_broken_inside_a_word_on_a_phone(browser: "Browser", address: str) -> None:
+    """In every table whose rows have names; a long path may break after its slashes."""
+    with opened(browser, address, viewport={"width": 390, "height": 844}) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        broken = page.evaluate(
+            r"""() => [...document.querySelectorAll('.explorer tbody th, .scroll tbody th.text')].flatMap((name) => {
+                const text = name.firstChild, range = document.createRange();
+                if (text?.nodeType !== Node.TEXT_NODE) return [];
+                return [...text.data.matchAll(/[a-z]{2,14}/g)].filter((word) => {
+                    range.setStart(text, word.index);
+                    range.setEnd(text, word.index + word[0].length);
+                    return range.getClientRects().length > 1;
+                }).map((word) => word[0]);
+            })"""
+        )
+        assert broken == []
+
+
 def test_nothing_is_cut_off_on_a_laptop(browser: "Browser", address: str) -> None:
     """Neither the list of sections nor a table, with all numbers unfolded."""
     with opened(browser, address, viewport={"width": 1300, "height": 900}) as page:
