@@ -5,7 +5,7 @@ a figure names where it comes from: a file that a command wrote, or a page that 
 Chromium then draws (``pip install playwright``)::
 
     <!-- from: digits/curves.png -->
-    <!-- from: report.html#transfer width=1100 -->
+    <!-- from: report.html#fairness height=900 -->
     <!-- from: report.html width=390 height=844 theme=dark -->
 
 The figures go to ``docs/figures``, and where they were made to the last line of the page. A command that is done is
@@ -39,9 +39,12 @@ FIGURE = re.compile(
     r"<!-- from: (?P<source>\S+)(?P<settings>(?: \w+=\w+)*) -->\n!\[[^\]]*\]\((?P<path>[^)]+)\)"
 )
 MADE = re.compile(r"(?<=<!-- made -->\n).*?(?=\n<!-- end of made -->)", re.S)
+COMMIT = re.compile(r'"commit": *"([^"]+)"')
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 LARGEST = 200_000
 """Bytes that a figure may have."""
+MARGIN = 24
+"""Pixels around a section of a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +93,6 @@ def run_commands(page: str, work: Path) -> dict[str, dict[str, Any]]:
         made[command] = {
             "inputs": inputs,
             "seconds": time.monotonic() - begin,
-            "commit": origin.commit or f"of freeat {origin.versions['freeat']}",
             "versions": f"Python {origin.versions['python']}, torch {origin.versions['torch']}",
             "machine": f"{origin.machine.cores} cores of an {origin.machine.processor}",
         }
@@ -98,16 +100,22 @@ def run_commands(page: str, work: Path) -> dict[str, dict[str, Any]]:
     return {command: made[command] for command in asked}
 
 
-def provenance_text(made: dict[str, dict[str, Any]]) -> str:
-    """The line of the page about commit, versions, machine and time."""
+def commits(work: Path) -> str:
+    """The commits that runs and results were made at: of an interrupted gallery, there may be several."""
+    texts = (path.read_text(encoding="utf-8") for path in work.rglob("*.json"))
+    return " and ".join(sorted({commit for text in texts for commit in COMMIT.findall(text)})) or "unknown"
+
+
+def provenance_text(made: dict[str, dict[str, Any]], work: Path) -> str:
+    """The lines of the page about commit, versions, machine and time."""
 
     def all_of(key: str) -> str:
         return " and ".join(dict.fromkeys(one[key] for one in made.values()))
 
     minutes = sum(one["seconds"] for one in made.values()) / 60
     return (
-        f"Made by `python docs/gallery.py` at commit {all_of('commit')}; {all_of('versions')}; "
-        f"{all_of('machine')}; {minutes:.0f} minutes in all."
+        f"Made by `python docs/gallery.py`. Runs and results: commit {commits(work)}; {all_of('versions')};\n"
+        f"{all_of('machine')}, in {minutes:.0f} minutes."
     )
 
 
@@ -130,10 +138,9 @@ def browser() -> Iterator[Any]:
 
 
 def draw_page(opened: Any, figure: Figure, work: Path) -> None:
-    """The section of a page as the browser draws it, or the top of the page, at the given size and theme."""
-    size = {
-        name: int(figure.settings.get(name, default)) for name, default in (("width", 1100), ("height", 900))
-    }
+    """A section of a page as the browser draws it, or the top of the page; ``height`` cuts either off."""
+    height = int(figure.settings.get("height", 5000 if figure.section else 900))
+    size = {"width": int(figure.settings.get("width", 1100)), "height": height}
     context = opened.new_context(
         viewport=size,
         color_scheme=figure.settings.get("theme", "light"),
@@ -142,9 +149,16 @@ def draw_page(opened: Any, figure: Figure, work: Path) -> None:
     )
     page = context.new_page()
     page.goto((work / figure.source).resolve().as_uri())
+    clip = None
+    if figure.section:
+        page.evaluate("document.querySelector('.top').style.display = 'none'")  # it would cover the section
     page.evaluate("freeat.charts.drawAll()")
-    shown = page.locator(f"#{figure.section}") if figure.section else page
-    shown.screenshot(path=figure.path, animations="disabled")
+    if figure.section:
+        box = page.locator(f"#{figure.section}").bounding_box()
+        top = page.locator(f"#{figure.section} h2").bounding_box()["y"] - MARGIN
+        tall = min(box["y"] + box["height"] + MARGIN - top, height)
+        clip = {"x": box["x"] - MARGIN, "y": top, "width": box["width"] + 2 * MARGIN, "height": tall}
+    page.screenshot(path=figure.path, animations="disabled", clip=clip, full_page=clip is not None)
     context.close()
 
 
@@ -157,15 +171,12 @@ def copy_file(figure: Figure, work: Path) -> None:
 
 
 def shrink(path: Path) -> None:
-    """Fewer colours where that makes the file smaller; a figure that is too large even so is refused."""
+    """The same pixels in fewer bytes; fewer colours only if that is not enough, and refused if neither is."""
     with Image.open(path) as image:
         flat = image.convert("RGB")
-    few = flat.quantize(255, dither=Image.Dither.NONE)
-    smaller = path.with_suffix(".smaller.png")
-    few.save(smaller, optimize=True)
-    if smaller.stat().st_size < path.stat().st_size:
-        smaller.replace(path)
-    smaller.unlink(missing_ok=True)
+    flat.save(path, optimize=True)
+    if path.stat().st_size > LARGEST:
+        flat.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
     if (size := path.stat().st_size) > LARGEST:
         raise SystemExit(f"{path} has {size} bytes, more than {LARGEST}: draw less of it")
 
@@ -186,7 +197,7 @@ def make_gallery(page: Path, work: Path) -> list[Path]:
                 continue
             shrink(figure.path)
             drawn.append(figure.path)
-    page.write_text(MADE.sub(lambda _: provenance_text(made), text), encoding="utf-8")
+    page.write_text(MADE.sub(lambda _: provenance_text(made, work), text), encoding="utf-8")
     return drawn
 
 

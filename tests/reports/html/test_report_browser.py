@@ -433,6 +433,21 @@ def test_explorer_plot_stays_visible_at_the_last_slider_on_a_phone(browser: "Bro
         assert 0 < box["y"] < box["y"] + box["height"] < 800
 
 
+def test_explorer_shows_the_names_of_bounds_whole(browser: "Browser", address: str) -> None:
+    with opened(browser, address, viewport={"width": 1100, "height": 800}) as page:
+        page.evaluate("freeat.charts.drawAll()")
+        room, needed = page.evaluate(
+            """() => {
+                const chart = echarts.getInstanceByDom(document.querySelector('.explorer .plot'));
+                const { grid, series } = chart.getOption();
+                const pen = document.createElement('canvas').getContext('2d');
+                pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+                return [grid[0].right, 6 + Math.max(...series.map(({ name }) => pen.measureText(name || '').width))];
+            }"""
+        )
+        assert room >= needed
+
+
 def test_every_series_has_its_own_style_in_the_page(page: "Page") -> None:
     seen = page.evaluate(
         """() => [...Array(32).keys()].map((k) =>
