@@ -448,6 +448,20 @@ def test_explorer_shows_the_names_of_bounds_whole(browser: "Browser", address: s
         assert room >= needed
 
 
+def test_examples_stay_in_line_beside_a_long_class_name(browser: "Browser", address: str) -> None:
+    with opened(browser, address, viewport={"width": 1100, "height": 800}) as page:
+        tops = page.evaluate(
+            """() => {
+                const [first, second] = document.querySelectorAll('.examples ul:has(li + li) li');
+                const names = second.querySelectorAll('small');
+                names[names.length - 1].textContent = 'a class whose name takes several lines '.repeat(3);
+                const top = (example) => example.querySelector('img').getBoundingClientRect().top;
+                return [top(first), top(second)];
+            }"""
+        )
+        assert tops[0] == tops[1]
+
+
 def test_every_series_has_its_own_style_in_the_page(page: "Page") -> None:
     seen = page.evaluate(
         """() => [...Array(32).keys()].map((k) =>
