@@ -6,6 +6,7 @@ exist, and its Python compiled; ``<!-- file: its name -->`` saves the block as a
 """
 
 import doctest
+import importlib.util
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import click
@@ -197,3 +199,59 @@ def kinds_of_output(cell: Any) -> set[str]:
     """What a cell shows: text, figures, values."""
     outputs = cell.get("outputs", [])
     return {kind for output in outputs for kind in output.get("data", {output.get("name", ""): ""})}
+
+
+@pytest.fixture
+def gallery(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script that makes the gallery's figures."""
+    spec = importlib.util.spec_from_file_location("gallery", DOCS / "gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gallery", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_figure_of_the_gallery_is_written_by_a_command_of_the_page(gallery: ModuleType) -> None:
+    page = (DOCS / "gallery.md").read_text(encoding="utf-8")
+    figures = gallery.figures(page, DOCS)
+    assert len(figures) == page.count("![") >= 9
+    written = {Path(part).parts[0] for command in gallery.commands(page) for part in command}
+    for figure in figures:
+        assert Path(figure.source).parts[0] in written, figure.source
+        assert 0 < figure.path.stat().st_size <= gallery.LARGEST, figure.path
+    assert re.search(r"commit [0-9a-f]{12}[; ].*torch \d.*cores", gallery.MADE.search(page)[0], re.S)
+
+
+PAGE = """
+```sh
+freeat bound --beta 2 --c 0.1 --lipschitz 1 --lipschitz-w 1 --psi 4 --eps 0.5 --alpha-delta 0.2 --m 4 \\
+    --batch-size 10 --n 1000 --updates 1000 --plots bounds
+```
+
+<!-- from: bounds/b*.png -->
+![Bounds](figures/bounds.png)
+
+<!-- made -->
+Not made yet.
+<!-- end of made -->
+"""
+
+
+def test_gallery_draws_its_figures_once(
+    gallery: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, work = tmp_path / "page.md", tmp_path / "work"
+    page.write_text(PAGE, encoding="utf-8")
+    figure = tmp_path / "figures" / "bounds.png"
+    assert gallery.make_gallery(page, work) == [figure]
+    assert figure.stat().st_size <= (work / "bounds" / "bounds.png").stat().st_size
+    made = page.read_text(encoding="utf-8")
+    assert "Not made yet" not in made
+    assert "torch" in made
+    figure.unlink()
+    monkeypatch.setattr(gallery.subprocess, "run", lambda *_, **__: pytest.fail("the command is done"))
+    gallery.make_gallery(page, work)
+    assert figure.is_file()
+    assert page.read_text(encoding="utf-8") == made

@@ -97,8 +97,21 @@ def test_unreadable_images_are_listed_at_once_or_left_out(
     assert "b.png" in error
     assert run(["predict", str(trained), str(tmp_path), good, "--skip-unreadable"]) == 0
     shown = capsys.readouterr()
-    assert "2 images cannot be read and were left out" in shown.err
+    assert "2 of 3 images cannot be read and were left out" in shown.err
     assert "dark" in shown.out
+
+
+def test_hidden_files_of_a_folder_are_left_out_as_in_training(
+    photos: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ".photos"  # named on the command line, so it is meant
+    (folder / ".thumbnails").mkdir(parents=True)
+    for hidden in ("._0.png", ".thumbnails/0.png"):
+        (folder / hidden).write_text("what a Mac leaves beside an image")
+    (folder / "0.png").write_bytes((photos / "dark" / "0.png").read_bytes())
+    assert run(["predict", str(trained), str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["predictions"]
+    assert [Path(one["image"]).name for one in found] == ["0.png"]
 
 
 @pytest.mark.parametrize(

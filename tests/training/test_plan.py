@@ -1,5 +1,6 @@
 """What a training will take: counted as it will be, timed without changing a bit, and printed in the first line."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,12 @@ from freeat.cli.main import run
 from freeat.cli.progress import plan_lines, short_count
 from freeat.compute import machine
 from freeat.compute.machine import CpuClock, resolve_threads, usable_cores
+from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.models import network_for
 from freeat.runs.folder import RunFolder
-from freeat.runs.run import RunOptions, execute
+from freeat.runs.run import RunOptions, assemble, execute
 from freeat.runs.spec import split_settings
-from freeat.training.trainer import Plan
+from freeat.training.trainer import Plan, plan_training
 from small_runs import SMALL_RUN, arguments, carry_out, outcome
 
 PLAN = Plan(
@@ -44,6 +46,17 @@ def test_a_plan_counts_what_the_run_then_does_and_changes_no_bit(tmp_path: Path)
     assert plan.gradient_evaluations == pytest.approx(spent, rel=0.2)
     assert plan.seconds is not None
     assert 0 < plan.seconds < 60
+
+
+def test_time_that_a_pass_takes_whatever_its_images_is_counted_once_a_batch(tmp_path: Path) -> None:
+    """As on a busy machine, whose threads wait for each other at every operation."""
+    training, evaluation = split_settings({**SMALL_RUN, "train_size": 256, "batch_size": 256})
+    options = RunOptions(folder=tmp_path, device="cpu")
+    trainer, _ = assemble(training, evaluation, options, torch.device("cpu"), SINGLE_PROCESS)
+    trainer.learner.model.register_forward_pre_hook(lambda *_: time.sleep(0.05))
+    plan = plan_training(trainer, "mlp")
+    assert plan.seconds is not None
+    assert 0.05 <= plan.seconds / plan.gradient_evaluations * 256 < 0.2
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,8 @@ def predict(
         trust_code=trusts_code(trust_code, names_code=False),
     )
     if reasons:
-        click.echo(f"{len(reasons)} images cannot be read and were left out", err=True)
+        total = len(found) + len(reasons)
+        click.echo(f"{len(reasons)} of {total} images cannot be read and were left out", err=True)
     if as_json:
         click.echo(to_json({"model": model, "predictions": plain(found), "left_out": reasons}))
         return

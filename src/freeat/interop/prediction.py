@@ -95,11 +95,15 @@ def _of_onnx(path: Path) -> Predictor:
 
 
 def image_files(paths: Sequence[Path]) -> list[Path]:
-    """The files among the paths, and the images below the folders among them, by name."""
+    """The files among the paths, and the images below the folders among them, by name; hidden ones are left out."""
     files: list[Path] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(file for file in path.rglob("*") if file.is_file() and is_image(file.name))
+            inside = sorted(
+                file
+                for file in path.rglob("*")
+                if is_image(file.name) and file.is_file() and not _is_hidden(file.relative_to(path))
+            )
             if not inside:
                 raise InputError(f"{path}: a folder without images")
             files += inside
@@ -108,6 +112,11 @@ def image_files(paths: Sequence[Path]) -> list[Path]:
         else:
             raise InputError(f"{path}: no such image")
     return files
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether it, or a folder on the way to it, is hidden: such files are no images of a training folder either."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 def predict(

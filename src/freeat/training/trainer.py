@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, Strength
 from freeat.compute.cost import FORWARD_SHARE, Cost
-from freeat.compute.machine import CALLS, quickest
+from freeat.compute.machine import CALLS, QUICK, quickest
 from freeat.data import Augmentation
 from freeat.data.batches import Batches
 from freeat.errors import InputError
@@ -340,7 +340,7 @@ class Trainer:
 
 
 TIMED_IMAGES = 32
-"""Images of the timed pass on a CPU, whose time per image hardly depends on the batch."""
+"""Images of the timed pass on a CPU, if a pass of the whole batch would take longer than ``QUICK`` seconds of work."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -403,13 +403,17 @@ def plan_training(trainer: Trainer, network: str, *, others: float | None = None
 
 
 def _seconds_per_gradient(trainer: Trainer) -> float | None:
-    """The seconds of a gradient evaluation of one image, with a share of an update."""
+    """The seconds of a gradient evaluation of one image, with a share of an update.
+
+    Threads that wait for a core lose time at every operation, whatever the batch: only a pass of the whole batch has
+    its time per image. A few images of a large network show it well enough.
+    """
     learner, images = trainer.learner, trainer.evaluator.train
     device = learner.precision.device
-    most = learner.micro_batch or trainer.batches.size
-    n = min(most, len(images), TIMED_IMAGES if device.type == "cpu" else most)
+    most = min(learner.micro_batch or trainer.batches.size, len(images))
+    few = min(most, TIMED_IMAGES)
 
-    def step() -> None:
+    def step(x: Tensor, y: Tensor) -> None:
         twin.begin(x)
         twin.both_gradients(loss, torch.zeros_like(x), x, y)
         twin.descend()
@@ -418,10 +422,15 @@ def _seconds_per_gradient(trainer: Trainer) -> float | None:
         return cross_entropy(twin.logits(x + delta), y)
 
     try:
-        twin = learner.copy(updates=1 + CALLS)
-        x, y = twin.to_device(*images.batch(torch.arange(n)))
+        twin = learner.copy(updates=3 + CALLS)
+        x, y = twin.to_device(*images.batch(torch.arange(most)))
         with step_rng(twin, device):
-            return quickest(step, device, wall=True) / n
+            step(x[:few], y[:few])
+            began = time.process_time()
+            step(x[:few], y[:few])
+            work = (time.process_time() - began) / torch.get_num_threads() * most / few
+            n = most if device.type != "cpu" or work < QUICK else few
+            return quickest(lambda: step(x[:n], y[:n]), device, wall=True) / n
     except RuntimeError as error:
         if not out_of_memory(error):
             raise

@@ -336,6 +336,24 @@ def test_narrow_page_does_not_scroll_sideways(browser: "Browser", address: str) 
         assert all(box is not None and box["width"] > 250 for box in boxes)
 
 
+def test_names_are_not_broken_inside_a_word_on_a_phone(browser: "Browser", address: str) -> None:
+    """In every table whose rows have names; a long path may break after its slashes."""
+    with opened(browser, address, viewport={"width": 390, "height": 844}) as page:
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        broken = page.evaluate(
+            r"""() => [...document.querySelectorAll('.explorer tbody th, .scroll tbody th.text')].flatMap((name) => {
+                const text = name.firstChild, range = document.createRange();
+                if (text?.nodeType !== Node.TEXT_NODE) return [];
+                return [...text.data.matchAll(/[a-z]{2,14}/g)].filter((word) => {
+                    range.setStart(text, word.index);
+                    range.setEnd(text, word.index + word[0].length);
+                    return range.getClientRects().length > 1;
+                }).map((word) => word[0]);
+            })"""
+        )
+        assert broken == []
+
+
 def test_nothing_is_cut_off_on_a_laptop(browser: "Browser", address: str) -> None:
     """Neither the list of sections nor a table, with all numbers unfolded."""
     with opened(browser, address, viewport={"width": 1300, "height": 900}) as page:
@@ -413,6 +431,35 @@ def test_explorer_plot_stays_visible_at_the_last_slider_on_a_phone(browser: "Bro
         box = page.locator(".explorer .plot").bounding_box()
         assert box is not None
         assert 0 < box["y"] < box["y"] + box["height"] < 800
+
+
+def test_explorer_shows_the_names_of_bounds_whole(browser: "Browser", address: str) -> None:
+    with opened(browser, address, viewport={"width": 1100, "height": 800}) as page:
+        page.evaluate("freeat.charts.drawAll()")
+        room, needed = page.evaluate(
+            """() => {
+                const chart = echarts.getInstanceByDom(document.querySelector('.explorer .plot'));
+                const { grid, series } = chart.getOption();
+                const pen = document.createElement('canvas').getContext('2d');
+                pen.font = `12px ${getComputedStyle(document.body).fontFamily}`;
+                return [grid[0].right, 6 + Math.max(...series.map(({ name }) => pen.measureText(name || '').width))];
+            }"""
+        )
+        assert room >= needed
+
+
+def test_examples_stay_in_line_beside_a_long_class_name(browser: "Browser", address: str) -> None:
+    with opened(browser, address, viewport={"width": 1100, "height": 800}) as page:
+        tops = page.evaluate(
+            """() => {
+                const [first, second] = document.querySelectorAll('.examples ul:has(li + li) li');
+                const names = second.querySelectorAll('small');
+                names[names.length - 1].textContent = 'a class whose name takes several lines '.repeat(3);
+                const top = (example) => example.querySelector('img').getBoundingClientRect().top;
+                return [top(first), top(second)];
+            }"""
+        )
+        assert tops[0] == tops[1]
 
 
 def test_every_series_has_its_own_style_in_the_page(page: "Page") -> None:

@@ -44,6 +44,7 @@ freeat.explorer = (() => {
       endLabel: { show: true, formatter: algorithm, color: theme.ink, fontSize: 12, distance: 6 },
       labelLayout: { moveOverlap: "shiftY" },
     }));
+    const longest = Math.max(...spec.algorithms.map(([algorithm]) => algorithm.length));
     const quiet = { color: theme.muted, width: 1, opacity: 0.7 };
     series.push({
       type: "line", data: [], silent: true,
@@ -58,7 +59,7 @@ freeat.explorer = (() => {
     return {
       ...base,
       animation: false,
-      grid: { ...base.grid, right: 64 },
+      grid: { ...base.grid, right: 12 + 6.6 * longest }, // room for the names at the ends of the lines
       tooltip: {
         ...tooltip, trigger: "axis",
         formatter: (points) =>
