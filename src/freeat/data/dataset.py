@@ -72,9 +72,9 @@ class DataSet:
                 f"{self.name}: training images are {self.train.shape} and test images {self.test.shape}; "
                 "both must have one (C, H, W)"
             )
-        if self.train.x.dtype != self.test.x.dtype:
+        if self.train.dtype != self.test.dtype:
             raise InputError(
-                f"{self.name}: training images are {self.train.x.dtype} and test images {self.test.x.dtype}; "
+                f"{self.name}: training images are {self.train.dtype} and test images {self.test.dtype}; "
                 "store both in one type"
             )
         for split, images in (("train", self.train), ("test", self.test)):
