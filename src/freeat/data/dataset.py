@@ -27,7 +27,7 @@ from freeat.data.sources import Source, data_folder
 from freeat.errors import InputError, unknown_name
 
 if TYPE_CHECKING:
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.store import PixelStore
 
 MOST_CLASSES = 100_000
 SHOWN = 5
@@ -111,6 +111,8 @@ def load_data(
     image_size: int | None = None,
     skip_unreadable: bool = False,
     memory_limit: int = MEMORY_LIMIT,
+    stream: bool = False,
+    workers: int | None = None,
 ) -> DataSet:
     """Load a data set by its name or by its path.
 
@@ -122,7 +124,11 @@ def load_data(
         test_fraction: The fraction of images in that test split.
         image_size: The side in pixels that images of several sizes are resized to.
         skip_unreadable: Leave out images of a folder or zip that cannot be read, instead of refusing all.
-        memory_limit: The bytes of pixels above which images are decoded to memory-mapped files.
+        memory_limit: The bytes of pixels up to which decoded images are held in memory; others are read from a cache
+            of decoded images, row by row.
+        stream: Keep no decoded images: decode those of each batch from their files. For images that exceed the disk
+            once they are decoded, and to cut ``random-resized-crop`` from the whole files.
+        workers: The processes that decode images for a cache; by default half of the cores.
 
     Returns:
         The data set with its two splits, classes, usual augmentation and notes.
@@ -145,10 +151,10 @@ def load_data(
 
     from freeat.data.readers.arrow import is_arrow, read_arrow
     from freeat.data.readers.folder import read_folder
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.store import PixelStore
     from freeat.data.readers.trees import open_tree
 
-    store = PixelStore(folder=folder / "cache", limit=memory_limit)
+    store = PixelStore(folder=folder / "cache", limit=memory_limit, stream=stream, workers=workers)
     if source is not None:
         return _load_named(source, folder, store)
     path = _existing(name_or_path)

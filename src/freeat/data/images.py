@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from freeat.data.augmentation import Augmentation
+from freeat.data.augmentation import Augmentation, RandomResizedCrop
 from freeat.errors import InputError
 from freeat.rng import Rng, stream_key, to_device
 
@@ -131,10 +131,12 @@ class Images:
         return cls(x=x, y=y, index=torch.arange(len(x), device=x.device))
 
     @classmethod
-    def stored(cls, pixels: Pixels, y: Tensor) -> "Images":
-        """Images whose pixels stay where they are, numbered 0, 1, … in their order."""
+    def stored(cls, pixels: Pixels, y: Tensor, digest: str | None = None) -> "Images":
+        """Images whose pixels stay where they are, numbered 0, 1, … in their order; with a digest known before."""
         images = cls._view((pixels,), None, y, torch.arange(len(pixels), device=pixels.device))
         images._check_rows(len(pixels))
+        if digest is not None:
+            vars(images)["digest"] = digest
         return images
 
     @classmethod
@@ -232,7 +234,7 @@ class Images:
     @cached_property
     def digest(self) -> str:
         """SHA-256 of pixels and labels, the same on every device."""
-        digest = hashlib.sha256(f"{(len(self), *self.shape)} {self.dtype}".encode())
+        digest = pixels_digest((len(self), *self.shape), self.dtype)
         for rows in torch.split(self._own_rows(), max(1, (1 << 24) // math.prod(self.shape))):
             digest.update(self._pixels(rows).cpu().numpy().tobytes())
         digest.update(self.y.cpu().numpy().tobytes())
@@ -306,16 +308,46 @@ class Images:
         self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
         """(x, y) at ``rows`` of shape (…, b): x float32 in [0, 1], (…, b, C, H, W), channels_last."""
+        x, y = self.view(rows, augment, rng)
+        return in_unit_box(x), y
+
+    def view(
+        self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same with x in the type of the stored pixels: a quarter of the bytes where that is uint8."""
         stored = rows if self.rows is None else self.rows[rows.cpu()]
-        pixels = self._pixels(stored.flatten())
+        if augment is not None and rng is None:
+            raise InputError("augmentation without an rng: pass the random stream it draws from")
+        if isinstance(augment, RandomResizedCrop) and rng is not None and self._cuts_files:
+            draws = augment.draws(torch.empty(1).expand(*rows.shape, *self.shape), rng)
+            pixels = self.parts[0].crops(stored.flatten(), augment, draws)  # type: ignore[attr-defined]
+            augment = None
+        else:
+            pixels = self._pixels(stored.flatten())
         x = pixels.view(*rows.shape, *pixels.shape[1:]).movedim(-1, -3)
-        if augment is not None:
-            if rng is None:
-                raise InputError("augmentation without an rng: pass the random stream it draws from")
+        if augment is not None and rng is not None:
             x = augment(x, rng)
-        if x.dtype == torch.uint8:
-            x = x.to(torch.float32).div_(255)
         return x, self.y[to_device(rows, self.y.device)]
+
+    @property
+    def _cuts_files(self) -> bool:
+        """Whether random windows are cut from the files themselves, not from images that were cropped before."""
+        return len(self.parts) == 1 and hasattr(self.parts[0], "crops")
+
+    @property
+    def resident(self) -> bool:
+        """Whether the pixels are in memory, so that there is nothing to read or decode ahead."""
+        return all(isinstance(part, Tensor) for part in self.parts)
+
+
+def pixels_digest(shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":
+    """The beginning of the digest of images of this shape (n, C, H, W): pixels (n, H, W, C) follow, then labels."""
+    return hashlib.sha256(f"{shape} {dtype}".encode())
+
+
+def in_unit_box(x: Tensor) -> Tensor:
+    """Pixels as float32 in [0, 1]; a new tensor where they are uint8."""
+    return x.to(torch.float32).div_(255) if x.dtype == torch.uint8 else x
 
 
 def _check_images(x: Tensor) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 
 from freeat.data.readers import Array, Arrays, make_test_split
 from freeat.data.readers.arrays import to_nhwc
-from freeat.data.readers.folder import TEST_FOLDERS, choose_frame
-from freeat.data.readers.pixels import PixelStore
+from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, stored_arrays
+from freeat.data.readers.store import LabelledFiles, PixelStore
 from freeat.errors import InputError, need
 from freeat.files.documents import decoded
 from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
@@ -208,34 +208,39 @@ def read_arrow(
     splits = {split: TableColumns.read(path, files) for split, files in _splits(path).items()}
     names = splits["train"].names or splits["train"].texts
     labels = {split: table.labels(names) for split, table in splits.items()}
-    if all(table.encoded for table in splits.values()):
-        tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
-        files: dict[str, Sequence[str]] = {
-            split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()
-        }
-        frame, notes = choose_frame(tree, [name for part in files.values() for name in part], image_size)
-        pixels = store.pixels(tree, files, frame)
-    elif image_size is not None:
+    encoded = all(table.encoded for table in splits.values())
+    if not encoded and image_size is not None:
         raise InputError(
             f"image size {image_size} for {path.name}: its images are arrays of one size; leave it out"
         )
-    else:
-        pixels, notes = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}, ()
+    rows = {split: np.arange(len(y)) for split, y in labels.items()}
+    origin = {split: split for split in rows}
+    made: tuple[str, ...] = ()
     if "test" not in splits:
-        x, y = pixels["train"], labels["train"]
-        held_out, note = make_test_split(path, y, test_fraction, seed)
-        pixels, labels = (
-            {"train": x[~held_out], "test": x[held_out]},
-            {"train": y[~held_out], "test": y[held_out]},
-        )
-        notes = (note, *notes)
+        held_out, note = make_test_split(path, labels["train"], test_fraction, seed)
+        rows = {"train": np.flatnonzero(~held_out), "test": np.flatnonzero(held_out)}
+        origin, made = {"train": "train", "test": "train"}, (note,)
+    y = {split: labels[origin[split]][chosen] for split, chosen in rows.items()}
+    if encoded:
+        tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
+        files = {
+            split: LabelledFiles(names=[f"{origin[split]}/{i}" for i in chosen.tolist()], y=y[split])
+            for split, chosen in rows.items()
+        }
+        names_of_all = [name for part in files.values() for name in part.names]
+        frame, notes = choose_frame(tree, names_of_all, image_size, store)
+        return stored_arrays(store.read(tree, files, frame), files, names, (*made, *notes))
+    pixels = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}
+    x = {split: pixels[origin[split]] for split in rows}
+    if made:
+        x = {split: x[split][chosen] for split, chosen in rows.items()}
     return Arrays(
-        x_train=pixels["train"],
-        y_train=labels["train"],
-        x_test=pixels["test"],
-        y_test=labels["test"],
+        x_train=x["train"],
+        y_train=y["train"],
+        x_test=x["test"],
+        y_test=y["test"],
         classes=names,
-        notes=notes,
+        notes=made,
     )
 
 

@@ -77,8 +77,20 @@ class ZipTree:
     path: Path
 
     @cached_property
+    def _opened(self) -> tuple[zipfile.ZipFile, list[int]]:
+        """The archive, and the process that opened its file."""
+        return open_zip(self.path), [os.getpid()]
+
+    @property
     def _archive(self) -> zipfile.ZipFile:
-        return open_zip(self.path)
+        archive, owner = self._opened
+        if owner != [os.getpid()]:
+            # A forked process shares the place in the file with its parent: it needs a file of its own.
+            archive.fp, owner[:] = self.path.open("rb"), [os.getpid()]
+        return archive
+
+    def __getstate__(self) -> dict[str, Path]:
+        return {"path": self.path}  # an open archive cannot be sent to another process
 
     @cached_property
     def _top(self) -> str:
@@ -111,6 +123,11 @@ class ZipTree:
 def open_tree(path: Path) -> NestedTree:
     """The tree of a folder or of a zip archive."""
     return FolderTree(path) if path.is_dir() else ZipTree(path)
+
+
+def light(tree: Tree) -> Tree:
+    """The tree as worker processes need it: of a folder without its listing, since they receive the names."""
+    return FolderTree(tree.path) if isinstance(tree, FolderTree) else tree
 
 
 def listing_digest(tree: Tree, names: Iterable[str]) -> str:

@@ -1,0 +1,75 @@
+"""Work done ahead in worker processes, in a fixed order: decoding while a model computes."""
+
+import multiprocessing
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from torch.utils.data import DataLoader, Dataset
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+MOST_WORKERS = 8
+"""The most worker processes that are started unasked."""
+
+
+def default_workers() -> int:
+    """Worker processes for decoding: half of the cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(MOST_WORKERS, max(1, cores // 2))
+
+
+def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Iterator[T]:
+    """``make(key)`` for every key in turn, made ahead by worker processes; by this process where there are none.
+
+    What is made must depend on the key alone: then it is the same for any number of workers. An error of ``make`` is
+    raised here, at the turn of its key.
+    """
+    if workers == 0:
+        yield from map(make, keys)
+        return
+    loader: DataLoader[Any] = DataLoader(
+        _Calls(make),
+        sampler=keys,
+        batch_size=None,
+        num_workers=workers,
+        collate_fn=_as_it_is,
+        multiprocessing_context=_context(),
+    )
+    with warnings.catch_warnings():
+        # Python warns of forks of a program with threads; the workers use none of what those threads may hold.
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        # More workers than cores are the caller's choice.
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        made = iter(loader)
+    for one in made:
+        if isinstance(one, _Failure):
+            raise one.error
+        yield one
+
+
+def _context() -> str:
+    """Forked workers share the listing of the images and need no guard in a user's script, where a system has them."""
+    return "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+class _Failure:
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+
+class _Calls(Dataset[Any]):
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        self.make = make
+
+    def __getitem__(self, key: Any) -> Any:
+        try:
+            return self.make(key)
+        except Exception as error:  # raised in the process that waits for it, without the worker's traceback
+            return _Failure(error)
+
+
+def _as_it_is(made: Any) -> Any:
+    return made
