@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -118,7 +118,7 @@ def load_data(
 
     Args:
         name_or_path: A name listed by ``freeat data``, or the path of an ``.npz`` file, of a published archive, of a
-            folder or zip of images, or of 🤗 parquet or arrow files.
+            folder or zip of images, of tar shards, or of 🤗 parquet or arrow files.
         data_dir: The folder of fetched data sets; by default ``$FREEAT_DATA``, else the user's cache folder.
         seed: The seed of the test split, where the data have none.
         test_fraction: The fraction of images in that test split.
@@ -151,6 +151,7 @@ def load_data(
 
     from freeat.data.readers.arrow import is_arrow, read_arrow
     from freeat.data.readers.folder import read_folder
+    from freeat.data.readers.shards import read_shards, shards_of
     from freeat.data.readers.store import PixelStore
     from freeat.data.readers.trees import open_tree
 
@@ -159,26 +160,21 @@ def load_data(
         return _load_named(source, folder, store)
     path = _existing(name_or_path)
     found = recognize(path)
+    how: dict[str, Any] = {"seed": seed, "test_fraction": test_fraction, "image_size": image_size}
     if found is None and is_arrow(path):
-        arrays = read_arrow(path, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
+        return _own_images(path, read_arrow(path, store, **how))
+    if found is None and shards_of(path):
+        arrays = read_shards(path, store, **how, skip_unreadable=skip_unreadable)
         return _own_images(path, arrays)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
-        tree = open_tree(path)
-        arrays = read_folder(
-            tree,
-            store,
-            seed=seed,
-            test_fraction=test_fraction,
-            image_size=image_size,
-            skip_unreadable=skip_unreadable,
-        )
+        arrays = read_folder(open_tree(path), store, **how, skip_unreadable=skip_unreadable)
         return _own_images(path, arrays)
     _refuse_resizing(path.name, image_size)
     if found is not None:
         return _load_recognized(found, path, store)
     if path.suffix != ".npz":
         raise InputError(
-            f"{path}: not a data set; give an .npz or .parquet file, a folder or zip of images, or a known name"
+            f"{path}: not a data set; give an .npz or .parquet file, a folder, zip or tars of images, or a known name"
         )
     return _of_npz(path.stem, path)
 

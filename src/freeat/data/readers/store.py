@@ -1,7 +1,6 @@
 """Decoded images: in memory, in a cache that the processes of a machine share, or decoded for every batch."""
 
 import hashlib
-import io
 import logging
 import math
 import shutil
@@ -10,9 +9,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -33,17 +31,13 @@ from freeat.data.readers.trees import Tree, light, listing_digest
 from freeat.errors import InputError
 from freeat.files.documents import (
     NoSpace,
-    decoded,
     identity_of,
-    is_unfinished,
     read_document,
     space_for,
     whole_folder,
-    write_bytes,
     write_document,
 )
 from freeat.files.locks import leased
-from freeat.files.reading import parse_json, read_text
 
 log = logging.getLogger(__name__)
 
@@ -212,62 +206,61 @@ class PixelStore:
     def headers(self, tree: Tree, names: Sequence[str]) -> list[Header]:
         """The different headers among these images; kept for the next time."""
 
-        def found() -> NDArray[np.int32]:
-            blocks = _blocks(partial(_headers, light(tree)), names, self._processes_for(names))
-            return np.concatenate(blocks)
+        def found() -> list[Header]:
+            return list(dict.fromkeys(h for block in self._blocks(_headers, tree, names) for h in block))
 
-        rows = self._kept("headers.npy", tree, names, found, np.load, _npy)
-        return [Header(height=int(h), width=int(w), grey=bool(g)) for h, w, g in np.unique(rows, axis=0)]
+        return self.kept("headers", tree, names, found, list[Header])
 
     def unreadable(self, tree: Tree, names: Sequence[str]) -> dict[str, str]:
         """The images that cannot be decoded, each with the reason; kept for the next time."""
 
         def found() -> dict[str, str]:
-            blocks = _blocks(partial(find_unreadable, light(tree)), names, self._processes_for(names))
+            blocks = self._blocks(find_unreadable, tree, names)
             return {name: reason for block in blocks for name, reason in block.items()}
 
-        return self._kept("unreadable.json", tree, names, found, _read_reasons, msgspec.json.encode)
+        return self.kept("unreadable", tree, names, found, dict[str, str])
 
     def content_digest(self, tree: Tree, names: Sequence[str]) -> str:
         """SHA-256 of the names and contents of these files; read once, and kept as long as their listing stays."""
 
         def found() -> str:
             digest = hashlib.sha256()
-            for block in _blocks(partial(_content, light(tree)), names, self._processes_for(names)):
+            for block in self._blocks(_content, tree, names):
                 digest.update(block)
             return digest.hexdigest()
 
-        return self._kept("content.sha256", tree, names, found, Path.read_text, lambda text: text.encode())
+        return self.kept("content", tree, names, found, str)
 
-    def _processes_for(self, names: Sequence[str]) -> int:
-        return 0 if len(names) < WORTH_CACHING else self._processes
+    def _blocks(
+        self, make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str]
+    ) -> Iterator[T]:
+        """What is made of the files, some at a time, by worker processes where they are many."""
+        workers = 0 if len(names) < WORTH_CACHING else self._processes
+        of_block = partial(_of_block, make, light(tree), Names(names))
+        yield from prefetched(of_block, range(0, len(names), AT_ONCE), workers)
 
-    def _kept(
-        self,
-        kind: str,
-        tree: Tree,
-        names: Sequence[str],
-        find: Callable[[], T],
-        load: Callable[[Path], T],
-        dump: Callable[[T], bytes],
-    ) -> T:
-        """What was found of these files while their listing was the same, else found now."""
+    def kept(self, kind: str, tree: Tree, names: Sequence[str], find: Callable[[], T], as_type: type[T]) -> T:
+        """What was found of these files while their listing was the same; else it is found now, and written down."""
         if len(names) < WORTH_CACHING:
             return find()
-        listing = listing_digest(tree, sorted(names))
-        path = self.folder / f"{_source(tree)}-{listing[:20]}.{kind}"
-        with suppress(OSError, ValueError, EOFError, InputError):
-            return load(path)
+        path = self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
+        with suppress(InputError):
+            return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
         value = find()
         try:
-            write_bytes(path, dump(value))
+            write_document(path, "found in files", _Found(value))
         except (NoSpace, OSError) as error:
-            log.warning("%s is not kept for the next time: %s", path.name, error)
+            log.warning("the %s of %s are not kept for the next time: %s", kind, tree.path, error)
             return value
-        for other in self.folder.glob(f"{_source(tree)}-*.{kind}"):
-            if other != path and not is_unfinished(other):
+        for other in self.folder.glob(f"{_source(tree)}-*.{kind}.json"):
+            if other != path:
                 other.unlink(missing_ok=True)
         return value
+
+
+@dataclass(frozen=True)
+class _Found(Generic[T]):
+    value: T
 
 
 def labels_digest(y: NDArray[np.int64]) -> str:
@@ -290,13 +283,8 @@ def _facts(cache: Path) -> CacheFacts | None:
     return facts if whole else None
 
 
-def _blocks(make: Callable[[list[str]], T], names: Sequence[str], workers: int) -> list[T]:
-    """What is made of the names, some at a time, by worker processes."""
-    return list(prefetched(partial(_of_block, make, names), range(0, len(names), AT_ONCE), workers))
-
-
-def _of_block(make: Callable[[list[str]], T], names: Sequence[str], first: int) -> T:
-    return make(list(names[first : first + AT_ONCE]))
+def _of_block(make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str], first: int) -> T:
+    return make(tree, names[first : first + AT_ONCE])
 
 
 def _decoded(tree: Tree, names: Sequence[str], frame: Frame, workers: int) -> Iterator[Array]:
@@ -306,21 +294,10 @@ def _decoded(tree: Tree, names: Sequence[str], frame: Frame, workers: int) -> It
         yield block.numpy()
 
 
-def _headers(tree: Tree, names: Sequence[str]) -> NDArray[np.int32]:
-    headers = [read_header(tree, name) for name in names]
-    return np.array([(h.height, h.width, h.grey) for h in headers], np.int32).reshape(-1, 3)
+def _headers(tree: Tree, names: Sequence[str]) -> list[Header]:
+    return list(dict.fromkeys(read_header(tree, name) for name in names))
 
 
 def _content(tree: Tree, names: Sequence[str]) -> bytes:
     lines = (f"{name}\0{hashlib.sha256(tree.read(name)).hexdigest()}\n" for name in names)
     return "".join(lines).encode(errors="surrogateescape")
-
-
-def _npy(rows: Array) -> bytes:
-    out = io.BytesIO()
-    np.save(out, rows)
-    return out.getvalue()
-
-
-def _read_reasons(path: Path) -> dict[str, str]:
-    return decoded(parse_json(read_text(path), path), dict[str, str], path)

@@ -69,6 +69,11 @@ class FolderTree:
     def read(self, name: str) -> bytes:
         return read_bytes(self.path / name, limit=LARGEST)
 
+    @property
+    def light(self) -> "FolderTree":
+        """The folder without its listing."""
+        return FolderTree(self.path)
+
 
 @dataclass(frozen=True)
 class ZipTree:
@@ -126,8 +131,9 @@ def open_tree(path: Path) -> NestedTree:
 
 
 def light(tree: Tree) -> Tree:
-    """The tree as worker processes need it: of a folder without its listing, since they receive the names."""
-    return FolderTree(tree.path) if isinstance(tree, FolderTree) else tree
+    """The tree as worker processes need it, without its listing where it has a form for that."""
+    found: Tree = getattr(tree, "light", tree)
+    return found
 
 
 def listing_digest(tree: Tree, names: Iterable[str]) -> str:
