@@ -92,7 +92,7 @@ def test_workers_and_streams_read_the_same_pixels(
     cached = load_data(tmp_path / "train.tar", data_dir=tmp_path, memory_limit=limit, workers=2)
     streamed = load_data(tmp_path / "train.tar", data_dir=tmp_path, stream=True)
     assert torch.equal(streamed.train.x, cached.train.x)
-    assert not streamed.train.resident
+    assert streamed.train.streamed
 
 
 @pytest.mark.parametrize(

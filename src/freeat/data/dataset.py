@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from freeat.data.readers.store import PixelStore
 
 MOST_CLASSES = 100_000
+MOST_WORKERS = 256
 SHOWN = 5
 """The most classes that a note names."""
 
@@ -128,7 +129,8 @@ def load_data(
             of decoded images, row by row.
         stream: Keep no decoded images: decode those of each batch from their files. For images that exceed the disk
             once they are decoded, and to cut ``random-resized-crop`` from the whole files.
-        workers: The processes that decode images for a cache; by default half of the cores.
+        workers: The processes that decode images, for a cache once or while a model computes; by default half of the
+            cores. The numbers do not depend on it.
 
     Returns:
         The data set with its two splits, classes, usual augmentation and notes.
@@ -142,6 +144,10 @@ def load_data(
         >>> len(data.train), len(data.test), data.shape
         (1200, 597, (1, 8, 8))
     """
+    if workers is not None and not 0 <= workers <= MOST_WORKERS:
+        raise InputError(
+            f"--workers {workers}: must lie between 0 and {MOST_WORKERS}; 0 decodes between the batches"
+        )
     folder = data_folder(data_dir)
     source = find_source(str(name_or_path))
     if source is not None:

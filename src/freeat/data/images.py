@@ -318,7 +318,12 @@ class Images:
         stored = rows if self.rows is None else self.rows[rows.cpu()]
         if augment is not None and rng is None:
             raise InputError("augmentation without an rng: pass the random stream it draws from")
-        if isinstance(augment, RandomResizedCrop) and rng is not None and self._cuts_files:
+        if (
+            isinstance(augment, RandomResizedCrop)
+            and rng is not None
+            and self.streamed
+            and len(self.parts) == 1
+        ):
             draws = augment.draws(torch.empty(1).expand(*rows.shape, *self.shape), rng)
             pixels = self.parts[0].crops(stored.flatten(), augment, draws)  # type: ignore[attr-defined]
             augment = None
@@ -330,14 +335,14 @@ class Images:
         return x, self.y[to_device(rows, self.y.device)]
 
     @property
-    def _cuts_files(self) -> bool:
-        """Whether random windows are cut from the files themselves, not from images that were cropped before."""
-        return len(self.parts) == 1 and hasattr(self.parts[0], "crops")
+    def streamed(self) -> bool:
+        """Whether pixels are decoded from files; random windows are then cut from the files themselves."""
+        return any(hasattr(part, "crops") for part in self.parts)
 
     @property
-    def resident(self) -> bool:
-        """Whether the pixels are in memory, so that there is nothing to read or decode ahead."""
-        return all(isinstance(part, Tensor) for part in self.parts)
+    def workers(self) -> int:
+        """The processes that read or decode batches ahead; none where the pixels are in memory."""
+        return max(getattr(part, "workers", 0) for part in self.parts)
 
 
 def pixels_digest(shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":

@@ -3,7 +3,7 @@
 import multiprocessing
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
@@ -21,7 +21,7 @@ def default_workers() -> int:
     return min(MOST_WORKERS, max(1, cores // 2))
 
 
-def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Iterator[T]:
+def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Generator[T, None, None]:
     """``make(key)`` for every key in turn, made ahead by worker processes; by this process where there are none.
 
     What is made must depend on the key alone: then it is the same for any number of workers. An error of ``make`` is
@@ -30,24 +30,29 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Itera
     if workers == 0:
         yield from map(make, keys)
         return
-    loader: DataLoader[Any] = DataLoader(
-        _Calls(make),
-        sampler=keys,
-        batch_size=None,
-        num_workers=workers,
-        collate_fn=_as_it_is,
-        multiprocessing_context=_context(),
-    )
     with warnings.catch_warnings():
         # Python warns of forks of a program with threads; the workers use none of what those threads may hold.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         # More workers than cores are the caller's choice.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        loader: DataLoader[Any] = DataLoader(
+            _Calls(make),
+            sampler=keys,
+            batch_size=None,
+            num_workers=workers,
+            collate_fn=_as_it_is,
+            multiprocessing_context=_context(),
+        )
         made = iter(loader)
+    failed: Exception | None = None
     for one in made:
         if isinstance(one, _Failure):
-            raise one.error
+            failed = one.error
+            break
         yield one
+    del made  # ends the workers: held by the traceback of the error, they would wait for seconds
+    if failed is not None:
+        raise failed
 
 
 def _context() -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import torch
@@ -131,6 +131,7 @@ class MappedPixels:
     """Decoded pixels in an .npy file, of which only the rows that are asked for are read."""
 
     path: Path
+    workers: int = 0
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 
@@ -139,8 +140,8 @@ class MappedPixels:
         mapped: Array = np.load(self.path, mmap_mode="r")
         return mapped
 
-    def __getstate__(self) -> dict[str, Path]:
-        return {"path": self.path}  # not the pixels
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "workers": self.workers}  # not the pixels
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -160,6 +161,7 @@ class FilePixels:
     tree: Tree
     names: "Names"
     frame: Frame
+    workers: int = 0
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 

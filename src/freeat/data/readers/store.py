@@ -85,7 +85,8 @@ class PixelStore:
         folder: The folder of the caches.
         limit: The bytes of pixels up to which a data set is held in memory.
         stream: Keep nothing: decode the images of each batch from their files.
-        workers: The processes that decode; by default half of the cores.
+        workers: The processes that decode. By default half of the cores, for a cache and for a stream; what is decoded
+            already is read ahead only where a number is given.
     """
 
     folder: Path
@@ -117,7 +118,7 @@ class PixelStore:
         found = {}
         for split, files in splits.items():
             labels, digest = facts.digests.get(split, ("", None))
-            mapped = MappedPixels(cache / f"{split}.npy")
+            mapped = MappedPixels(cache / f"{split}.npy", self.workers or 0)
             found[split] = StoredSplit(
                 x=mapped if size > self.limit else np.load(mapped.path),
                 digest=digest if labels == labels_digest(files.y) else None,
@@ -135,7 +136,7 @@ class PixelStore:
             "shape": frame.shape,
             "labels": labels_digest(files.y),
         }
-        pixels = FilePixels(light(tree), Names(files.names), frame)
+        pixels = FilePixels(light(tree), Names(files.names), frame, self._processes)
         return StoredSplit(x=pixels, digest=hashlib.sha256(identity_of(facts).encode()).hexdigest())
 
     def _in_memory(
