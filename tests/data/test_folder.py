@@ -20,6 +20,7 @@ from PIL import Image
 
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
+from freeat.data.dataset import content_digest
 from freeat.data.readers.store import PixelStore
 from freeat.errors import InputError
 from freeat.files.documents import temporary_name
@@ -420,3 +421,23 @@ def test_damaged_cache_is_built_again(tmp_path: Path) -> None:
     (cache / "train.npy").write_bytes(whole[:-7])
     assert torch.equal(load_data(tmp_path / "pets", data_dir=tmp_path, workers=0).train.x, first.train.x)
     assert (cache / "train.npy").read_bytes() == whole
+
+
+@pytest.mark.usefixtures("always_cached")
+@pytest.mark.parametrize("packed", [False, True])
+def test_content_digest_is_read_once_and_follows_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    root = tmp_path / "pets"
+    classes(root)
+    path = synthetic_files.zipped(root) if packed else root
+    first = content_digest(path, data_dir=tmp_path, workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("freeat.data.readers.store._content", no_decoding)
+        assert content_digest(path, data_dir=tmp_path) == first
+    save(root / "cat" / "0.png", synthetic_files.pixels(8, 8, 3))
+    path = synthetic_files.zipped(root) if packed else root
+    assert content_digest(path, data_dir=tmp_path, workers=0) != first
+    assert content_digest(root, data_dir=tmp_path / "elsewhere", workers=0) == content_digest(
+        path, data_dir=tmp_path
+    )

@@ -25,6 +25,7 @@ from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
 from freeat.data.sources import Source, data_folder
 from freeat.errors import InputError, unknown_name
+from freeat.files.documents import sha256
 
 if TYPE_CHECKING:
     from freeat.data.readers.store import PixelStore
@@ -183,6 +184,25 @@ def load_data(
             f"{path}: not a data set; give an .npz or .parquet file, a folder, zip or tars of images, or a known name"
         )
     return _of_npz(path.stem, path)
+
+
+def content_digest(
+    path: Path | str, *, data_dir: Path | str | None = None, workers: int | None = None
+) -> str:
+    """SHA-256 of all files at a path, inside archives and tars too, with their names.
+
+    What was read once is kept as long as names, sizes and times of the files stay as they are.
+    """
+    from freeat.data.readers.shards import ShardTree, shards_of
+    from freeat.data.readers.store import PixelStore
+    from freeat.data.readers.trees import open_tree
+
+    path = _existing(path)
+    if path.is_file() and path.suffix not in (".zip", ".tar"):
+        return sha256(path)
+    tree = ShardTree(path) if shards_of(path) else open_tree(path)
+    store = PixelStore(folder=data_folder(data_dir) / "cache", workers=workers)
+    return store.content_digest(tree, list(tree.files))
 
 
 def _refuse_resizing(name: str, image_size: int | None) -> None:
