@@ -42,6 +42,7 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
             num_workers=workers,
             collate_fn=_as_it_is,
             multiprocessing_context=_context(),
+            worker_init_fn=_apart,
         )
         made = iter(loader)
     failed: Exception | None = None
@@ -58,6 +59,12 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
 def _context() -> str:
     """Forked workers share the listing of the images and need no guard in a user's script, where a system has them."""
     return "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+
+
+def _apart(worker: int) -> None:
+    """Leave the process group: what is sent to it (Ctrl-C) is for the process that waits, which ends its workers."""
+    if hasattr(os, "setsid"):
+        os.setsid()
 
 
 class _Failure:
