@@ -1,12 +1,10 @@
 """Work done ahead in worker processes, in a fixed order: decoding while a model computes."""
 
-import multiprocessing
 import os
+import sys
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar
-
-from torch.utils.data import DataLoader, Dataset
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -16,9 +14,9 @@ MOST_WORKERS = 8
 
 
 def default_workers() -> int:
-    """Worker processes for decoding: half of the cores that this process may use."""
+    """Worker processes for decoding: half of the cores, which the processes that ``torchrun`` started divide."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_WORKERS, max(1, cores // 2))
+    return min(MOST_WORKERS, max(1, cores // 2 // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Generator[T, None, None]:
@@ -30,13 +28,15 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
     if workers == 0:
         yield from map(make, keys)
         return
+    from torch.utils.data import DataLoader  # a tenth of a second that small data sets need not spend
+
     with warnings.catch_warnings():
         # Python warns of forks of a program with threads; the workers use none of what those threads may hold.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         # More workers than cores are the caller's choice.
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         loader: DataLoader[Any] = DataLoader(
-            _Calls(make),
+            _Calls(make),  # type: ignore[arg-type]  # it needs no more of a Dataset than its items
             sampler=keys,
             batch_size=None,
             num_workers=workers,
@@ -57,8 +57,8 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
 
 
 def _context() -> str:
-    """Forked workers share the listing of the images and need no guard in a user's script, where a system has them."""
-    return "fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn"
+    """Forked workers share the listing of the images, and need no guard in a user's script; only Linux's are safe."""
+    return "fork" if sys.platform == "linux" else "spawn"
 
 
 def _apart(worker: int) -> None:
@@ -72,7 +72,9 @@ class _Failure:
         self.error = error
 
 
-class _Calls(Dataset[Any]):
+class _Calls:
+    """A data set, as a loader sees it, whose item of a key is what is made of it."""
+
     def __init__(self, make: Callable[[Any], Any]) -> None:
         self.make = make
 
