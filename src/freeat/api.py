@@ -103,8 +103,9 @@ def train(
         data: A data set, its name (``freeat data list``), or a path that ``freeat.load_data`` accepts.
         algorithm: An algorithm such as ``freeat.Free(m=4, ball=freeat.Linf(8/255))``, or its name, such as
             ``"free-4"``. A name needs a ``ball``.
-        augment: Augmentation of the training images: ``"none"``, ``"crop"``, ``"flip"``, ``"crop-flip"``, a function
-            of images and rng, None for none, or ``"auto"``, the usual one of the data set.
+        augment: Augmentation of the training images: ``"none"``, ``"crop"``, ``"flip"``, ``"crop-flip"``,
+            ``"random-resized-crop"``, a function of images and rng, None for none, or ``"auto"``, the usual one of the
+            data set.
         epochs: Number of epochs at one weight update per batch; 30 by default. An algorithm with m updates per batch
             visits every image epochs/m times.
         updates: Number of weight updates T, instead of ``epochs``.

@@ -145,6 +145,23 @@ def test_images_above_the_memory_limit_are_decoded_to_files(tmp_path: Path) -> N
     assert inside.digest == outside.digest
 
 
+def test_large_parquet_files_are_unpacked_once_and_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above the memory limit neither the decoded nor the encoded images are in memory."""
+    x, y = random_images(40), np.arange(40) % 3
+    as_parquet(tmp_path / "set", table(x, y), table(x[:9], y[:9]))
+    expected = load_data(tmp_path / "set", data_dir=tmp_path / "a").digest
+    options: dict[str, Any] = {"data_dir": tmp_path / "b", "memory_limit": 100}
+    assert load_data(tmp_path / "set", **options).digest == expected
+    assert len(list((tmp_path / "b" / "cache").glob("*.arrow"))) == 3
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", None)
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.iter_batches", None)
+    assert load_data(tmp_path / "set", **options).digest == expected
+    stream = load_data(tmp_path / "set", **options, stream=True, workers=0)
+    assert np.array_equal(stream.train.x.permute(0, 2, 3, 1).numpy(), x)
+
+
 def column(**columns: Any) -> Callable[[Path], None]:
     return lambda path: pq.write_table(pa.table(columns), path)
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.data import CropFlip, Images, parse_augmentation
+from freeat.data.augmentation import RandomResizedCrop
 from freeat.errors import InputError
 from freeat.rng import StepRng
 from rigged import Rigged
@@ -91,3 +92,49 @@ def test_augmentations_are_parsed_by_name() -> None:
         parse_augmentation("cropflip")
     with pytest.raises(InputError, match="0 or more"):
         CropFlip(pad=-1)
+
+
+@given(
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=5, max_size=5),
+    st.integers(1, 500),
+    st.integers(1, 500),
+)
+def test_windows_lie_inside_with_the_area_and_ratio_drawn(
+    draws: list[float], width: int, height: int
+) -> None:
+    crop = RandomResizedCrop(scale=(0.2, 0.9))
+    left, top, right, bottom = crop.window(draws, width, height)
+    assert 0 <= left <= right <= width
+    assert 0 <= top <= bottom <= height
+    w, h = right - left, bottom - top
+    area = (0.2 + 0.7 * draws[0]) * width * height
+    assert w * h <= area * (1 + 1e-9)
+    if w < width and h < height:
+        assert w * h == pytest.approx(area)
+        assert w / h == pytest.approx((3 / 4) * (16 / 9) ** draws[1])
+
+
+def test_the_window_of_the_whole_image_is_the_image_and_draws_follow_the_image() -> None:
+    x = torch.randint(0, 256, (6, 3, 9, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    whole = RandomResizedCrop(scale=(1, 1), ratio=(1, 1), flip=False)
+    assert torch.equal(whole(x, StepRng(0)), x)
+    crop = RandomResizedCrop()
+    assert torch.equal(crop(x, StepRng(0, (), 6, 0))[2:4], crop(x[2:4], StepRng(0, (), 6, 2)))
+    assert crop(x.float() / 255, StepRng(1)).amax() <= 1
+    stack = torch.stack([x, x])
+    assert torch.equal(crop(stack, StepRng(0))[1], crop(x, StepRng(0)))
+
+
+def test_flips_mirror_what_the_same_draws_give_without_them() -> None:
+    x = torch.rand(40, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    plain, flipped = RandomResizedCrop(flip=False)(x, StepRng(2)), RandomResizedCrop()(x, StepRng(2))
+    mirrored = [torch.allclose(a.flip(-1), b, atol=1e-5) for a, b in zip(plain, flipped, strict=True)]
+    same = [torch.allclose(a, b, atol=1e-5) for a, b in zip(plain, flipped, strict=True)]
+    assert all(one != other for one, other in zip(mirrored, same, strict=True))
+    assert 8 < sum(mirrored) < 32
+
+
+@pytest.mark.parametrize("wrong", [{"scale": (0, 1)}, {"scale": (0.5, 0.2)}, {"ratio": (0, 1)}])
+def test_windows_beyond_the_image_are_refused(wrong: dict[str, tuple[float, float]]) -> None:
+    with pytest.raises(InputError, match="of random crops"):
+        RandomResizedCrop(**wrong)  # type: ignore[arg-type]

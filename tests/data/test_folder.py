@@ -1,13 +1,17 @@
 """Folders and zips of a user's own images, and the memory-mapped cache of large ones."""
 
+import errno
 import io
 import json
 import os
 import shutil
 import struct
+import time
 import zipfile
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +19,11 @@ import torch
 from PIL import Image
 
 import synthetic_files
-from freeat.data import CropFlip, load_data
+from freeat.data import CropFlip, Images, load_data
+from freeat.data.dataset import content_digest
+from freeat.data.readers.store import PixelStore
 from freeat.errors import InputError
+from freeat.files.documents import temporary_name
 
 
 def save(path: Path, image: np.ndarray | Image.Image, **options: object) -> None:
@@ -265,7 +272,7 @@ def test_caches_of_other_splits_are_kept(tmp_path: Path) -> None:
     classes(root)
     load_data(root, data_dir=data_dir, memory_limit=100)
     (first,) = (data_dir / "cache").iterdir()
-    at_work = first.with_name(f"{first.name}.part-1")
+    at_work = temporary_name(first)
     shutil.copytree(first, at_work)
     load_data(root, data_dir=data_dir, memory_limit=100, seed=1)
     assert len(list((data_dir / "cache").iterdir())) == 3
@@ -300,3 +307,137 @@ def test_unreadable_images_can_be_left_out_and_are_counted(tmp_path: Path) -> No
     classes_only = load_data(tmp_path / "pets", data_dir=tmp_path, skip_unreadable=True)
     assert len(classes_only.train) + len(classes_only.test) == 12
     assert "pets: 2 of 14 images cannot be read and were left out." in classes_only.notes
+
+
+@pytest.fixture
+def always_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache as of many images, for few."""
+    monkeypatch.setattr("freeat.data.readers.store.WORTH_CACHING", 1)
+
+
+def no_decoding(*_: object) -> None:
+    raise AssertionError("an image was opened")
+
+
+@pytest.mark.usefixtures("always_cached")
+@pytest.mark.parametrize("limit", [100, 1 << 30])
+@pytest.mark.parametrize("skip", [False, True])
+def test_second_start_opens_no_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, skip: bool
+) -> None:
+    """Headers, unreadable images, pixels and digest are all kept; a changed file is noticed."""
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    if skip:
+        spoiled(root)
+    options = {"data_dir": data_dir, "memory_limit": limit, "skip_unreadable": skip, "workers": 0}
+    first = load_data(root, **options)
+    assert isinstance(first.train.parts[0], torch.Tensor) == (limit > 100)
+    with monkeypatch.context() as patch:
+        patch.setattr("freeat.data.readers.pixels._opened", no_decoding)
+        again = load_data(root, **options)
+    assert torch.equal(again.train.x, first.train.x)
+    assert again.notes == first.notes
+    plain = Images.of(first.train.x, first.train.y).digest
+    assert again.train.digest == first.train.digest == plain
+    other = synthetic_files.pixels(8, 8, 3)
+    for split in ("cat/0.png", "cat/1.png", "cat/2.png"):
+        save(root / split, other)
+    assert load_data(root, **options).digest != first.digest
+
+
+@pytest.mark.usefixtures("always_cached")
+def test_any_number_of_workers_gives_the_same_cache(tmp_path: Path) -> None:
+    classes(tmp_path / "pets", per_class=70)
+    archive = synthetic_files.zipped(tmp_path / "pets")
+    digests = {
+        load_data(path, data_dir=tmp_path / f"data{workers}", workers=workers).digest
+        for path in (tmp_path / "pets", archive)
+        for workers in (0, 2)
+    }
+    assert len(digests) == 1
+
+
+@pytest.mark.usefixtures("always_cached")
+def test_what_a_worker_cannot_read_is_named_as_without_workers(tmp_path: Path) -> None:
+    spoiled(tmp_path / "pets")
+    with pytest.raises(InputError, match="2 of 14 images cannot be read") as refused:
+        load_data(tmp_path / "pets", data_dir=tmp_path, workers=1)
+    assert "Traceback" not in str(refused.value)
+
+
+@pytest.mark.usefixtures("always_cached")
+def test_of_several_processes_one_builds_the_cache_and_the_others_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classes(tmp_path / "pets")
+    built: list[Path] = []
+    write = PixelStore._write
+
+    def slow_write(self: PixelStore, path: Path, *arguments: Any) -> tuple[str, str]:
+        built.append(path)
+        time.sleep(0.3)
+        return write(self, path, *arguments)
+
+    monkeypatch.setattr(PixelStore, "_write", slow_write)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(
+            pool.map(lambda _: load_data(tmp_path / "pets", data_dir=tmp_path, workers=0).digest, range(3))
+        )
+    assert len(set(found)) == 1
+    assert len(built) == 2  # the training and the test split, once each
+
+
+@pytest.mark.usefixtures("always_cached")
+@pytest.mark.parametrize("when", ["before", "while writing"])
+def test_full_disk_leaves_nothing_and_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    expected = load_data(root, data_dir=tmp_path / "other", workers=0).digest
+
+    def full(out: object, *_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    if when == "before":
+        monkeypatch.setattr("shutil.disk_usage", lambda _: shutil._ntuple_diskusage(10, 5, 5))
+    else:
+        monkeypatch.setattr("numpy.lib.format.write_array_header_1_0", full)
+    found = load_data(root, data_dir=data_dir, workers=0)
+    assert found.digest == expected
+    assert "no cache can be written" in caplog.text
+    with pytest.raises(InputError, match=r"decode them for every batch with --stream$"):
+        load_data(root, data_dir=data_dir, workers=0, memory_limit=100)
+    assert not [path for path in (data_dir / "cache").iterdir() if path.is_dir()]
+
+
+@pytest.mark.usefixtures("always_cached")
+def test_damaged_cache_is_built_again(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    first = load_data(tmp_path / "pets", data_dir=tmp_path, workers=0)
+    (cache,) = (path for path in (tmp_path / "cache").iterdir() if path.is_dir())
+    whole = (cache / "train.npy").read_bytes()
+    (cache / "train.npy").write_bytes(whole[:-7])
+    assert torch.equal(load_data(tmp_path / "pets", data_dir=tmp_path, workers=0).train.x, first.train.x)
+    assert (cache / "train.npy").read_bytes() == whole
+
+
+@pytest.mark.usefixtures("always_cached")
+@pytest.mark.parametrize("packed", [False, True])
+def test_content_digest_is_read_once_and_follows_the_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    root = tmp_path / "pets"
+    classes(root)
+    path = synthetic_files.zipped(root) if packed else root
+    first = content_digest(path, data_dir=tmp_path, workers=1)
+    with monkeypatch.context() as patch:
+        patch.setattr("freeat.data.readers.store._content", no_decoding)
+        assert content_digest(path, data_dir=tmp_path) == first
+    save(root / "cat" / "0.png", synthetic_files.pixels(8, 8, 3))
+    path = synthetic_files.zipped(root) if packed else root
+    assert content_digest(path, data_dir=tmp_path, workers=0) != first
+    assert content_digest(root, data_dir=tmp_path / "elsewhere", workers=0) == content_digest(
+        path, data_dir=tmp_path
+    )

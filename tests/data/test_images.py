@@ -122,6 +122,65 @@ def test_a_neighbour_differs_in_one_example_and_keeps_its_number() -> None:
     assert full.digest == images().digest != other.digest
 
 
+@given(st.data())
+def test_views_of_views_are_what_copies_would_be(data: st.DataObject) -> None:
+    """Any chain of selections, neighbours and joins, against the same operations on plain tensors."""
+    view = images(12)
+    x, y, index = view.x.clone(), view.y.clone(), view.index.clone()
+    other, count = images(5), data.draw(st.integers(1, 4))
+    for step in data.draw(st.lists(st.sampled_from(["take", "neighbour", "join"]), min_size=1, max_size=4)):
+        if step == "take":
+            rows = torch.tensor(data.draw(st.lists(st.integers(0, len(view) - 1), min_size=1, max_size=9)))
+            view, x, y, index = view.take(rows), x[rows], y[rows], index[rows]
+        elif step == "neighbour":
+            i = data.draw(st.integers(0, len(view) - 1))
+            view = view.neighbour(i, other.x[count], 2)
+            x, y = x.clone(), y.clone()
+            x[i], y[i] = other.x[count], 2
+        else:
+            view = Images.joined(view, other, view)
+            x, y, index = (
+                torch.cat([x, other.x, x]),
+                torch.cat([y, other.y, y]),
+                torch.cat([index, other.index, index]),
+            )
+    plain = Images(x=x, y=y, index=index)
+    assert torch.equal(view.x, x)
+    assert view.digest == plain.digest
+    assert torch.equal(view.index, index)
+    rows = torch.tensor([[0, len(view) - 1], [len(view) // 2, 0]])
+    for found, expected in zip(view.batch(rows), plain.batch(rows), strict=True):
+        assert torch.equal(found, expected)
+        assert found.stride() == expected.stride()
+
+
+def test_selections_and_neighbours_copy_no_pixels() -> None:
+    """As for a memory-mapped split, whose validation split must not come into memory."""
+    full = images()
+    (pixels,) = full.parts
+    rest, held_out = full.split(0.2)
+    twin = full.neighbour(3, full.x[0], 1)
+    for view in (
+        rest,
+        held_out,
+        full.subset(7),
+        rest.subset(7),
+        full.sample(5),
+        Images.joined(rest, held_out),
+    ):
+        assert view.parts == (pixels,)
+    assert twin.parts[0] is pixels
+    assert len(twin.parts[1]) == 1
+    assert full.to("cpu") is full
+
+
+def test_a_view_that_moves_to_a_device_takes_its_own_images_only(device: torch.device) -> None:
+    view = images().subset(7)
+    moved = view.to("meta")
+    assert (len(moved.parts[0]), moved.shape) == (7, view.shape)
+    assert torch.equal(view.to(device).x.cpu(), view.x)
+
+
 def test_a_batch_is_float_in_the_unit_box_and_channels_last(device: torch.device) -> None:
     full = images().to(device)
     rows = torch.tensor([5, 5, 0])

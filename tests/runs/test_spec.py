@@ -83,7 +83,13 @@ def test_the_default_network_is_auto_and_named_ones_keep_their_identity() -> Non
 
 
 def test_every_setting_changes_the_identity() -> None:
-    changes: dict[str, Any] = {"box": False, "deterministic": False, "compile": True, "skip_unreadable": True}
+    changes: dict[str, Any] = {
+        "box": False,
+        "deterministic": False,
+        "compile": True,
+        "skip_unreadable": True,
+        "stream": True,
+    }
     changes |= {"algorithm_args": {"carry": True}}
     changes |= {"model_args": {"a": 1}, "algorithm": "fast", "norm": "l2", "data": "mnist", "start": "zero"}
     changes |= {"momentum": 0.5, "warmup": 0.5, "ema": 0.5, "validation": 0.5}

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from freeat import Erm
 from freeat.algorithms import Algorithm, StepRecord
-from freeat.data import CropFlip
+from freeat.data import CropFlip, Images
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.learner import Learner
@@ -20,7 +20,7 @@ from freeat.stability import (
     train_twins,
     weight_distances,
 )
-from freeat.stability.twins import joined, outside
+from freeat.stability.twins import outside
 from freeat.training.loop import train
 from samples import algorithm_of, learner_of, some_batches, some_images, some_model, some_runs, some_twins
 
@@ -167,7 +167,7 @@ def test_drawn_twins_follow_the_seed_and_come_from_outside() -> None:
     everything = some_images(40)
     sample = everything.subset(10)
     pool = outside(everything, sample)
-    assert len(joined(sample, pool)) == 40
+    assert len(Images.joined(sample, pool)) == 40
     one, same, other = (Twins.draw(sample, pool, 4, seed) for seed in (0, 0, 1))
     assert one.replaced == same.replaced != other.replaced
     assert len(set(one.replaced)) == 4

@@ -1,4 +1,4 @@
-"""``freeat data``: the data sets known by name, and fetching them."""
+"""``freeat data``: the data sets known by name, fetching them, and the digest of one's own."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,14 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from freeat.cli.options import data_dir_option, json_option, print_result
+from freeat.cli.options import data_dir_option, json_option, print_result, workers_option
 from freeat.errors import unknown_name
 from freeat.reports.tables import print_table
 
 
 @click.group()
 def data() -> None:
-    """List and fetch data sets."""
+    """List, fetch and digest data sets."""
 
 
 @data.command("list")
@@ -80,3 +80,20 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
             fetched.append({"name": result.name, "path": str(result.path or ""), "origin": result.origin})
     lines = (f"{row['name']}: {row['path'] or '-'} ({row['origin']})" for row in fetched)
     print_result(fetched, lines, as_json=as_json)
+
+
+@data.command("digest")
+@click.argument("path", type=click.Path(path_type=Path))
+@data_dir_option
+@workers_option
+@json_option
+def digest_(path: Path, data_dir: Path | None, workers: int | None, as_json: bool) -> None:
+    """The SHA-256 of the content of a folder, archive or tars.
+
+    Loading data looks at names, sizes and times of the files only. This reads all of them, once: the digest is kept
+    as long as those stay as they are.
+    """
+    from freeat.data.dataset import content_digest
+
+    found = content_digest(path, data_dir=data_dir, workers=workers)
+    print_result({"path": str(path), "sha256": found}, [found], as_json=as_json)

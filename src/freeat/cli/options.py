@@ -20,6 +20,7 @@ Decorator = Callable[[Command], Command]
 
 FLAGS = {
     "skip_unreadable": "--skip-unreadable",
+    "stream": "--stream",
     "box": "--box/--no-box",
     "deterministic": "--deterministic/--fast",
     "compile": "--compile",
@@ -52,6 +53,11 @@ jobs_option = click.option(
 checkpoint_option = click.option(
     "--checkpoint-every", type=float, default=60.0, show_default=True, help="seconds between checkpoints"
 )
+workers_option = click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    help="processes that decode images, of each run; they change no number  [default: half of the cores]",
+)
 on_collapse_option = choice_option(
     "--on-collapse", "warn", "stop", help="what to do on catastrophic overfitting"
 )
@@ -62,6 +68,7 @@ RUN_OPTIONS: dict[str, Decorator] = {
     "checkpoint_every": checkpoint_option,
     "on_collapse": on_collapse_option,
     "trust_code": trust_code_option,
+    "workers": workers_option,
 }
 """How a run is executed, by the fields of ``RunOptions``; everything else about a run is a setting of its specs."""
 

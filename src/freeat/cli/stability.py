@@ -47,7 +47,11 @@ if TYPE_CHECKING:
 @click.option("--updates", default=500, help="weight updates T")
 @click.option("--batch-size", default=32, help="images per batch")
 @click.option("--lr", default=0.1, help="learning rate; with --theorem the c of c/t")
-@click.option("--augment", default="auto", help="auto, none, crop, flip or crop-flip; none with --theorem")
+@click.option(
+    "--augment",
+    default="auto",
+    help="auto, none, crop, flip, crop-flip or random-resized-crop; none with --theorem",
+)
 @click.option("--replay", default=1, help="use each batch this many times in a row; T counts weight updates")
 @click.option("--replaced", default=16, help="neighbouring data sets S′ (one example replaced) per seed")
 @click.option("--seeds", default=4, help="number of seeds of initial weights, batches and starts")

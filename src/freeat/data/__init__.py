@@ -1,6 +1,6 @@
-"""Data sets: images as tensors in memory, readers of published and of users' files, fetching."""
+"""Data sets: images in memory, in a cache or decoded as they are needed; readers of published and of users' files."""
 
-from freeat.data.augmentation import Augmentation, CropFlip, parse_augmentation
+from freeat.data.augmentation import Augmentation, CropFlip, RandomResizedCrop, parse_augmentation
 from freeat.data.catalogue import KnownDataSet, available
 from freeat.data.dataset import DataSet, load_data
 from freeat.data.images import Images
@@ -12,6 +12,7 @@ __all__ = [
     "DataSet",
     "Images",
     "KnownDataSet",
+    "RandomResizedCrop",
     "available",
     "data_folder",
     "load_data",

@@ -5,7 +5,7 @@ import os
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -25,11 +25,13 @@ from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
 from freeat.data.sources import Source, data_folder
 from freeat.errors import InputError, unknown_name
+from freeat.files.documents import sha256
 
 if TYPE_CHECKING:
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.store import PixelStore
 
 MOST_CLASSES = 100_000
+MOST_WORKERS = 256
 SHOWN = 5
 """The most classes that a note names."""
 
@@ -72,9 +74,9 @@ class DataSet:
                 f"{self.name}: training images are {self.train.shape} and test images {self.test.shape}; "
                 "both must have one (C, H, W)"
             )
-        if self.train.x.dtype != self.test.x.dtype:
+        if self.train.dtype != self.test.dtype:
             raise InputError(
-                f"{self.name}: training images are {self.train.x.dtype} and test images {self.test.x.dtype}; "
+                f"{self.name}: training images are {self.train.dtype} and test images {self.test.dtype}; "
                 "store both in one type"
             )
         for split, images in (("train", self.train), ("test", self.test)):
@@ -111,18 +113,25 @@ def load_data(
     image_size: int | None = None,
     skip_unreadable: bool = False,
     memory_limit: int = MEMORY_LIMIT,
+    stream: bool = False,
+    workers: int | None = None,
 ) -> DataSet:
     """Load a data set by its name or by its path.
 
     Args:
         name_or_path: A name listed by ``freeat data``, or the path of an ``.npz`` file, of a published archive, of a
-            folder or zip of images, or of 🤗 parquet or arrow files.
+            folder or zip of images, of tar shards, or of 🤗 parquet or arrow files.
         data_dir: The folder of fetched data sets; by default ``$FREEAT_DATA``, else the user's cache folder.
         seed: The seed of the test split, where the data have none.
         test_fraction: The fraction of images in that test split.
         image_size: The side in pixels that images of several sizes are resized to.
         skip_unreadable: Leave out images of a folder or zip that cannot be read, instead of refusing all.
-        memory_limit: The bytes of pixels above which images are decoded to memory-mapped files.
+        memory_limit: The bytes of pixels up to which decoded images are held in memory; others are read from a cache
+            of decoded images, row by row.
+        stream: Keep no decoded images: decode those of each batch from their files. For images that exceed the disk
+            once they are decoded, and to cut ``random-resized-crop`` from the whole files.
+        workers: The processes that decode images, for a cache once or while a model computes; by default half of the
+            cores. The numbers do not depend on it.
 
     Returns:
         The data set with its two splits, classes, usual augmentation and notes.
@@ -136,6 +145,10 @@ def load_data(
         >>> len(data.train), len(data.test), data.shape
         (1200, 597, (1, 8, 8))
     """
+    if workers is not None and not 0 <= workers <= MOST_WORKERS:
+        raise InputError(
+            f"--workers {workers}: must lie between 0 and {MOST_WORKERS}; 0 decodes between the batches"
+        )
     folder = data_folder(data_dir)
     source = find_source(str(name_or_path))
     if source is not None:
@@ -145,36 +158,51 @@ def load_data(
 
     from freeat.data.readers.arrow import is_arrow, read_arrow
     from freeat.data.readers.folder import read_folder
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.shards import read_shards, shards_of
+    from freeat.data.readers.store import PixelStore
     from freeat.data.readers.trees import open_tree
 
-    store = PixelStore(folder=folder / "cache", limit=memory_limit)
+    store = PixelStore(folder=folder / "cache", limit=memory_limit, stream=stream, workers=workers)
     if source is not None:
         return _load_named(source, folder, store)
     path = _existing(name_or_path)
     found = recognize(path)
+    how: dict[str, Any] = {"seed": seed, "test_fraction": test_fraction, "image_size": image_size}
     if found is None and is_arrow(path):
-        arrays = read_arrow(path, store, seed=seed, test_fraction=test_fraction, image_size=image_size)
+        return _own_images(path, read_arrow(path, store, **how))
+    if found is None and shards_of(path):
+        arrays = read_shards(path, store, **how, skip_unreadable=skip_unreadable)
         return _own_images(path, arrays)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
-        tree = open_tree(path)
-        arrays = read_folder(
-            tree,
-            store,
-            seed=seed,
-            test_fraction=test_fraction,
-            image_size=image_size,
-            skip_unreadable=skip_unreadable,
-        )
+        arrays = read_folder(open_tree(path), store, **how, skip_unreadable=skip_unreadable)
         return _own_images(path, arrays)
     _refuse_resizing(path.name, image_size)
     if found is not None:
         return _load_recognized(found, path, store)
     if path.suffix != ".npz":
         raise InputError(
-            f"{path}: not a data set; give an .npz or .parquet file, a folder or zip of images, or a known name"
+            f"{path}: not a data set; give an .npz or .parquet file, a folder, zip or tars of images, or a known name"
         )
     return _of_npz(path.stem, path)
+
+
+def content_digest(
+    path: Path | str, *, data_dir: Path | str | None = None, workers: int | None = None
+) -> str:
+    """SHA-256 of all files at a path, inside archives and tars too, with their names.
+
+    What was read once is kept as long as names, sizes and times of the files stay as they are.
+    """
+    from freeat.data.readers.shards import ShardTree, shards_of
+    from freeat.data.readers.store import PixelStore
+    from freeat.data.readers.trees import open_tree
+
+    path = _existing(path)
+    if path.is_file() and path.suffix not in (".zip", ".tar"):
+        return sha256(path)
+    tree = ShardTree(path) if shards_of(path) else open_tree(path)
+    store = PixelStore(folder=data_folder(data_dir) / "cache", workers=workers)
+    return store.content_digest(tree, list(tree.files))
 
 
 def _refuse_resizing(name: str, image_size: int | None) -> None:

@@ -1,15 +1,17 @@
 """Images with their labels and numbers in a split: batches, subsets and seeded orders."""
 
 import hashlib
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from freeat.data.augmentation import Augmentation
+from freeat.data.augmentation import Augmentation, RandomResizedCrop
 from freeat.errors import InputError
 from freeat.rng import Rng, stream_key, to_device
 
@@ -65,9 +67,31 @@ def _splitmix64(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+class Pixels(Protocol):
+    """Pixels of images by their rows, uint8 or float32 (n, H, W, C): a tensor, or what reads or decodes them."""
+
+    @property
+    def shape(self) -> torch.Size | tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> torch.dtype: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Tensor, /) -> Tensor:
+        """The images at these rows (b,), as a new tensor (b, H, W, C)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, init=False)
 class Images:
-    """A labelled sample S of images, in memory.
+    """A labelled sample S of images: rows of pixels that other samples may share.
+
+    Subsets, splits, joined samples and neighbours are views: they have their own labels and numbers, and the pixels
+    of the images that they were taken from.
 
     Args:
         x: Images (n, C, H, W), uint8 or float32 in [0, 1]; stored in channels_last memory.
@@ -88,52 +112,146 @@ class Images:
         tensor([0, 1, 2])
     """
 
-    x: Tensor
     y: Tensor
     index: Tensor
+    parts: tuple[Pixels, ...]
+    """Where the pixels are; their rows are counted through all parts."""
+    rows: Tensor | None
+    """The rows (n,) of the images, on the CPU; None where they are all, in order."""
 
-    def __post_init__(self) -> None:
-        _check_images(self.x)
-        _check_labels(self.y, len(self.x))
-        if self.index.shape != self.y.shape or self.index.dtype != torch.int64:
-            raise InputError(
-                f"index of shape {tuple(self.index.shape)} and type {self.index.dtype}: must be one int64 "
-                f"per image ({len(self.x)}); use Images.of(x, y) to number them"
-            )
-        object.__setattr__(self, "x", self.x.contiguous(memory_format=torch.channels_last))
+    def __init__(self, *, x: Tensor, y: Tensor, index: Tensor) -> None:
+        _check_images(x)
+        stored = x.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1)
+        self._set((stored,), None, y, index)
+        self._check_rows(len(x))
 
     @classmethod
     def of(cls, x: Tensor, y: Tensor) -> "Images":
         """Images numbered 0, 1, … in the order given."""
         return cls(x=x, y=y, index=torch.arange(len(x), device=x.device))
 
+    @classmethod
+    def stored(cls, pixels: Pixels, y: Tensor, digest: str | None = None) -> "Images":
+        """Images whose pixels stay where they are, numbered 0, 1, … in their order; with a digest known before."""
+        images = cls._view((pixels,), None, y, torch.arange(len(pixels), device=pixels.device))
+        images._check_rows(len(pixels))
+        if digest is not None:
+            vars(images)["digest"] = digest
+        return images
+
+    @classmethod
+    def joined(cls, *several: "Images") -> "Images":
+        """The images of all samples, one sample after the other: a view of the pixels of each."""
+        parts: dict[int, tuple[Pixels, int]] = {}  # by identity: samples of the same images share their part
+        rows, count = [], 0
+        for images in several:
+            own, moved, first = images._own_rows(), torch.empty(len(images), dtype=torch.int64), 0
+            for part in images.parts:
+                if id(part) not in parts:
+                    parts[id(part)], count = (part, count), count + len(part)
+                here = (own >= first) & (own < first + len(part))
+                moved[here] = own[here] - first + parts[id(part)][1]
+                first += len(part)
+            rows.append(moved)
+        return cls._view(
+            tuple(part for part, _ in parts.values()),
+            torch.cat(rows),
+            torch.cat([images.y for images in several]),
+            torch.cat([images.index for images in several]),
+        )
+
+    @classmethod
+    def _view(cls, parts: tuple[Pixels, ...], rows: Tensor | None, y: Tensor, index: Tensor) -> "Images":
+        images = cls.__new__(cls)
+        images._set(parts, rows, y, index)
+        return images
+
+    def _set(self, parts: tuple[Pixels, ...], rows: Tensor | None, y: Tensor, index: Tensor) -> None:
+        for name, value in {"parts": parts, "rows": rows, "y": y, "index": index}.items():
+            object.__setattr__(self, name, value)
+
+    def _check_rows(self, n: int) -> None:
+        _check_labels(self.y, n)
+        if self.index.shape != self.y.shape or self.index.dtype != torch.int64:
+            raise InputError(
+                f"index of shape {tuple(self.index.shape)} and type {self.index.dtype}: must be one int64 "
+                f"per image ({n}); use Images.of(x, y) to number them"
+            )
+
     def __len__(self) -> int:
-        return len(self.x)
+        return len(self.y)
+
+    @property
+    def x(self) -> Tensor:
+        """The pixels (n, C, H, W): those of a view are a copy."""
+        (first, *more) = self.parts
+        if self.rows is None and not more and isinstance(first, Tensor):
+            return first.permute(0, 3, 1, 2)
+        return self._pixels(self._own_rows()).permute(0, 3, 1, 2)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(C, H, W)."""
-        _, c, h, w = self.x.shape
+        _, h, w, c = self.parts[0].shape
         return c, h, w
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the pixels: uint8 or float32."""
+        return self.parts[0].dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where batches are made."""
+        return self.parts[0].device
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the pixels of these images, wherever they are."""
+        return len(self) * math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def _stored(self) -> int:
+        """The number of images that its parts hold."""
+        return sum(map(len, self.parts))
+
+    def _own_rows(self) -> Tensor:
+        return torch.arange(self._stored) if self.rows is None else self.rows
+
+    def _pixels(self, stored: Tensor) -> Tensor:
+        """The pixels (b, H, W, C) at these rows (b,) of the parts, as a new tensor."""
+        if len(self.parts) == 1:
+            return self.parts[0][to_device(stored, self.device)]
+        out = torch.empty((len(stored), *self.parts[0].shape[1:]), dtype=self.dtype, device=self.device)
+        first = 0
+        for part in self.parts:
+            here = ((stored >= first) & (stored < first + len(part))).nonzero().flatten()
+            if len(here):
+                out[to_device(here, self.device)] = part[to_device(stored[here] - first, self.device)]
+            first += len(part)
+        return out
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of pixels and labels, the same on every device."""
-        digest = hashlib.sha256(f"{tuple(self.x.shape)} {self.x.dtype}".encode())
-        rows = max(1, (1 << 24) // self.x[0].numel())
-        for start in range(0, len(self), rows):
-            digest.update(self.x[start : start + rows].permute(0, 2, 3, 1).cpu().numpy().tobytes())
+        digest = pixels_digest((len(self), *self.shape), self.dtype)
+        for rows in torch.split(self._own_rows(), max(1, (1 << 24) // math.prod(self.shape))):
+            digest.update(self._pixels(rows).cpu().numpy().tobytes())
         digest.update(self.y.cpu().numpy().tobytes())
         return digest.hexdigest()
 
     def to(self, device: torch.device | str) -> "Images":
-        """The same images on another device."""
-        return replace(self, x=self.x.to(device), y=self.y.to(device), index=self.index.to(device))
+        """The same images on another device: of a view, the images of the view only."""
+        if torch.empty(0, device=device).device == self.device:
+            return self
+        pixels = self.x.permute(0, 2, 3, 1).to(device)
+        return self._view((pixels,), None, self.y.to(device), self.index.to(device))
 
     def take(self, rows: Tensor) -> "Images":
-        """The images at these rows, in this order."""
-        rows = rows.to(self.x.device)
-        return Images(x=self.x[rows], y=self.y[rows], index=self.index[rows])
+        """The images at these rows, in this order: a view."""
+        here, own = rows.to(self.y.device), rows.cpu()
+        own = own if self.rows is None else self.rows[own]
+        return self._view(self.parts, own, self.y[here], self.index[here])
 
     def subset(self, n: int, seed: int = 0) -> "Images":
         """The first n of a fixed seeded order, so nested in n; kept in their original order.
@@ -176,28 +294,65 @@ class Images:
         """S': example i replaced by (x, y). It keeps i's number, so that both runs share their draws."""
         if not 0 <= i < len(self):
             raise InputError(f"neighbour at {i}: must be the row of an image, 0 to {len(self) - 1}")
-        if x.shape != self.x.shape[1:] or x.dtype != self.x.dtype:
+        if x.shape != self.shape or x.dtype != self.dtype:
             raise InputError(
                 f"replacement of shape {tuple(x.shape)} and type {x.dtype}: "
-                f"must be {self.shape} and {self.x.dtype}, as the images are"
+                f"must be {self.shape} and {self.dtype}, as the images are"
             )
-        images, labels = self.x.clone(), self.y.clone()
-        images[i], labels[i] = x.to(images.device), y
-        return replace(self, x=images, y=labels)
+        instead = x.to(self.device).permute(1, 2, 0).unsqueeze(0)
+        rows, labels = self._own_rows().clone(), self.y.clone()
+        rows[i], labels[i] = self._stored, y
+        return self._view((*self.parts, instead), rows, labels, self.index)
 
     def batch(
         self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
     ) -> tuple[Tensor, Tensor]:
         """(x, y) at ``rows`` of shape (…, b): x float32 in [0, 1], (…, b, C, H, W), channels_last."""
-        rows = to_device(rows, self.x.device)
-        x = self.x.permute(0, 2, 3, 1)[rows].movedim(-1, -3)
-        if augment is not None:
-            if rng is None:
-                raise InputError("augmentation without an rng: pass the random stream it draws from")
+        x, y = self.view(rows, augment, rng)
+        return in_unit_box(x), y
+
+    def view(
+        self, rows: Tensor, augment: Augmentation | None = None, rng: Rng | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The same with x in the type of the stored pixels: a quarter of the bytes where that is uint8."""
+        stored = rows if self.rows is None else self.rows[rows.cpu()]
+        if augment is not None and rng is None:
+            raise InputError("augmentation without an rng: pass the random stream it draws from")
+        if (
+            isinstance(augment, RandomResizedCrop)
+            and rng is not None
+            and self.streamed
+            and len(self.parts) == 1
+        ):
+            draws = augment.draws(torch.empty(1).expand(*rows.shape, *self.shape), rng)
+            pixels = self.parts[0].crops(stored.flatten(), augment, draws)  # type: ignore[attr-defined]
+            augment = None
+        else:
+            pixels = self._pixels(stored.flatten())
+        x = pixels.view(*rows.shape, *pixels.shape[1:]).movedim(-1, -3)
+        if augment is not None and rng is not None:
             x = augment(x, rng)
-        if x.dtype == torch.uint8:
-            x = x.to(torch.float32).div_(255)
-        return x, self.y[rows]
+        return x, self.y[to_device(rows, self.y.device)]
+
+    @property
+    def streamed(self) -> bool:
+        """Whether pixels are decoded from files; random windows are then cut from the files themselves."""
+        return any(hasattr(part, "crops") for part in self.parts)
+
+    @property
+    def workers(self) -> int:
+        """The processes that read or decode batches ahead; none where the pixels are in memory."""
+        return max(getattr(part, "workers", 0) for part in self.parts)
+
+
+def pixels_digest(shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":
+    """The beginning of the digest of images of this shape (n, C, H, W): pixels (n, H, W, C) follow, then labels."""
+    return hashlib.sha256(f"{shape} {dtype}".encode())
+
+
+def in_unit_box(x: Tensor) -> Tensor:
+    """Pixels as float32 in [0, 1]; a new tensor where they are uint8."""
+    return x.to(torch.float32).div_(255) if x.dtype == torch.uint8 else x
 
 
 def _check_images(x: Tensor) -> None:

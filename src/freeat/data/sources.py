@@ -14,7 +14,7 @@ from freeat.errors import InputError
 from freeat.files.reading import file_blocks, unpacked_blocks
 
 if TYPE_CHECKING:
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.store import PixelStore
 
 Reader = Callable[[Path, "PixelStore"], Arrays]
 """Reads the folder or archive at a path; decoded images go to the store."""

@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -12,6 +14,8 @@ from freeat.attacks.result import Attack, AttackResult
 from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Augmentation, Images
+from freeat.data.images import in_unit_box
+from freeat.data.prefetch import prefetched
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.statistics import Interval, chance, difference, sampled, wilson
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
@@ -481,10 +485,22 @@ def image_batches(
     """The images (or those at ``rows``) in turn; where there are none, one empty batch."""
     device, dtype = device_and_dtype(model)
     rows = torch.arange(len(images)) if rows is None else rows
-    for part in torch.split(rows, min(size, max(1, len(rows)))):
-        rng = ImageRng(seed, images.index[part.to(images.index.device)].tolist())
-        x, y = images.batch(part, augment, rng)
-        yield ImageBatch(rows=part, x=x.to(device, dtype), y=y.to(device), rng=rng)
+    parts = torch.split(rows, min(size, max(1, len(rows))))
+    workers = images.workers if len(parts) > 1 else 0
+    make = partial(_view, images, seed, augment)
+    with closing(prefetched(make, parts, workers)) as views:
+        for part, (x, y) in zip(parts, views, strict=True):
+            x = in_unit_box(x.to(device)).to(dtype)
+            yield ImageBatch(rows=part, x=x, y=y.to(device), rng=_rng(images, seed, part))
+
+
+def _view(images: Images, seed: int, augment: Augmentation | None, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Images and labels as they are stored, in whatever process."""
+    return images.view(rows, augment, _rng(images, seed, rows))
+
+
+def _rng(images: Images, seed: int, rows: Tensor) -> ImageRng:
+    return ImageRng(seed, images.index[rows.to(images.index.device)].tolist())
 
 
 def concatenated(batches: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:

@@ -44,6 +44,8 @@ FORMATS: dict[str, int] = {
     "published tables": 1,
     "export": 1,
     "tracking": 1,
+    "decoded images": 1,
+    "found in files": 1,
 }
 """The format of every kind of stored document: raised when its fields change, so that newer files are refused."""
 

@@ -37,11 +37,17 @@ if TYPE_CHECKING:
 
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
-    """The data set a spec names; ``where`` may hold the ``data_dir``.
+    """The data set a spec names; ``where`` may hold the ``data_dir`` and the ``workers``.
 
     The run's seed does not choose images: of data without a test split all runs have the same one.
     """
-    return load_data(spec.data, image_size=spec.image_size, skip_unreadable=spec.skip_unreadable, **where)
+    return load_data(
+        spec.data,
+        image_size=spec.image_size,
+        skip_unreadable=spec.skip_unreadable,
+        stream=spec.stream,
+        **where,
+    )
 
 
 def build_images(spec: TrainSpec, data: DataSet) -> tuple[Images, Images | None]:

@@ -54,6 +54,7 @@ class RunOptions:
     checkpoint_every: float = 60.0
     on_collapse: OnCollapse = "warn"
     trust_code: bool = False
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         if not self.checkpoint_every >= 0:
@@ -180,7 +181,7 @@ def assemble(
     """
     settled = settled or settle(spec, device)
     evaluation_attack(evaluation)
-    data = build_data(settled, data_dir=options.data_dir)
+    data = build_data(settled, data_dir=options.data_dir, workers=options.workers)
     settled = resolve_network(settled, data.shape)
     build_ball(settled).check(data.shape)
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)

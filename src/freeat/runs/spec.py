@@ -91,18 +91,24 @@ class TrainSpec(_Settings):
 
     data: str = _setting(
         "digits",
-        "data set by name (see `freeat data list`), or an .npz file, image folder, or 🤗 parquet or arrow files",
+        "data set by name (see `freeat data list`), or an .npz file, image folder, tar shards, or 🤗 parquet or arrow "
+        "files",
     )
     train_size: int | None = _setting(None, "train on a nested random subset of this many images")
     validation: float = _setting(
         0.0, "hold out this part of the training images (a fraction or a count), the same for every seed"
     )
     augment: str = _setting(
-        "auto", "auto, none, crop, flip or crop-flip; auto: as is customary for the data set"
+        "auto",
+        "auto, none, crop, flip, crop-flip or random-resized-crop; auto: as is customary for the data set",
     )
     image_size: int | None = _setting(None, "side that images of a folder are resized to")
     skip_unreadable: bool = _setting(
         False, "leave out images of a folder that cannot be read, and say how many"
+    )
+    stream: bool = _setting(
+        False,
+        "keep no decoded images: decode those of each batch from their files, from which random-resized-crop then cuts",
     )
     model: str = _setting(
         "auto",

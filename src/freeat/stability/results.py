@@ -24,7 +24,6 @@ from freeat.stability.twins import (
     CoupledRuns,
     Twins,
     delta_distances,
-    joined,
     make_runs,
     outside,
     train_twins,
@@ -262,7 +261,7 @@ class TwinRecorder:
         self.setup = setup
         self.batches = -(-settings.updates // setup.algorithm.updates_per_batch)
         fresh = setup.test.sample(settings.probes, settings.sample_seed)
-        self.probe_images = joined(fresh, twins.originals, twins.replacements)
+        self.probe_images = Images.joined(fresh, twins.originals, twins.replacements)
         self.train = settings.evaluated(twins.sample)
         self.test = setup.test.sample(settings.eval_size, settings.sample_seed + 1)
         self.probe = ProbeAttack(ball=setup.ball, steps=settings.attack_steps, seed=setup.spec.seed)

@@ -72,7 +72,7 @@ class Twins:
     @cached_property
     def both(self) -> Images:
         """S followed by the replacements."""
-        return joined(self.sample, self.replacements)
+        return Images.joined(self.sample, self.replacements)
 
     @cached_property
     def originals(self) -> Images:
@@ -92,15 +92,6 @@ class Twins:
             for row in batches(t).tolist():
                 first.setdefault(row, t)
         return [first.get(i) for i in self.replaced]
-
-
-def joined(*parts: Images) -> Images:
-    """The images of all parts, one part after the other."""
-    return Images(
-        x=torch.cat([part.x for part in parts]),
-        y=torch.cat([part.y for part in parts]),
-        index=torch.cat([part.index for part in parts]),
-    )
 
 
 def outside(images: Images, sample: Images) -> Images:

@@ -45,10 +45,12 @@ def out_of_memory(error: Exception) -> bool:
 
 
 def on_device_if_it_fits(images: Images, device: torch.device) -> Images:
-    """The images on the device where they take at most half of its free memory; else where they are."""
+    """The images on the device where they take at most half of its free memory; others, and streams, where they are."""
+    if images.streamed:
+        return images
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        if images.x.nbytes > free / 2:
+        if images.nbytes > free / 2:
             return images
     return images.to(device)
 

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
+from freeat.data.images import in_unit_box
+from freeat.data.prefetch import prefetched
 from freeat.evaluation.evaluator import Scores
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
@@ -27,28 +30,45 @@ def train(
 ) -> Iterator[StepRecord]:
     """Train until the budget of weight updates is spent, a batch at a time; resumes wherever the learner is."""
     learner.model.train()
-    while learner.updates_left > 0:
-        x, y, total, first = next_batch(learner, images, batches, augment)
-        learner.expect(total, first)
-        with step_rng(learner, x.device):
-            record = algorithm.step(learner, x, y)
-        # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
-        averages = (average.model for average in learner.averages.values())
-        learner.processes.average_buffers(learner.model, *averages)
-        yield record
+    ahead = range(learner.batches + 1, learner.batches + 1 + max(0, learner.updates_left))
+    make = partial(own_view, images, batches, augment, learner.seed, learner.processes)
+    with closing(prefetched(make, ahead, images.workers)) as views:
+        while learner.updates_left > 0:
+            x, y, total, first = _ready(learner, next(views))
+            learner.expect(total, first)
+            with step_rng(learner, x.device):
+                record = algorithm.step(learner, x, y)
+            # Attacks, evaluations and checkpoints use the running statistics: they must be the same everywhere.
+            averages = (average.model for average in learner.averages.values())
+            learner.processes.average_buffers(learner.model, *averages)
+            yield record
 
 
-def next_batch(
-    learner: Learner, images: Images, batches: Batches, augment: Augmentation | None
-) -> tuple[Tensor, Tensor, int, int]:
-    """This process's images and labels of the next batch, the size of the whole batch, and the first of its rows."""
-    t = learner.batches + 1
+View = tuple[Tensor, Tensor, int, int]
+"""Images and labels of this process's part of a batch, the size of the whole batch, and the first of its rows."""
+
+
+def own_view(
+    images: Images, batches: Batches, augment: Augmentation | None, seed: int, processes: ProcessGroup, t: int
+) -> View:
+    """This process's part of batch t as it is stored; a function of its arguments, in whatever process it is made."""
     rows = batches(t)
-    own_rows = learner.processes.share(len(rows))
+    own_rows = processes.share(len(rows))
     # Keyed by the batch of the data, so that a replayed batch has the same view.
-    rng = StepRng(learner.seed, (batches.drawn(t),), len(rows), own_rows.start)
-    x, y = learner.to_device(*images.batch(rows[own_rows], augment, rng))
-    return x, y, len(rows), own_rows.start
+    rng = StepRng(seed, (batches.drawn(t),), len(rows), own_rows.start)
+    return *images.view(rows[own_rows], augment, rng), len(rows), own_rows.start
+
+
+def next_batch(learner: Learner, images: Images, batches: Batches, augment: Augmentation | None) -> View:
+    """This process's part of the next batch on the learner's device, float32 in [0, 1]."""
+    t = learner.batches + 1
+    return _ready(learner, own_view(images, batches, augment, learner.seed, learner.processes, t))
+
+
+def _ready(learner: Learner, view: View) -> View:
+    x, y, total, first = view
+    x, y = learner.to_device(x, y)
+    return in_unit_box(x), y, total, first
 
 
 def step_rng(learner: Learner, device: torch.device) -> AbstractContextManager[None]:

@@ -1,6 +1,7 @@
 """Readers of published files and of users' own: one module per family of formats, each returning `Arrays`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from freeat.data.images import Images, stratified_rows
+from freeat.data.images import Images, Pixels, stratified_rows
 from freeat.errors import InputError
 
 Array = NDArray[Any]
@@ -20,26 +21,36 @@ MEMORY_LIMIT = 1 << 30
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrays:
-    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits."""
+    """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits.
 
-    x_train: Array
+    ``digests`` has those of the splits that were worked out before.
+    """
+
+    x_train: Array | Pixels
     y_train: Array
-    x_test: Array
+    x_test: Array | Pixels
     y_test: Array
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    digests: Mapping[str, str | None] = field(default_factory=dict)
 
     def images(self) -> tuple[Images, Images]:
         """The two splits as tensors."""
-        return as_images(self.x_train, self.y_train, "train"), as_images(self.x_test, self.y_test, "test")
+        return (
+            as_images(self.x_train, self.y_train, "train", self.digests.get("train")),
+            as_images(self.x_test, self.y_test, "test", self.digests.get("test")),
+        )
 
 
-def as_images(x: Array, y: Array, split: str) -> Images:
+def as_images(x: Array | Pixels, y: Array, split: str, digest: str | None = None) -> Images:
     """NHWC images and labels as `Images`, without a copy where the memory allows it."""
     if len(x) == 0:
         raise InputError(f"the {split} split holds no images: give at least one")
     try:
-        return Images.of(_pixels(x), _labels(y))
+        stored = _pixels(x) if isinstance(x, np.ndarray) else x
+        if isinstance(stored, Tensor) and digest is None:
+            return Images.of(stored.permute(0, 3, 1, 2), _labels(y))
+        return Images.stored(stored, _labels(y), digest)
     except InputError as error:
         raise InputError(f"{split} split: {error}") from None
 
@@ -65,7 +76,7 @@ def _pixels(x: Array) -> Tensor:
         x = x.astype(np.float32, copy=False)
     if not x.flags.writeable:
         x = x.copy()
-    return torch.from_numpy(x).permute(0, 3, 1, 2)
+    return torch.from_numpy(x)
 
 
 def _labels(y: Array) -> Tensor:

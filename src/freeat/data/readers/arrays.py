@@ -14,7 +14,7 @@ from freeat.errors import InputError
 from freeat.files.reading import LARGEST_FILE, check_size, open_file, refusing, unpacked_blocks
 
 if TYPE_CHECKING:
-    from freeat.data.readers.pixels import PixelStore
+    from freeat.data.readers.store import PixelStore
 
 FILES = (
     "train-images-idx3-ubyte",

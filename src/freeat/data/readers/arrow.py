@@ -1,5 +1,6 @@
 """Tables of images: parquet and arrow files, and folders saved by the datasets library."""
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,14 +12,17 @@ import numpy as np
 
 from freeat.data.readers import Array, Arrays, make_test_split
 from freeat.data.readers.arrays import to_nhwc
-from freeat.data.readers.folder import TEST_FOLDERS, choose_frame
-from freeat.data.readers.pixels import PixelStore
+from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, stored_arrays
+from freeat.data.readers.store import LabelledFiles, PixelStore
 from freeat.errors import InputError, need
-from freeat.files.documents import decoded
+from freeat.files.documents import decoded, identity_of, space_for, temporary_name
+from freeat.files.locks import leased
 from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
 MOST_ROWS = 10_000_000
+ROWS_AT_ONCE = 256
+"""Rows of a large parquet file that are in memory while it is unpacked."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "y")
 
 
@@ -32,11 +36,11 @@ class TableColumns:
     names: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path, files: Sequence[Path]) -> "TableColumns":
+    def read(cls, path: Path, files: Sequence[Path], store: PixelStore) -> "TableColumns":
         """The columns of these files, found by what their features say, else by their names."""
         arrow = need("pyarrow", extra="datasets", what=f"the data set {path.name}")
         try:
-            table = arrow.concat_tables([_read(file) for file in files])
+            table = arrow.concat_tables([_read(file, store) for file in files])
         except arrow.ArrowInvalid as error:
             raise InputError(
                 f"{path}: its files have different columns ({error}); write them with one schema"
@@ -118,33 +122,66 @@ class TableColumns:
         return x.reshape(shape)
 
 
-def _read(file: Path) -> Any:
+def _read(file: Path, store: PixelStore) -> Any:
+    """The table of a file; one that exceeds the memory limit stays in a file."""
     arrow = need("pyarrow", extra="datasets", what=str(file))
     parquet = need("pyarrow.parquet", extra="datasets", what=str(file))
     check_regular(file)
     with refusing(file, f"{file.suffix} file", "write it again"):
         if file.suffix == ".parquet":
             with parquet.ParquetFile(file) as opened:
-                _check_claims(file, opened.metadata)
-                table = opened.read()
+                large = _check_claims(file, opened.metadata) > store.limit
+                table = _mapped(_unpacked(file, opened, store), arrow) if large else opened.read()
         else:
-            source = arrow.memory_map(str(file))
-            try:
-                table = arrow.ipc.open_stream(source).read_all()
-            except arrow.ArrowInvalid:
-                table = arrow.ipc.open_file(source).read_all()
+            table = _mapped(file, arrow)
         _check_rows(file, table.num_rows)
         table.validate(full=True)  # the offsets of a damaged file may point anywhere
         return table
 
 
-def _check_claims(file: Path, metadata: Any) -> None:
-    """Refuse a table that expands beyond all measure: a few bytes can stand for a thousand million equal values."""
+def _mapped(file: Path, arrow: Any) -> Any:
+    source = arrow.memory_map(str(file))
+    try:
+        return arrow.ipc.open_stream(source).read_all()
+    except arrow.ArrowInvalid:
+        return arrow.ipc.open_file(source).read_all()
+
+
+def _unpacked(file: Path, opened: Any, store: PixelStore) -> Path:
+    """A parquet file as an arrow file in the store, written once: its rows can be read one by one."""
+    arrow = need("pyarrow", extra="datasets", what=str(file))
+    status = file.stat()
+    source = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
+    listing = identity_of({"size": status.st_size, "changed": status.st_mtime_ns})
+    path = store.folder / f"{source}-{listing}{ARROW}"
+    store.folder.mkdir(parents=True, exist_ok=True)
+    with leased(path.with_name(f".{path.name}.lock"), wait=True):
+        if not path.is_file():
+            temporary = temporary_name(path)
+            try:
+                with space_for(path), arrow.ipc.new_file(str(temporary), opened.schema_arrow) as out:
+                    for batch in opened.iter_batches(batch_size=ROWS_AT_ONCE):
+                        out.write_batch(batch)
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            for other in store.folder.glob(f"{source}-*{ARROW}"):
+                if other != path:
+                    other.unlink(missing_ok=True)
+    return path
+
+
+def _check_claims(file: Path, metadata: Any) -> int:
+    """The bytes of a table; one that expands beyond all measure is refused.
+
+    A few bytes can stand for a thousand million equal values.
+    """
     _check_rows(file, metadata.num_rows)
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     columns = [group.column(i) for group in groups for i in range(group.num_columns)]
     size = sum(max(column.num_values, column.total_uncompressed_size) for column in columns)
     check_expansion(file, size, file.stat().st_size)
+    return int(size)
 
 
 def _check_rows(file: Path, rows: int) -> None:
@@ -192,7 +229,8 @@ def _chosen(
     )
 
 
-SUFFIXES = (".parquet", ".arrow")
+ARROW = ".arrow"
+SUFFIXES = (".parquet", ARROW)
 _WORDS = re.compile(r"[a-z]+")
 
 
@@ -205,37 +243,42 @@ def read_arrow(
     path: Path, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
     """Both splits; where there is no test split a stratified one is made and noted."""
-    splits = {split: TableColumns.read(path, files) for split, files in _splits(path).items()}
+    splits = {split: TableColumns.read(path, files, store) for split, files in _splits(path).items()}
     names = splits["train"].names or splits["train"].texts
     labels = {split: table.labels(names) for split, table in splits.items()}
-    if all(table.encoded for table in splits.values()):
-        tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
-        files: dict[str, Sequence[str]] = {
-            split: [f"{split}/{i}" for i in range(len(y))] for split, y in labels.items()
-        }
-        frame, notes = choose_frame(tree, [name for part in files.values() for name in part], image_size)
-        pixels = store.pixels(tree, files, frame)
-    elif image_size is not None:
+    encoded = all(table.encoded for table in splits.values())
+    if not encoded and image_size is not None:
         raise InputError(
             f"image size {image_size} for {path.name}: its images are arrays of one size; leave it out"
         )
-    else:
-        pixels, notes = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}, ()
+    rows = {split: np.arange(len(y)) for split, y in labels.items()}
+    origin = {split: split for split in rows}
+    made: tuple[str, ...] = ()
     if "test" not in splits:
-        x, y = pixels["train"], labels["train"]
-        held_out, note = make_test_split(path, y, test_fraction, seed)
-        pixels, labels = (
-            {"train": x[~held_out], "test": x[held_out]},
-            {"train": y[~held_out], "test": y[held_out]},
-        )
-        notes = (note, *notes)
+        held_out, note = make_test_split(path, labels["train"], test_fraction, seed)
+        rows = {"train": np.flatnonzero(~held_out), "test": np.flatnonzero(held_out)}
+        origin, made = {"train": "train", "test": "train"}, (note,)
+    y = {split: labels[origin[split]][chosen] for split, chosen in rows.items()}
+    if encoded:
+        tree = EncodedImages(path, {split: table.images for split, table in splits.items()})
+        files = {
+            split: LabelledFiles(names=[f"{origin[split]}/{i}" for i in chosen.tolist()], y=y[split])
+            for split, chosen in rows.items()
+        }
+        names_of_all = [name for part in files.values() for name in part.names]
+        frame, notes = choose_frame(tree, names_of_all, image_size, store)
+        return stored_arrays(store.read(tree, files, frame), files, names, (*made, *notes))
+    pixels = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}
+    x = {split: pixels[origin[split]] for split in rows}
+    if made:
+        x = {split: x[split][chosen] for split, chosen in rows.items()}
     return Arrays(
-        x_train=pixels["train"],
-        y_train=labels["train"],
-        x_test=pixels["test"],
-        y_test=labels["test"],
+        x_train=x["train"],
+        y_train=y["train"],
+        x_test=x["test"],
+        y_test=y["test"],
         classes=names,
-        notes=notes,
+        notes=made,
     )
 
 
@@ -273,10 +316,15 @@ class EncodedImages:
     @cached_property
     def files(self) -> dict[str, tuple[int, int]]:
         """Name to (size, time of change of the data set)."""
+        compute = need("pyarrow.compute", extra="datasets", what=str(self.path))
         sources = [self.path] if self.path.is_file() else _files(self.path)
         changed = max(file.stat().st_mtime_ns for file in sources)
-        names = (f"{split}/{i}" for split, column in self.columns.items() for i in range(len(column)))
-        return {name: (len(self.read(name)), changed) for name in names}
+        found: dict[str, tuple[int, int]] = {}
+        for split, column in self.columns.items():
+            content = compute.struct_field(column, "bytes") if "struct" in str(column.type) else column
+            sizes = compute.binary_length(content).to_pylist()
+            found |= {f"{split}/{i}": (size or 0, changed) for i, size in enumerate(sizes)}
+        return found
 
     def read(self, name: str) -> bytes:
         split, _, row = name.partition("/")

@@ -10,7 +10,7 @@ import numpy as np
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Array, Arrays
-from freeat.data.readers.pixels import PixelStore
+from freeat.data.readers.store import PixelStore
 from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
 from freeat.files.reading import LARGEST_FILE, check_size, opened_tar, read_bytes, refusing

@@ -9,15 +9,8 @@ import numpy as np
 
 from freeat.data.augmentation import CropFlip
 from freeat.data.readers import Arrays, make_test_split
-from freeat.data.readers.pixels import (
-    SUFFIXES,
-    Frame,
-    PixelStore,
-    UnreadableImage,
-    find_unreadable,
-    is_image,
-    read_header,
-)
+from freeat.data.readers.pixels import SUFFIXES, Frame, UnreadableImage, is_image
+from freeat.data.readers.store import LabelledFiles, PixelStore, StoredSplit
 from freeat.data.readers.trees import NestedTree, Tree, open_tree
 from freeat.data.sources import Download, FileLayout, Source
 from freeat.errors import InputError
@@ -59,14 +52,14 @@ def read_folder(
     Images that cannot be read are refused, all at once, or left out and counted in a note.
     """
     images = [name for name in tree.files if is_image(name)]
-    skipped = find_unreadable(tree, images) if skip_unreadable else {}
+    skipped = store.unreadable(tree, images) if skip_unreadable else {}
     listing = list_images(tree, seed=seed, test_fraction=test_fraction, leave_out=skipped)
     names = [name for name, _ in (*listing.train, *listing.test)]
     try:
-        frame, resized = choose_frame(tree, names, image_size)
+        frame, resized = choose_frame(tree, names, image_size, store)
         arrays = read_listing(tree, replace(listing, notes=(*listing.notes, *resized)), frame, store)
     except UnreadableImage as error:
-        reasons = list(find_unreadable(tree, names).values())
+        reasons = list(store.unreadable(tree, names).values())
         if len(reasons) < 2:
             raise InputError(f"{error}, or leave it out with --skip-unreadable") from None
         raise InputError(
@@ -93,16 +86,30 @@ def read_listing(tree: Tree, listing: Listing, frame: Frame, store: PixelStore) 
             raise InputError(
                 f"{tree.path}/{name}: class {label!r} has no training images; add some or remove it"
             )
-    splits = {"train": listing.train, "test": listing.test}
-    x = store.pixels(tree, {split: [name for name, _ in files] for split, files in splits.items()}, frame)
-    y = {split: np.array([number[label] for _, label in files], np.int64) for split, files in splits.items()}
+    splits = {
+        split: LabelledFiles(
+            names=[name for name, _ in files], y=np.array([number[label] for _, label in files], np.int64)
+        )
+        for split, files in (("train", listing.train), ("test", listing.test))
+    }
+    return stored_arrays(store.read(tree, splits, frame), splits, listing.classes, listing.notes)
+
+
+def stored_arrays(
+    stored: dict[str, StoredSplit],
+    splits: dict[str, LabelledFiles],
+    classes: tuple[str, ...],
+    notes: tuple[str, ...],
+) -> Arrays:
+    """Both splits as a store has them."""
     return Arrays(
-        x_train=x["train"],
-        y_train=y["train"],
-        x_test=x["test"],
-        y_test=y["test"],
-        classes=listing.classes,
-        notes=listing.notes,
+        x_train=stored["train"].x,
+        y_train=splits["train"].y,
+        x_test=stored["test"].x,
+        y_test=splits["test"].y,
+        classes=classes,
+        notes=notes,
+        digests={split: one.digest for split, one in stored.items()},
     )
 
 
@@ -167,9 +174,11 @@ def _checked_label(tree: Tree, label: str) -> str:
     return label
 
 
-def choose_frame(tree: Tree, names: list[str], image_size: int | None) -> tuple[Frame, tuple[str, ...]]:
+def choose_frame(
+    tree: Tree, names: list[str], image_size: int | None, store: PixelStore
+) -> tuple[Frame, tuple[str, ...]]:
     """The form of all images, with a note where they must be resized."""
-    headers = [read_header(tree, name) for name in names]
+    headers = store.headers(tree, names)
     grey = all(header.grey for header in headers)
     sizes = {(header.height, header.width) for header in headers}
     if image_size is None and len(sizes) == 1:

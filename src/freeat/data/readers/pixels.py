@@ -1,22 +1,22 @@
-"""Image files decoded, resized and cached as arrays of pixels."""
+"""Image files decoded and resized to arrays of pixels."""
 
-import hashlib
 import io
-import json
-import math
-import os
-import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, ClassVar, overload
 
 import numpy as np
+import torch
 from PIL import Image, ImageOps, UnidentifiedImageError
+from torch import Tensor
 
-from freeat.data.readers import MEMORY_LIMIT, Array
-from freeat.data.readers.trees import Tree, listing_digest
+from freeat.data.augmentation import RandomResizedCrop
+from freeat.data.readers import Array
+from freeat.data.readers.trees import Tree
 from freeat.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
@@ -72,13 +72,18 @@ def decode(tree: Tree, name: str, frame: Frame) -> Array:
 
 def fitted(image: Image.Image, frame: Frame) -> Array:
     """An opened image as uint8 (H, W, C), brought to the frame."""
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode == "I;16":
-        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
-    plain = upright.convert("L" if frame.grey else "RGB")
+    plain = _plain(image, frame)
     if plain.size != (frame.width, frame.height):
         plain = ImageOps.fit(plain, (frame.width, frame.height), Image.Resampling.BILINEAR)
     return np.asarray(plain).reshape(frame.shape)
+
+
+def _plain(image: Image.Image, frame: Frame) -> Image.Image:
+    """The image upright, grey or RGB."""
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode == "I;16":
+        upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
+    return upright.convert("L" if frame.grey else "RGB")
 
 
 class UnreadableImage(InputError):
@@ -121,85 +126,100 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
         raise UnreadableImage(f"{what}: not a readable image ({error}); repair or remove it") from None
 
 
-FORMAT = 1
+@dataclass(frozen=True, eq=False)
+class MappedPixels:
+    """Decoded pixels in an .npy file, of which only the rows that are asked for are read."""
+
+    path: Path
+    workers: int = 0
+    dtype: ClassVar[torch.dtype] = torch.uint8
+    device: ClassVar[torch.device] = torch.device("cpu")
+
+    @cached_property
+    def _array(self) -> Array:
+        mapped: Array = np.load(self.path, mmap_mode="r")
+        return mapped
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"path": self.path, "workers": self.workers}  # not the pixels
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self._array.shape
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return torch.from_numpy(self._array[rows.numpy()])
 
 
-@dataclass(frozen=True, kw_only=True)
-class PixelStore:
-    """Where decoded images are kept: in memory up to ``limit`` bytes, else in files below ``folder``."""
+@dataclass(frozen=True, eq=False)
+class FilePixels:
+    """Pixels that are decoded when they are asked for; only the names of the files are held."""
 
-    folder: Path
-    limit: int = MEMORY_LIMIT
+    tree: Tree
+    names: "Names"
+    frame: Frame
+    workers: int = 0
+    dtype: ClassVar[torch.dtype] = torch.uint8
+    device: ClassVar[torch.device] = torch.device("cpu")
 
-    def pixels(self, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame) -> dict[str, Array]:
-        """For each split, the named images as uint8 (n, H, W, C)."""
-        if sum(map(len, splits.values())) * math.prod(frame.shape) <= self.limit:
-            arrays = {
-                split: np.empty((len(names), *frame.shape), np.uint8) for split, names in splits.items()
-            }
-            for split, names in splits.items():
-                _fill(arrays[split], tree, names, frame)
-            return arrays
-        return self._mapped(tree, splits, frame)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self), *self.frame.shape
 
-    def _mapped(self, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame) -> dict[str, Array]:
-        """The cache of these splits, built if it is not there.
+    def __len__(self) -> int:
+        return len(self.names)
 
-        Caches of the same images, divided or sized otherwise, may be in use by other processes; those of a listing
-        that has changed are removed.
-        """
-        source = hashlib.sha256(str(tree.path.resolve()).encode()).hexdigest()[:16]
-        key = hashlib.sha256(
-            json.dumps(
-                [FORMAT, frame.shape, {s: listing_digest(tree, n) for s, n in splits.items()}]
-            ).encode()
-        ).hexdigest()[:16]
-        cache = self.folder / f"{source}-{key}"
-        if not (cache / "cache.json").is_file():
-            listing = listing_digest(tree, sorted({name for names in splits.values() for name in names}))
-            self._build(cache, tree, splits, frame, listing)
-            for other in self.folder.glob(f"{source}-*/cache.json"):
-                if _listing(other) != listing and ".part-" not in other.parent.name:
-                    shutil.rmtree(other.parent, ignore_errors=True)
-        # Copy-on-write: tensors over it count as writable, the files never change.
-        return {split: np.load(cache / f"{split}.npy", mmap_mode="c") for split in splits}
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        return self._filled(rows, [lambda image: fitted(image, self.frame)] * len(rows))
 
-    def _build(
-        self, cache: Path, tree: Tree, splits: dict[str, Sequence[str]], frame: Frame, listing: str
-    ) -> None:
-        part = cache.with_name(f"{cache.name}.part-{os.getpid()}")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
-        try:
-            for split, names in splits.items():
-                shape = (len(names), *frame.shape)
-                array = np.lib.format.open_memmap(part / f"{split}.npy", "w+", np.uint8, shape)
-                _fill(array, tree, names, frame)
-                array.flush()
-            (part / "cache.json").write_text(
-                json.dumps(
-                    {"format": FORMAT, "source": str(tree.path), "shape": frame.shape, "listing": listing}
-                ),
-                encoding="utf-8",
-            )
-            try:
-                part.rename(cache)
-            except OSError:
-                if not (cache / "cache.json").is_file():  # else another process published it first
-                    raise
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+    def crops(self, rows: Tensor, crop: RandomResizedCrop, draws: Tensor) -> Tensor:
+        """The images at these rows, each cut from the whole file by its numbers in ``draws``, (b, H, W, C)."""
+        return self._filled(rows, [partial(_cut, self.frame, crop, own) for own in draws.tolist()])
+
+    def _filled(self, rows: Tensor, views: Sequence[Callable[[Image.Image], Array]]) -> Tensor:
+        out = np.empty((len(rows), *self.frame.shape), np.uint8)
+        for place, row, view in zip(range(len(rows)), rows.tolist(), views, strict=True):
+            with _opened(self.tree, self.names[row]) as image:
+                out[place] = view(image)
+        return torch.from_numpy(out)
 
 
-def _listing(file: Path) -> str | None:
-    """The digest of all images that a cache was made of; None where the cache has none."""
-    try:
-        found = json.loads(file.read_text(encoding="utf-8")).get("listing")
-    except (OSError, ValueError):  # another process is removing it
-        return None
-    return None if found is None else str(found)
+def _cut(frame: Frame, crop: RandomResizedCrop, draws: Sequence[float], image: Image.Image) -> Array:
+    whole = _plain(image, frame)
+    window = whole.resize(
+        (frame.width, frame.height),
+        Image.Resampling.BILINEAR,
+        box=crop.window(draws, whole.width, whole.height),
+    )
+    if crop.mirrors(draws):
+        window = ImageOps.mirror(window)
+    return np.asarray(window).reshape(frame.shape)
 
 
-def _fill(out: Array, tree: Tree, names: Sequence[str], frame: Frame) -> None:
-    for i, name in enumerate(names):
-        out[i] = decode(tree, name, frame)
+class Names(Sequence[str]):
+    """Many names in two arrays: a list of strings would be copied page by page into every worker process."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        encoded = [name.encode(errors="surrogateescape") for name in names]
+        self._text = b"".join(encoded)
+        self._ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [self[k] for k in range(*i.indices(len(self)))]
+        if not -len(self) <= i < len(self):
+            raise IndexError(i)
+        i %= len(self)
+        return self._text[self._ends[i - 1] if i else 0 : self._ends[i]].decode(errors="surrogateescape")

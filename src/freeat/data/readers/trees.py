@@ -4,6 +4,7 @@ import hashlib
 import os
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,28 +47,42 @@ class FolderTree:
     path: Path
 
     @cached_property
-    def _content(self) -> tuple[list[Path], list[Path]]:
-        files, folders = [], []
-        for folder, subfolders, names in os.walk(self.path):
-            subfolders[:] = [s for s in subfolders if not s.startswith(".")]
-            folders += [Path(folder, name) for name in subfolders]
-            files += [Path(folder, name) for name in names if not name.startswith(".")]
+    def _content(self) -> tuple[dict[str, tuple[int, int]], list[str]]:
+        """The files with size and time of change, and the folders; links to folders are not followed."""
+        files: dict[str, tuple[int, int]] = {}
+        folders: list[str] = []
+        waiting = [""]
+        while waiting:
+            prefix = waiting.pop()
+            with suppress(PermissionError), os.scandir(self.path / prefix) as entries:
+                for entry in entries:
+                    name = prefix + entry.name
+                    if entry.name.startswith("."):
+                        continue
+                    if entry.is_dir():
+                        folders.append(name)
+                        if not entry.is_symlink():
+                            waiting.append(f"{name}/")
+                    else:
+                        status = entry.stat() if entry.is_file() else check_regular(self.path / name)
+                        files[name] = (status.st_size, status.st_mtime_ns)
         return files, folders
 
     @cached_property
     def files(self) -> dict[str, tuple[int, int]]:
-        found: dict[str, tuple[int, int]] = {}
-        for file in self._content[0]:
-            status = check_regular(file)
-            found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
-        return dict(sorted(found.items()))
+        return dict(sorted(self._content[0].items()))
 
     @cached_property
     def folders(self) -> frozenset[str]:
-        return frozenset(folder.relative_to(self.path).as_posix() for folder in self._content[1])
+        return frozenset(self._content[1])
 
     def read(self, name: str) -> bytes:
         return read_bytes(self.path / name, limit=LARGEST)
+
+    @property
+    def light(self) -> "FolderTree":
+        """The folder without its listing."""
+        return FolderTree(self.path)
 
 
 @dataclass(frozen=True)
@@ -77,8 +92,20 @@ class ZipTree:
     path: Path
 
     @cached_property
+    def _opened(self) -> tuple[zipfile.ZipFile, list[int]]:
+        """The archive, and the process that opened its file."""
+        return open_zip(self.path), [os.getpid()]
+
+    @property
     def _archive(self) -> zipfile.ZipFile:
-        return open_zip(self.path)
+        archive, owner = self._opened
+        if owner != [os.getpid()]:
+            # A forked process shares the place in the file with its parent: it needs a file of its own.
+            archive.fp, owner[:] = self.path.open("rb"), [os.getpid()]
+        return archive
+
+    def __getstate__(self) -> dict[str, Path]:
+        return {"path": self.path}  # an open archive cannot be sent to another process
 
     @cached_property
     def _top(self) -> str:
@@ -111,6 +138,12 @@ class ZipTree:
 def open_tree(path: Path) -> NestedTree:
     """The tree of a folder or of a zip archive."""
     return FolderTree(path) if path.is_dir() else ZipTree(path)
+
+
+def light(tree: Tree) -> Tree:
+    """The tree as worker processes need it, without its listing where it has a form for that."""
+    found: Tree = getattr(tree, "light", tree)
+    return found
 
 
 def listing_digest(tree: Tree, names: Iterable[str]) -> str:

@@ -1,0 +1,221 @@
+"""What grows with the data: start-up, decoding, memory.
+
+    python benchmarks/large_data.py measure --images 100000 --out results/scaling/data.json
+
+*measure* writes a folder of JPEGs of 224 pixels in 100 classes. A few distinct images are encoded, and each is written
+many times under other names: files differ by name and place, decoding costs what it costs for any, and the disk holds
+them all. Then, each in a new process:
+
+- *first start*: ``load_data`` with an empty cache, which decodes all images once.
+- *second start*: the same command again.
+- *train*: batches of 64 for a network of one layer, so that the data are what takes time; from the cache
+  (``cached``), and decoded from the files by worker processes (``stream``), with random windows cut and mirrored.
+- *decode*: images decoded per second by this process and by worker processes.
+
+Memory is that of the process and its workers together: ``anonymous`` cannot be given back, ``file`` is what the system
+keeps of the cache's pages and takes back when it needs the memory.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import torch
+from PIL import Image
+from torch import nn
+
+from freeat import Erm
+from freeat.compute.machine import CpuClock, provenance
+from freeat.data import load_data
+from freeat.data.augmentation import CropFlip, RandomResizedCrop
+from freeat.data.batches import Batches
+from freeat.data.prefetch import prefetched
+from freeat.learner import Learner
+from freeat.training.loop import train
+
+CLASSES = 100
+SIDE = 224
+BATCH = 64
+SAMPLES = 6
+"""How often memory is looked at during a training."""
+
+
+@click.group()
+def main() -> None:
+    """Cost against the size of the problem."""
+
+
+@main.command()
+@click.option("--images", default=20_000, show_default=True, help="JPEGs of 224 pixels")
+@click.option("--distinct", default=64, show_default=True, help="distinct images among them")
+@click.option("--updates", default=300, show_default=True, help="batches of 64 in each training")
+@click.option("--workers", default=2, show_default=True)
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="where the JPEGs and the cache are written, and left"
+)
+@click.option("--out", type=click.Path(path_type=Path), help="a JSON file for the results")
+def measure(
+    images: int, distinct: int, updates: int, workers: int, folder: Path | None, out: Path | None
+) -> None:
+    """Start-up, decoding and memory of a folder of JPEGs."""
+    root = folder or Path(tempfile.mkdtemp(prefix="scaling-"))
+    try:
+        began = time.monotonic()
+        size = write_jpegs(root / "jpegs", images, distinct)
+        found: dict[str, Any] = {
+            "images": images,
+            "distinct": distinct,
+            "mean_jpeg_bytes": size / images,
+            "written_in": time.monotonic() - began,
+            "workers": workers,
+        }
+        parts = [("first start", ["start"]), ("second start", ["start"]), ("third start", ["start"])]
+        parts += [
+            (f"train {kind}", ["train", "--kind", kind, "--updates", str(updates)])
+            for kind in ("cached", "stream")
+        ]
+        parts += [
+            (f"decode by {k}", ["decode", "--updates", str(min(updates, images // BATCH))])
+            for k in (0, 1, workers)
+        ]
+        for name, arguments in parts:
+            own = name.removeprefix("decode by ") if name.startswith("decode") else str(workers)
+            command = [sys.executable, __file__, *arguments, "--folder", str(root), "--workers", own]
+            answer = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+            found[name] = json.loads(answer.stdout.splitlines()[-1])
+            click.echo(f"{name}: {found[name]}")
+        found["provenance"] = json.loads(json.dumps(provenance(torch.device("cpu")), default=vars))
+        if out is not None:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    finally:
+        if folder is None:
+            shutil.rmtree(root)
+
+
+def write_jpegs(root: Path, images: int, distinct: int) -> int:
+    """Write the folder; returns the bytes of all files."""
+    draws, encoded = np.random.default_rng(0), []
+    for _ in range(distinct):
+        # Smooth colours with detail on top: about 20 kB, as photographs of this size have.
+        small = Image.fromarray(draws.integers(0, 256, (28, 28, 3), dtype=np.uint8))
+        smooth = np.asarray(small.resize((SIDE, SIDE), Image.Resampling.BICUBIC), np.int16)
+        detail = smooth + draws.integers(-12, 13, smooth.shape)
+        out = io.BytesIO()
+        Image.fromarray(detail.clip(0, 255).astype(np.uint8)).save(out, "JPEG", quality=80)
+        encoded.append(out.getvalue())
+    for split in ("train", "test"):
+        for label in range(CLASSES):
+            (root / split / f"class{label:03}").mkdir(parents=True, exist_ok=True)
+    total = 0
+    for i in range(images):
+        split = "test" if i % 20 == 0 else "train"
+        content = encoded[i % distinct]
+        (root / split / f"class{(i // 20) % CLASSES:03}" / f"{i:07}.jpg").write_bytes(content)
+        total += len(content)
+    return total
+
+
+common = [
+    click.option("--folder", type=click.Path(path_type=Path), required=True),
+    click.option("--workers", type=int, required=True),
+]
+
+
+def with_common(command: Any) -> Any:
+    for option in common:
+        command = option(command)
+    return command
+
+
+@main.command(hidden=True)
+@with_common
+def start(folder: Path, workers: int) -> None:
+    """One start, as every command makes it: the data set and its digest."""
+    clock, began, own = CpuClock.now(), time.monotonic(), cpu_seconds()
+    found = load_data(folder / "jpegs", data_dir=folder / "data", workers=workers)
+    digest = found.digest
+    click.echo(
+        json.dumps(
+            {
+                "seconds": time.monotonic() - began,
+                "cpu_seconds": cpu_seconds() - own,
+                "others": clock.cores_of_others() if clock else None,
+                "digest": digest[:16],
+                **memory(),
+            }
+        )
+    )
+
+
+@main.command("train", hidden=True)
+@click.option("--kind", required=True)
+@click.option("--updates", type=int, required=True)
+@with_common
+def train_(kind: str, updates: int, folder: Path, workers: int) -> None:
+    """Train a layer on the data, and look at the memory."""
+    torch.set_num_threads(1)
+    streams = kind == "stream"
+    found = load_data(folder / "jpegs", data_dir=folder / "data", workers=workers, stream=streams)
+    model = nn.Sequential(nn.AvgPool2d(28), nn.Flatten(), nn.Linear(192, CLASSES))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    learner = Learner(model, optimizer, seed=0, total_updates=updates)
+    batches = Batches(n=len(found.train), size=BATCH, seed=0)
+    augment = RandomResizedCrop() if streams else CropFlip(pad=28)
+    samples, began = [], time.monotonic()
+    for k, _ in enumerate(train(learner, Erm(), found.train, batches, augment), 1):
+        if k % max(1, updates // SAMPLES) == 0:
+            samples.append({"update": k, **memory()})
+    seconds = time.monotonic() - began
+    click.echo(json.dumps({"images_per_second": updates * BATCH / seconds, "memory": samples}))
+
+
+@main.command(hidden=True)
+@click.option("--updates", type=int, required=True)
+@with_common
+def decode(updates: int, folder: Path, workers: int) -> None:
+    """Decode batches of 64 in the order of the files."""
+    torch.set_num_threads(1)
+    images = load_data(folder / "jpegs", data_dir=folder / "data", stream=True, workers=0).train
+    rows = torch.split(torch.arange(updates * BATCH) % len(images), BATCH)
+    began, own = time.monotonic(), cpu_seconds()
+    for _ in prefetched(lambda part: images.view(part)[0], rows, workers):
+        pass
+    count = updates * BATCH
+    seconds, spent = time.monotonic() - began, cpu_seconds() - own
+    click.echo(json.dumps({"images_per_second": count / seconds, "cpu_ms_per_image": 1e3 * spent / count}))
+
+
+def cpu_seconds() -> float:
+    """Processor seconds of this process and of the workers that have ended."""
+    return sum(os.times()[:4])
+
+
+def memory() -> dict[str, float]:
+    """Megabytes of this process and its workers, each page counted once."""
+    totals = {"anonymous_mb": 0.0, "file_mb": 0.0}
+    for pid in (os.getpid(), *children(os.getpid())):
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as rollup:
+            fields = {line.split(":")[0]: line.split() for line in rollup}
+        totals["anonymous_mb"] += int(fields["Pss_Anon"][1]) / 1024
+        totals["file_mb"] += (int(fields["Pss_File"][1]) + int(fields["Pss_Shmem"][1])) / 1024
+    return {name: round(value, 1) for name, value in totals.items()}
+
+
+def children(pid: int) -> Iterator[int]:
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text(encoding="ascii").split())
+
+
+if __name__ == "__main__":
+    main()

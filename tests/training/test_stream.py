@@ -1,0 +1,145 @@
+"""Images that are decoded while a model trains: the same bits for any number of workers and processes."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from freeat.data import Images, load_data
+from freeat.data.augmentation import CropFlip, RandomResizedCrop
+from freeat.data.batches import Batches
+from freeat.data.prefetch import prefetched
+from freeat.errors import InputError
+from freeat.evaluation.evaluate import image_batches
+from freeat.learner.distributed import ProcessGroup
+from freeat.rng import ImageRng
+from freeat.runs.run import RunOptions, execute
+from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.training.loop import own_view
+from freeat.training.trainer import Stopped
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """JPEGs of several sizes in two classes."""
+    root = tmp_path_factory.mktemp("jpegs") / "pets"
+    draws = np.random.default_rng(0)
+    for i in range(48):
+        path = root / ("train" if i < 36 else "test") / ("cat", "dog")[i % 2] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        small = draws.integers(0, 256, (4, 5, 3), dtype=np.uint8)
+        Image.fromarray(small).resize((24 + i % 7, 20 + i % 5)).save(path, quality=90)
+    return root
+
+
+def streamed(folder: Path, workers: int = 0) -> Images:
+    return load_data(folder, image_size=16, stream=True, workers=workers).train
+
+
+def test_a_stream_shows_what_a_cache_would(folder: Path, tmp_path: Path) -> None:
+    whole = load_data(folder, image_size=16, data_dir=tmp_path)
+    stream = streamed(folder)
+    assert torch.equal(stream.x, whole.train.x)
+    rest, held_out = stream.split(0.25)
+    assert rest.streamed
+    assert torch.equal(held_out.x, whole.train.split(0.25)[1].x)
+
+
+@pytest.mark.parametrize("augment", [None, CropFlip(pad=2), RandomResizedCrop()])
+@pytest.mark.parametrize("workers", [1, 4])
+def test_batches_of_workers_and_of_processes_have_the_same_bits(
+    folder: Path, augment: CropFlip | RandomResizedCrop | None, workers: int
+) -> None:
+    images = streamed(folder)
+    batches = Batches(n=len(images), size=10, seed=3)
+
+    def views(rank: int, size: int, workers: int) -> list[torch.Tensor]:
+        processes = ProcessGroup(rank=rank, size=size)
+        made = prefetched(lambda t: own_view(images, batches, augment, 5, processes, t), range(1, 6), workers)
+        return [x for x, *_ in made]
+
+    alone = views(0, 1, 0)
+    for x, ahead, *parts in zip(
+        alone, views(0, 1, workers), *(views(rank, 2, workers) for rank in (0, 1)), strict=True
+    ):
+        assert torch.equal(x, ahead)
+        assert torch.equal(x, torch.cat(parts))
+        assert x.dtype == torch.uint8
+
+
+def test_evaluations_ahead_have_the_same_bits_and_views(folder: Path) -> None:
+    model = torch.nn.Flatten()
+    for augment in (None, RandomResizedCrop()):
+        alone, ahead = (
+            torch.cat([b.x for b in image_batches(model, streamed(folder, k), 7, seed=2, augment=augment)])
+            for k in (0, 2)
+        )
+        assert torch.equal(alone, ahead)
+
+
+def test_windows_of_a_stream_are_cut_from_the_whole_files(folder: Path, tmp_path: Path) -> None:
+    """From the frame of a cache, the left and right of a wide image are never seen."""
+    root = tmp_path / "wide"
+    for split in ("train", "test"):
+        for label in ("a", "b"):
+            (root / split / label).mkdir(parents=True)
+            wide = np.zeros((16, 64, 3), np.uint8)
+            wide[:, :16] = 255
+            Image.fromarray(wide).save(root / split / label / "0.png")
+    whole = RandomResizedCrop(scale=(1, 1), ratio=(4, 4), flip=False)
+    rows = torch.tensor([0, 1])
+    stream = load_data(root, image_size=16, stream=True).train.batch(rows, whole, ImageRng(0, [0, 1]))[0]
+    cached = load_data(root, image_size=16, data_dir=tmp_path).train.batch(rows, whole, ImageRng(0, [0, 1]))[
+        0
+    ]
+    assert float(stream.amax()) == 1
+    assert float(cached.amax()) == 0
+
+
+def run(folder: Path, out: Path, workers: int, stop_at: int | None = None) -> str | None:
+    spec = TrainSpec(
+        data=str(folder), image_size=16, stream=True, augment="random-resized-crop", model="cnn-w4", updates=10,
+        batch_size=8, algorithm="free-2", validation=0.2,
+    )  # fmt: skip
+    evaluation = EvalSpec(attack="pgd-2", eval_every=4, eval_size=10, final_size=20)
+    options = RunOptions(folder=out, device="cpu", workers=workers, checkpoint_every=0)
+    began: list[float] = []
+
+    def should_stop() -> bool:
+        began.append(time.monotonic())
+        return stop_at is not None and len(began) >= stop_at
+
+    try:
+        result = execute(spec, evaluation, options, should_stop=should_stop)
+    except Stopped:
+        return None
+    assert result is not None
+    return f"{result.weights} {result.train} {result.train_augmented} {result.validation}"
+
+
+def test_a_run_has_the_same_bits_for_any_number_of_workers_and_after_a_stop(
+    folder: Path, tmp_path: Path
+) -> None:
+    expected = run(folder, tmp_path / "0", 0)
+    assert run(folder, tmp_path / "2", 2) == expected
+    assert run(folder, tmp_path / "stopped", 2, stop_at=3) is None
+    assert run(folder, tmp_path / "stopped", 1) == expected
+
+
+def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:
+    def make(k: int) -> int:
+        if k == 3:
+            raise InputError("no third")
+        return k
+
+    made = prefetched(make, range(10), 2)
+    assert [next(made) for _ in range(3)] == [0, 1, 2]
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"^no third$"):
+        next(made)
+    assert time.monotonic() - began < 4
+    with pytest.raises(InputError, match="--workers 1000"):
+        load_data("digits", workers=1000)
