@@ -38,6 +38,20 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package, "AutoAttack", Hasty)
 
 
+@pytest.fixture
+def short_fab(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAB of 5 steps in the place of 100."""
+    package = pytest.importorskip("pyautoattack.fab_pt")
+
+    class Hasty(package.FABAttack_PT):  # type: ignore[misc, name-defined]
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.n_iter = 5
+
+    monkeypatch.setattr(package, "FABAttack_PT", Hasty)
+
+
+@pytest.mark.slow
 @pytest.mark.peer
 @pytest.mark.usefixtures("short")
 @BALLS
@@ -106,7 +120,7 @@ def test_each_part_attacks_the_survivors_of_those_before(
 
 
 @pytest.mark.peer
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short", "short_fab")
 def test_draws_do_not_depend_on_the_batch(robust_net: nn.Module, few: tuple[Tensor, Tensor]) -> None:
     x, y = few
     ball = Linf(0.12)
@@ -118,14 +132,15 @@ def test_draws_do_not_depend_on_the_batch(robust_net: nn.Module, few: tuple[Tens
 
 
 @pytest.mark.peer
+@pytest.mark.usefixtures("short_fab")
 def test_fab_draws_nothing_and_is_confirmed_in_fp32(
     robust_net: nn.Module, few: tuple[Tensor, Tensor]
 ) -> None:
-    pytest.importorskip("pyautoattack")
     x, y = few
-    ball = L2(2.0)
+    ball = L2(3.0)
     found = Fab()(robust_net, x, y, ball, ImageRng(0, range(len(x))))
     assert torch.equal(found.delta, Fab()(robust_net, x, y, ball, ImageRng(1, range(len(x)))).delta)
+    assert found.fooled[robust_net(x).argmax(-1) == y].any()
     rough = Fab(precision="bf16")(robust_net, x, y, ball, ImageRng(0, range(len(x))))
     assert torch.equal(robust_net(ball.apply(x, rough.delta)).argmax(-1) != y, rough.fooled)
     assert abs(int(found.fooled.sum()) - int(rough.fooled.sum())) <= 1
@@ -134,6 +149,7 @@ def test_fab_draws_nothing_and_is_confirmed_in_fp32(
 
 
 @pytest.mark.peer
+@pytest.mark.usefixtures("short_fab")
 def test_global_random_state_and_trace_function_are_restored(
     robust_net: nn.Module, few: tuple[Tensor, Tensor]
 ) -> None:
@@ -147,7 +163,7 @@ def test_global_random_state_and_trace_function_are_restored(
 
 
 @pytest.mark.peer
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("short", "short_fab")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_with_few_classes_the_margin_replaces_dlr_and_is_noted(
     classes: int, robust_net: nn.Module, few: tuple[Tensor, Tensor]

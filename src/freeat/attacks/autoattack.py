@@ -15,7 +15,7 @@ from freeat.attacks.apgd import TARGETS, Apgd
 from freeat.attacks.result import Attack, AttackResult, Oracle, Search
 from freeat.attacks.square import Square
 from freeat.compute.precision import PRECISIONS
-from freeat.errors import InputError, unknown_name
+from freeat.errors import InputError, need, unknown_name
 from freeat.objectives import DLR_CLASSES, Model
 from freeat.rng import ImageRng
 from freeat.threat import Ball
@@ -221,13 +221,11 @@ def _check_precision(precision: str) -> None:
 
 def _package() -> Any:
     try:
-        import pyautoattack
-    except ModuleNotFoundError:
+        return need("pyautoattack", extra="autoattack", what="FAB")
+    except InputError as missing:
         raise InputError(
-            "FAB needs the package pyautoattack, which is not installed: pip install 'freeat[autoattack]', or run "
-            "AutoAttack without FAB, e.g. --attack apgd-ce+apgd-t+square"
+            f"{missing}, or run AutoAttack without FAB, e.g. --attack apgd-ce+apgd-t+square"
         ) from None
-    return pyautoattack
 
 
 def _version() -> str:
