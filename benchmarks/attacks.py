@@ -1,4 +1,4 @@
-"""PGD-10 and Square, images per second and accuracy, beside foolbox, ART and pyautoattack.
+"""PGD-10, Square and AutoAttack, images per second and accuracy, beside foolbox, ART and pyautoattack.
 
 Every library is called as its documentation shows, on the same images, in evaluation mode, with the same number
 of threads. Rounds are interleaved, so that a busy machine slows all alike, and the fastest of each is kept. How many
@@ -10,7 +10,9 @@ model was shown counted once.
 
 ``--robust`` is a run folder or any reference that ``freeat evaluate`` takes; the ResNet-18 is the one that
 pyautoattack ships (it is not robust: in mode ``worst`` its active set vanishes, which is no speed; compare mode
-``last``).
+``last``). AutoAttack takes minutes for tens of images, and is run where it is asked for:
+
+    python benchmarks/attacks.py --robust RUN --race AutoAttack --images 32 --rounds 1 --threads 2
 """
 
 import copy
@@ -30,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from freeat.attacks.autoattack import AutoAttack
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
@@ -43,6 +46,7 @@ from freeat.units import parse_radius
 
 Run = Callable[[nn.Module, Tensor, Tensor, Ball, int], Tensor]  # to perturbed images, by a seed
 Clock = Callable[[], float]
+ON_REQUEST = "AutoAttack"
 
 
 @dataclass
@@ -167,6 +171,22 @@ def autoattack_square(queries: int) -> Run:
     return run
 
 
+def autoattack(version: str = "standard") -> Run:
+    """pyautoattack's own evaluation, called as its documentation shows, with a seed: ``standard`` or one part."""
+
+    def run(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, seed: int) -> Tensor:
+        from pyautoattack import AutoAttack as Theirs
+
+        norm = "L2" if isinstance(ball, L2) else "Linf"
+        parts = {"version": "custom", "attacks": [version]} if version != "standard" else {}
+        adversary = Theirs(model, norm=norm, eps=ball.eps, seed=seed, device=x.device, **parts)
+        adversary.apgd.n_restarts = 1  # as in version "standard"
+        perturbed: Tensor = adversary.run_standard_evaluation(x, y, batch_size=len(x))[0]
+        return perturbed
+
+    return run
+
+
 def contenders(queries: int) -> dict[str, list[Contender]]:
     """Who takes part in which race."""
     return {
@@ -184,6 +204,11 @@ def contenders(queries: int) -> dict[str, list[Contender]]:
             Contender("freeat, bf16", ours(Square(queries=queries, precision="bf16")), ours=True),
             Contender("ART", art_square(queries)),
             Contender("pyautoattack", autoattack_square(queries)),
+        ],
+        ON_REQUEST: [
+            Contender("freeat, fp32", ours(AutoAttack()), ours=True),
+            Contender("freeat, bf16", ours(AutoAttack(precision="bf16")), ours=True),
+            Contender("pyautoattack", autoattack()),
         ],
     }
 
@@ -232,7 +257,7 @@ def shown_to(model: nn.Module) -> Iterator[list[int]]:
 
 def table(name: str, model: str, entered: list[Contender], n: int) -> list[dict[str, object]]:
     """Images and scores per second, and how many times the best peer's."""
-    random_cost = name.startswith("Square")
+    random_cost = not name.startswith("PGD")
     speeds = {c.name: c.images_per_second(n, random_cost=random_cost) for c in entered}
     best = max(speeds[c.name] for c in entered if not c.ours)
     best_scores = max(c.scores_per_second for c in entered if not c.ours)
@@ -283,7 +308,7 @@ def models(robust: str | None, data: DataSet) -> list[tuple[Opened, Ball]]:
 @click.command()
 @click.option("--robust", default=None, help="a robust CIFAR-10 model: run folder or NETWORK@FILE")
 @click.option("--only", type=click.Choice(["robust model", "ResNet-18"]), help="one of the two models")
-@click.option("--race", "attack", type=click.Choice(["PGD", "Square"]), help="one of the two attacks")
+@click.option("--race", "attack", type=click.Choice(["PGD", "Square", ON_REQUEST]), help="one of the attacks")
 @click.option(
     "--without", multiple=True, help="leave out a library, e.g. ART, which takes long at 5000 queries"
 )
@@ -329,7 +354,7 @@ def main(
             f"\n{opened.name}: {ball.norm} ε = {ball.eps:.4g}, {n} images, {threads} threads, clean {clean:.1%}"
         )
         for name, invited in contenders(queries).items():
-            if not name.startswith(attack or ""):
+            if not name.startswith(attack or "") or (name == ON_REQUEST and attack is None):
                 continue
             entered = [contender for contender in invited if contender.name not in without]
             race(entered, model, x, y, ball, rounds, clock)

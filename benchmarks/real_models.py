@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 import torch
-from attacks import autoattack_apgd, models
+from attacks import autoattack, autoattack_apgd, models
 from torch import Tensor, nn
 
 from freeat.attacks.registry import parse_attack
@@ -41,20 +41,9 @@ def theirs(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Ten
         batches = zip(x.split(BATCH), y.split(BATCH), strict=True)
         perturbed = torch.cat([autoattack_apgd(model, *batch, ball, 0) for batch in batches])
     else:
-        perturbed = standard_evaluation(model, x, y, ball, what)
+        perturbed = autoattack(what)(model, x, y, ball, 0)
     with torch.no_grad():
         return model(perturbed).argmax(-1) == y
-
-
-def standard_evaluation(model: nn.Module, x: Tensor, y: Tensor, ball: Ball, what: str) -> Tensor:
-    from pyautoattack import AutoAttack
-
-    norm = {"l2": "L2", "linf": "Linf"}[ball.norm]
-    parts = {"version": "standard"} if what == "standard" else {"version": "custom", "attacks": [what]}
-    adversary = AutoAttack(model, norm=norm, eps=ball.eps, seed=0, device=x.device, **parts)
-    adversary.apgd.n_restarts = 1  # as in version "standard"
-    perturbed: Tensor = adversary.run_standard_evaluation(x, y, batch_size=len(x))[0]
-    return perturbed
 
 
 def evaluated_by_pyautoattack(

@@ -18,6 +18,7 @@ LossName = Literal["ce", "margin", "dlr"]
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
 Model = Callable[[Tensor], Tensor]  # f_w: images (..., b, C, H, W) to logits (..., b, classes)
 LogitLoss = Callable[[Tensor, Tensor], Tensor]  # logits (b, classes) and labels (b,) to one value each
+TargetedLoss = Callable[[Tensor, Tensor, Tensor], Tensor]  # logits, labels and targets to one value each
 DLR_CLASSES = 4
 
 
@@ -77,6 +78,18 @@ def dlr(logits: Tensor, y: Tensor) -> Tensor:
     return margin(logits, y) / spread.clamp_min(torch.finfo(logits.dtype).tiny)
 
 
+def targeted_margin(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """z_t − z_y of each image: positive where the target beats the label."""
+    return _picked(logits, target) - _picked(logits, y)
+
+
+def targeted_dlr(logits: Tensor, y: Tensor, target: Tensor) -> Tensor:
+    """(z_t − z_y) / (z_(1) − (z_(3) + z_(4))/2), z sorted downwards: the targeted margin, whatever the scale."""
+    top = logits.topk(4, dim=-1).values
+    spread = top[..., 0] - (top[..., 2] + top[..., 3]) / 2
+    return targeted_margin(logits, y, target) / spread.clamp_min(torch.finfo(logits.dtype).tiny)
+
+
 LOSSES: dict[str, LogitLoss] = {"ce": cross_entropy, "margin": margin, "dlr": dlr}
 
 
@@ -85,6 +98,16 @@ def defined_loss(name: LossName, classes: int) -> tuple[LossName, tuple[str, ...
     if name == "dlr" and classes < DLR_CLASSES:
         return "margin", (f"DLR is undefined with {classes} classes; the margin loss was used instead",)
     return name, ()
+
+
+def defined_targeted_loss(classes: int) -> tuple[TargetedLoss, tuple[str, ...]]:
+    """The targeted DLR loss; with fewer than four classes, where it is undefined, the targeted margin and a note."""
+    if classes < DLR_CLASSES:
+        note = (
+            f"the targeted DLR loss is undefined with {classes} classes; the targeted margin was used instead"
+        )
+        return targeted_margin, (note,)
+    return targeted_dlr, ()
 
 
 def _picked(values: Tensor, y: Tensor) -> Tensor:

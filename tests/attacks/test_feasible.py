@@ -10,6 +10,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from freeat.attacks.apgd import APGD_LOSSES, Apgd, ApgdLoss
+from freeat.attacks.autoattack import PARTS
 from freeat.attacks.pgd import ITERATES, Iterate, Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.result import Attack
@@ -19,8 +21,8 @@ from freeat.rng import ImageRng
 from freeat.threat import L2, STARTS, Ball, Linf, Start
 from problems import random
 
-OWN = ("fgsm", "pgd-3", "pgd-margin-2-2", "pgd-dlr-3", "square-15")
-PEERS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "autoattack-square", "autoattack")
+OWN = ("fgsm", "pgd-3", "pgd-margin-2-2", "pgd-dlr-3", "square-15", "apgd-ce-5", "apgd-t-5", "apgd-dlr-5-2")
+PEERS = ("fab", "fab-t", "autoattack", "pyautoattack-apgd-ce", "pyautoattack-square")
 SHAPES = ((1, 8, 8), (3, 8, 8), (2, 5, 4), (1, 1, 1), (3, 2, 7))
 KINDS = ("grey", "black", "white", "both", "random")
 RADII = (0.0, 1e-4, 8 / 255, 0.5, 1.0)
@@ -117,6 +119,13 @@ def test_pgd_stays_in_ball_and_box(
     check(Pgd(steps=steps, restarts=restarts, start=start, iterate=iterate, loss=loss), case)
 
 
+@pytest.mark.parametrize("loss", APGD_LOSSES)
+@given(case=OURS, steps=st.integers(1, 12))
+@settings(max_examples=20)
+def test_apgd_stays_in_ball_and_box(loss: ApgdLoss, case: Case, steps: int) -> None:
+    check(Apgd(loss=loss, steps=steps), case)
+
+
 @given(case=OURS, queries=st.integers(1, 20), rescale=st.booleans())
 @settings(max_examples=60)
 def test_square_stays_in_ball_and_box(case: Case, queries: int, rescale: bool) -> None:
@@ -131,7 +140,7 @@ def test_attacks_stay_feasible_in_extreme_cases(name: str, case: Case) -> None:
 
 @pytest.fixture(scope="module")
 def short_square() -> Iterator[None]:
-    """pyautoattack with 30 queries of its Square attack in place of 5000: where it ends up is the same ball."""
+    """Square attacks of 30 queries and APGD of 20 steps in the place of 5000 and 100: the balls are the same."""
     package = pytest.importorskip("pyautoattack")
 
     class Hasty(package.AutoAttack):  # type: ignore[misc, name-defined]
@@ -141,6 +150,8 @@ def short_square() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(package, "AutoAttack", Hasty)
+        patch.setitem(PARTS, "square", lambda precision: Square(queries=30))
+        patch.setitem(PARTS, "apgd-t", lambda precision: Apgd(loss="t", steps=20))
         yield
 
 

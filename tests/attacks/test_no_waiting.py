@@ -17,6 +17,7 @@ import freeat.rng
 from freeat import Learner, Linf, Pgd
 from freeat.algorithms import make_algorithm
 from freeat.algorithms.strength import MeasuredObjective
+from freeat.attacks.apgd import Apgd
 from freeat.attacks.pgd import COMPACT_EVERY
 from freeat.attacks.result import Attack
 from freeat.attacks.square import COMPACT_EVERY as SQUARE_COMPACT_EVERY
@@ -48,6 +49,8 @@ ALLOWED = {
     "rng.sample": "indices of a batch are drawn on the CPU",
     "learner.check_batch": "the first batch of a loop of one's own is looked at once",
     "pgd.__call__": "PGD asks once a restart which images are fooled already",
+    "apgd.__call__": "APGD asks once a restart which images are fooled already",
+    "apgd.adaptive_ascent": f"fooled images leave the batch every {COMPACT_EVERY} steps",
     "square.__call__": "Square asks once which images are wrong before it begins",
     "pgd.projected_ascent": f"images that stopped leave the batch every {COMPACT_EVERY} steps",
     "square._search": f"fooled images leave the batch every {SQUARE_COMPACT_EVERY} queries",
@@ -102,7 +105,7 @@ class Operations(TorchDispatchMode):
 @contextmanager
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """Inside, freeat does what it does elsewhere than on the CPU; what read a value is in the list afterwards."""
-    for module in ("rng", "threat", "attacks.pgd", "attacks.result", "attacks.square"):
+    for module in ("rng", "threat", "attacks.pgd", "attacks.apgd", "attacks.result", "attacks.square"):
         monkeypatch.setattr(f"freeat.{module}.reading_is_free", lambda x: False)
     seen: list[str] = []
     with Methods(seen), Operations(seen):
@@ -206,10 +209,13 @@ ATTACKS: dict[str, Attack] = {
     "worst": Pgd(steps=9, restarts=2),
     "square": Square(queries=100),
     "worst-bf16": Pgd(steps=3, precision="bf16"),
+    "apgd-ce": Apgd(steps=9),
+    "apgd-t": Apgd(loss="t", steps=5),
+    "apgd-bf16": Apgd(steps=4, precision="bf16"),
 }
 
 
-@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5)], ids=["linf", "l2"])
+@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.35)], ids=["linf", "l2"])
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("with_loss", [False, True], ids=["", "with-loss"])
 def test_attacks_read_values_only_where_it_is_allowed_and_find_the_same(
@@ -229,7 +235,7 @@ def test_attacks_read_values_only_where_it_is_allowed_and_find_the_same(
         found = attacked()
     assert set(seen) <= set(ALLOWED)
     if with_loss or attack is ATTACKS["last"]:
-        assert set(seen) <= {"pgd.__call__", "square.__call__", "result.wrong"}
+        assert set(seen) <= {"pgd.__call__", "apgd.__call__", "square.__call__", "result.wrong"}
     assert 0 < int(expected.fooled.sum()) < len(x)
     assert torch.equal(found.fooled, expected.fooled)
     torch.testing.assert_close(found.delta, expected.delta)

@@ -10,7 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack
+from freeat.attacks.apgd import APGD_LOSSES, Apgd
+from freeat.attacks.autoattack import PARTS, STANDARD, AutoAttack, Fab, PyAutoAttack
 from freeat.attacks.pgd import ITERATES, Pgd
 from freeat.attacks.registry import EXAMPLES, parse_attack
 from freeat.attacks.result import Attack, AttackResult
@@ -32,8 +33,16 @@ MEANT: dict[str, Attack] = {
     "square": Square(queries=5000),
     "square-12": Square(queries=12),
     "autoattack": AutoAttack(parts=STANDARD),
-    "apgd-t": AutoAttack(parts=("apgd-t",)),
-    "autoattack-square": AutoAttack(parts=("square",)),
+    "apgd": Apgd(),
+    "apgd-ce": Apgd(),
+    "apgd-t": Apgd(loss="t"),
+    "apgd-cw-20": Apgd(loss="margin", steps=20),
+    "APGD_DLR_100_5": Apgd(loss="dlr", restarts=5),
+    "fab": Fab(targeted=False),
+    "fab-t": Fab(),
+    "pyautoattack": PyAutoAttack(),
+    "pyautoattack-apgd-ce": PyAutoAttack(part="apgd-ce"),
+    "pyautoattack-square": PyAutoAttack(part="square"),
     "APGD-CE+square": AutoAttack(parts=("apgd-ce", "square")),
     "apgd-ce+apgd-t+fab-t+square": AutoAttack(),
 }
@@ -60,7 +69,10 @@ ATTACKS: st.SearchStrategy[Attack] = st.one_of(
         iterate=st.sampled_from(ITERATES),
     ),
     st.builds(Square, queries=st.integers(1, 9999)),
-    st.builds(AutoAttack, parts=st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(tuple)),
+    st.builds(Apgd, loss=st.sampled_from(APGD_LOSSES), steps=st.integers(1, 200), restarts=st.integers(1, 9)),
+    st.builds(AutoAttack, parts=st.lists(st.sampled_from([*PARTS]), min_size=2, max_size=4).map(tuple)),
+    st.builds(Fab, targeted=st.booleans()),
+    st.builds(PyAutoAttack, part=st.sampled_from(["standard", *PARTS])),
 )
 
 
@@ -77,6 +89,9 @@ def test_options_reach_the_attack() -> None:
     pgd = parse_attack("pgd-5", iterate="last", alpha=0.1, start="zero", precision="bf16")
     assert pgd == Pgd(steps=5, iterate="last", alpha=0.1, start="zero", precision="bf16")
     assert parse_attack("square-9", precision="bf16") == Square(queries=9, precision="bf16")
+    assert parse_attack("apgd-t", precision="bf16") == Apgd(loss="t", precision="bf16")
+    assert parse_attack("fab-t", precision="bf16") == Fab(precision="bf16")
+    assert parse_attack("autoattack", precision="bf16") == AutoAttack(parts=STANDARD, precision="bf16")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +107,12 @@ def test_options_reach_the_attack() -> None:
         ("fgsm-ce-ce", "unknown attack"),
         ("pgd-cww-5", "unknown attack"),
         ("fab+", "unknown part of AutoAttack"),
+        ("fab-5", "unknown attack"),
+        ("apgd-x", "unknown attack"),
+        ("apgd-t-1-2-3", "apgd-ce-STEPS-RESTARTS"),
+        ("apgd-ce-0", "at least 1"),
+        ("autoattack-square", "unknown attack"),
+        ("pyautoattack-sqare", "did you mean 'square'"),
         ("", "unknown attack"),
     ],
 )
@@ -102,7 +123,7 @@ def test_wrong_names_are_refused(text: str, message: str) -> None:
 
 def test_black_box_attacks_are_marked() -> None:
     black = {name for name in EXAMPLES if parse_attack(name).black_box}
-    assert black == {"square", "square-1000", "autoattack-square"}
+    assert black == {"square", "square-1000", "pyautoattack-square"}
 
 
 SOURCE = """

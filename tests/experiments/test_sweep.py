@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.apgd import Apgd
+from freeat.attacks.autoattack import AutoAttack, Fab, PyAutoAttack
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack
 from freeat.attacks.square import Square
@@ -330,7 +331,9 @@ def test_transfer_holds_its_cost_and_notes_on_weak_attacks(
     assert cost.queries is not None
     assert cost.queries.most == 10
     with pytest.raises(InputError, match="look harmless"):
-        moved(AutoAttack(parts=("apgd-ce",)))
+        moved(Fab())
+    (note,) = moved(Apgd(steps=3)).notes
+    assert "apgd-ce-3 stops at the first perturbation that fools its source" in note
 
 
 def test_a_transfer_carries_the_notes_of_its_attack(
@@ -387,8 +390,13 @@ def test_identity_of_autoattack_holds_version_and_batch_size(robust_net: nn.Modu
         return sweep.identity("evaluation", model, condition)
 
     other = replace(sweep, batch_size=7)
-    assert "pyautoattack 0." in key(sweep, AutoAttack())["package"]
-    assert key(sweep, AutoAttack()) != key(other, AutoAttack())
+    for attack in (AutoAttack(), Fab(), PyAutoAttack()):
+        assert "pyautoattack 0." in key(sweep, attack)["package"]
+        per_batch = isinstance(attack, PyAutoAttack)
+        assert (key(sweep, attack) != key(other, attack)) == per_batch, "only the package draws for batches"
+    without_fab = AutoAttack(parts=("apgd-ce", "square"))
+    assert "package" not in key(sweep, without_fab)
+    assert key(sweep, AutoAttack()) != key(sweep, AutoAttack(precision="bf16"))
     assert key(sweep, Pgd()) == key(other, Pgd()), "built-in attacks draw for each image"
 
 

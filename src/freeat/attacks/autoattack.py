@@ -1,25 +1,35 @@
-"""AutoAttack, by the package ``pyautoattack``: an adapter, not a copy."""
+"""AutoAttack (Croce and Hein, 2020): its parts in turn, FAB by the package ``pyautoattack``, and the package's own."""
 
 import importlib.metadata
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from freeat.attacks.result import AttackResult, Oracle, Search
-from freeat.errors import InputError, unknown_name
-from freeat.objectives import DLR_CLASSES, Model, margin
+from freeat.attacks.apgd import TARGETS, Apgd
+from freeat.attacks.result import Attack, AttackResult, Oracle, Search
+from freeat.attacks.square import Square
+from freeat.compute.precision import PRECISIONS
+from freeat.errors import InputError, need, unknown_name
+from freeat.objectives import DLR_CLASSES, Model
 from freeat.rng import ImageRng
 from freeat.threat import Ball
 
 STANDARD = ("apgd-ce", "apgd-t", "fab-t", "square")
-PARTS = ("apgd-ce", "apgd-dlr", "apgd-t", "fab", "fab-t", "square")
-NEED_FOUR_CLASSES = ("apgd-dlr", "apgd-t", "fab-t")
+PARTS: dict[str, Callable[[str], Attack]] = {
+    "apgd-ce": lambda precision: Apgd(loss="ce", precision=precision),
+    "apgd-dlr": lambda precision: Apgd(loss="dlr", precision=precision),
+    "apgd-t": lambda precision: Apgd(loss="t", precision=precision),
+    "fab": lambda precision: Fab(targeted=False, precision=precision),
+    "fab-t": lambda precision: Fab(precision=precision),
+    "square": lambda precision: Square(),  # in fp32: rounded scores make a long search weaker
+}
+"""The parts of AutoAttack, each a function of the arithmetic of its gradients."""
 NORMS = {"l2": "L2", "linf": "Linf"}
 
 
@@ -27,113 +37,226 @@ NORMS = {"l2": "L2", "linf": "Linf"}
 class AutoAttack:
     """The parts of AutoAttack one after another, each on the images that survived; by default ``standard``.
 
-    The seed is always passed (the package's own default is the time). The package draws for a batch, so unlike the
-    built-in attacks its draws depend on the batch. A loss, where asked for, is the larger of the clean one and the
-    one at the perturbation found.
+    APGD and Square are the built-in ones, FAB is that of pyautoattack on the same frozen model. No part's draws depend
+    on the batch. A loss, where asked for, is the largest cross-entropy that the parts saw of an image.
+
+    Args:
+        parts: two or more of ``apgd-ce``, ``apgd-dlr``, ``apgd-t``, ``fab``, ``fab-t`` and ``square``.
+        precision: the arithmetic of the gradients. Square's scores are in fp32, and correctness is decided in it.
+
+    Raises:
+        InputError: a part is unknown, or there are fewer than two.
     """
 
     parts: tuple[str, ...] = STANDARD
+    precision: str = "fp32"
+    black_box: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         for part in self.parts:
             if part not in PARTS:
                 raise unknown_name("part of AutoAttack", part, PARTS)
-        if not self.parts:
-            raise InputError(f"AutoAttack without parts: name at least one of {', '.join(PARTS)}")
+        if len(self.parts) < 2:
+            raise InputError(
+                f"AutoAttack of {len(self.parts)} parts: name two or more of {', '.join(PARTS)}, or use one by itself"
+            )
+        _check_precision(self.precision)
 
     @property
     def name(self) -> str:
-        if self.parts == STANDARD:
-            return "autoattack"
-        joined = "+".join(self.parts)
-        return f"autoattack-{joined}" if joined == "square" else joined
+        """The name of the attack, without ``precision``."""
+        return "autoattack" if self.parts == STANDARD else "+".join(self.parts)
 
     @property
-    def black_box(self) -> bool:
-        return self.parts == ("square",)
+    def package(self) -> str | None:
+        """The package that runs FAB, with its version; None without FAB."""
+        return _version() if any(part in self.parts for part in ("fab", "fab-t")) else None
+
+    def __call__(
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
+    ) -> AttackResult:
+        package = self.package  # missing, it is said before the other parts have taken their time
+        oracle = Oracle(f, "fp32", x)
+        search = Search(oracle, x, y)
+        notes: dict[str, None] = {}
+        search.confirm(search.all_rows, x, torch.zeros_like(x))
+        for part in self.parts:
+            rows = search.all_rows[~search.fooled]
+            if not len(rows):
+                break
+            attack = PARTS[part](self.precision)
+            found = attack(f, x[rows], y[rows], ball, rng.select(rows.tolist()), with_loss=with_loss)
+            search.confirm(rows, ball.apply(x[rows], found.delta), found.delta)
+            if found.loss is not None:
+                search.update(rows, found.delta, found.loss, None)
+            oracle.cost.gradient_evaluations += found.cost.gradient_evaluations
+            oracle.cost.forward_passes += found.cost.forward_passes
+            notes |= dict.fromkeys(found.notes)
+        by = f"{', '.join(self.parts)}; seed {rng.seed}" + (f"; FAB by {package}" if package else "")
+        return search.result(with_loss=with_loss, notes=(by, *notes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fab:
+    """FAB (Croce and Hein, 2020), which looks for the smallest perturbation that fools; by pyautoattack.
+
+    As in AutoAttack it takes 100 steps from the image itself, so that it draws nothing. An image that it cannot fool in
+    the ball keeps δ = 0. A loss, where asked for, is the larger of the clean one and the one at the perturbation found.
+
+    Args:
+        targeted: towards each of the 9 classes with the largest logits after the label in turn.
+        precision: the arithmetic of the gradients; correctness is always decided in fp32.
+
+    Raises:
+        InputError: the precision is unknown.
+    """
+
+    targeted: bool = True
+    precision: str = "fp32"
+    black_box: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        _check_precision(self.precision)
+
+    @property
+    def name(self) -> str:
+        """The name of the attack, without ``precision``."""
+        return "fab-t" if self.targeted else "fab"
 
     @property
     def package(self) -> str:
         """The package that attacks, with its version."""
-        _package()
-        return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
+        return _version()
 
     def __call__(
         self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
     ) -> AttackResult:
         package = _package()
-        if ball.box != (0.0, 1.0):
-            raise InputError(
-                f"AutoAttack keeps images in [0, 1], but the box is {ball.box}; use another attack"
+        oracle = Oracle(f, self.precision, x)
+
+        def logits(images: Tensor) -> Tensor:
+            like_x = images.to(x.dtype).contiguous(memory_format=torch.channels_last)
+            return oracle.logits(like_x) if torch.is_grad_enabled() else oracle.exact_logits(like_x)
+
+        def perturbed(images: Tensor) -> Tensor:
+            fab = package.fab_pt.FABAttack_PT(
+                logits,
+                norm=NORMS[ball.norm],
+                eps=ball.eps,
+                targeted=self.targeted,
+                n_target_classes=min(TARGETS, oracle.classes - 1),
+                device=x.device,
             )
+            found: Tensor = fab.perturb(images, y)
+            return found
+
+        return _by_package(perturbed, oracle, x, y, ball, with_loss=with_loss)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PyAutoAttack:
+    """AutoAttack ``standard``, or one part of it, as pyautoattack itself runs it: the reference for `AutoAttack`.
+
+    The seed is always passed (the package's own default is the time). The package draws for a batch, so unlike those
+    of the built-in attacks its draws depend on the batch. A loss is that of `Fab`.
+    """
+
+    part: str = "standard"
+
+    def __post_init__(self) -> None:
+        if self.part not in ("standard", *PARTS):
+            raise unknown_name("part of AutoAttack", self.part, ("standard", *PARTS))
+
+    @property
+    def name(self) -> str:
+        return "pyautoattack" if self.part == "standard" else f"pyautoattack-{self.part}"
+
+    @property
+    def black_box(self) -> bool:
+        return self.part == "square"
+
+    @property
+    def package(self) -> str:
+        """The package that attacks, with its version."""
+        return _version()
+
+    def __call__(
+        self, f: Model, x: Tensor, y: Tensor, ball: Ball, rng: ImageRng, *, with_loss: bool = False
+    ) -> AttackResult:
+        package = _package()
         oracle = Oracle(f, "fp32", x)
-        search = Search(oracle, x, y)
-        search.confirm(search.all_rows, x, torch.zeros_like(x))
-        parts, notes = _defined(self.parts, oracle.classes)
-        if ball.eps > 0:  # the package divides by ε
-            x_adv, warned = _run(package, parts, oracle, x, y, ball, rng.seed)
-            delta = ball.confine(x, ball.project(x_adv - x))
-            search.confirm(search.all_rows, ball.apply(x, delta), delta)
-            notes += warned
-        notes = (f"{self.package}: {', '.join(parts)}; seed {rng.seed}", *notes)
-        return search.result(with_loss=with_loss, notes=notes)
+        warned: list[str] = []
+
+        def perturbed(images: Tensor) -> Tensor:
+            if oracle.classes < DLR_CLASSES and self.part in ("standard", "apgd-dlr", "apgd-t"):
+                raise InputError(
+                    f"{self.name}: DLR losses need {DLR_CLASSES} classes, and the model has {oracle.classes}; "
+                    "use the built-in autoattack, which takes the margin instead"
+                )
+            adversary = package.AutoAttack(
+                lambda images: oracle.logits(images.to(x.dtype)),
+                norm=NORMS[ball.norm],
+                eps=ball.eps,
+                seed=rng.seed,
+                version="custom",
+                attacks=list(STANDARD) if self.part == "standard" else [self.part],
+                device=x.device,
+            )
+            targets = min(TARGETS, oracle.classes - 1)
+            adversary.apgd.n_restarts = adversary.fab.n_restarts = 1  # as in version "standard"
+            adversary.apgd_targeted.n_target_classes = adversary.fab.n_target_classes = targets
+            with _collected(adversary.logger, warned):
+                found: Tensor = adversary.run_standard_evaluation(images, y, batch_size=len(x))[0]
+            return found
+
+        result = _by_package(perturbed, oracle, x, y, ball, with_loss=with_loss)
+        sentences = (f"AutoAttack warns: {_shortened(text)}" for text in warned)
+        return replace(result, notes=(f"{self.package}: {self.part}; seed {rng.seed}", *sentences))
+
+
+def _check_precision(precision: str) -> None:
+    if precision not in PRECISIONS:
+        raise unknown_name("precision", precision, PRECISIONS)
 
 
 def _package() -> Any:
     try:
-        import pyautoattack
-    except ModuleNotFoundError:
+        return need("pyautoattack", extra="autoattack", what="FAB")
+    except InputError as missing:
         raise InputError(
-            "AutoAttack needs the package pyautoattack, which is not installed: pip install 'freeat[autoattack]'"
+            f"{missing}, or run AutoAttack without FAB, e.g. --attack apgd-ce+apgd-t+square"
         ) from None
-    return pyautoattack
 
 
-def _defined(parts: tuple[str, ...], classes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The parts that are defined for this number of classes, and a sentence on those that were replaced."""
-    undefined = [part for part in parts if part in NEED_FOUR_CLASSES]
-    if classes >= DLR_CLASSES or not undefined:
-        return parts, ()
-    kept = [part for part in parts if part not in undefined]
-    kept.insert(1 if "apgd-ce" in kept else 0, "apgd-margin")
-    note = (
-        f"{', '.join(undefined)}: undefined with {classes} classes; APGD on the margin loss was used instead"
-    )
-    return tuple(kept), (note,)
+def _version() -> str:
+    _package()
+    return f"pyautoattack {importlib.metadata.version('pyautoattack')}"
 
 
-def _run(
-    package: Any,
-    parts: tuple[str, ...],
+def _by_package(
+    perturbed: Callable[[Tensor], Tensor],
     oracle: Oracle,
     x: Tensor,
     y: Tensor,
     ball: Ball,
-    seed: int,
-) -> tuple[Tensor, tuple[str, ...]]:
-    """The perturbed images, and the package's warnings."""
-    names = ["apgd-dlr" if part == "apgd-margin" else part for part in parts]
-    adversary = package.AutoAttack(
-        lambda images: oracle.logits(images.to(x.dtype)),
-        norm=NORMS[ball.norm],
-        eps=ball.eps,
-        seed=seed,
-        version="custom",
-        attacks=names,
-        device=x.device,
-    )
-    targets = min(9, oracle.classes - 1)
-    adversary.apgd.n_restarts = adversary.fab.n_restarts = 1  # as in version "standard"
-    adversary.apgd_targeted.n_target_classes = adversary.fab.n_target_classes = targets
-    if "apgd-margin" in parts:
-        adversary.apgd.dlr_loss = margin
-    warned: list[str] = []
-    with _undisturbed(x.device), _collected(adversary.logger, warned):
-        # The package reshapes with view(), which needs images that are contiguous in NCHW.
+    *,
+    with_loss: bool,
+) -> AttackResult:
+    """The result of an attack of the package, whose perturbed images are projected and decided here."""
+    if ball.box != (0.0, 1.0):
+        raise InputError(
+            f"pyautoattack keeps images in [0, 1], but the box is {ball.box}; use a built-in attack"
+        )
+    search = Search(oracle, x, y)
+    search.confirm(search.all_rows, x, torch.zeros_like(x))
+    if ball.eps > 0 and len(x):  # the package divides by ε
+        # It reshapes with view(), which needs images that are contiguous in NCHW.
         images = x.float().contiguous(memory_format=torch.contiguous_format)
-        x_adv, _ = adversary.run_standard_evaluation(images, y, batch_size=len(x))
-    sentences = tuple(f"AutoAttack warns: {_shortened(text)}" for text in warned if "DLR loss" not in text)
-    return x_adv.to(x.dtype), sentences
+        with _undisturbed(x.device):
+            found = perturbed(images).to(x.dtype)
+        delta = ball.confine(x, ball.project(found - x))
+        search.confirm(search.all_rows, ball.apply(x, delta), delta)
+    return search.result(with_loss=with_loss)
 
 
 def _shortened(text: str) -> str:

@@ -3,13 +3,14 @@
 ::
 
     name  =  fgsm [ "-" loss ] | pgd [ "-" loss ] [ "-" steps [ "-" restarts ] ] | square [ "-" queries ]
-             | autoattack | autoattack-square | part | part "+" part …
+             | apgd [ "-" loss | "-t" ] [ "-" steps [ "-" restarts ] ] | fab | fab-t
+             | autoattack | part "+" part … | pyautoattack [ "-" part ]
     loss  =  ce | margin | cw | dlr
     part  =  apgd-ce | apgd-dlr | apgd-t | fab | fab-t | square
 
-``pgd`` is ``pgd-10``, ``cw`` another name of the margin loss, ``square`` has 5000 queries. ``autoattack-square``
-is pyautoattack's own Square attack, ``square`` the built-in one; ``apgd-ce+fab`` runs parts of AutoAttack one after
-another. ``package.module:name`` is anyone's attack (``ImportedAttack``).
+``pgd`` is ``pgd-10``, ``apgd`` is ``apgd-ce-100``, ``cw`` another name of the margin loss, ``square`` has 5000 queries.
+``apgd-ce+square`` runs parts of AutoAttack one after another. ``pyautoattack`` and ``pyautoattack-square`` are that
+package's own AutoAttack and Square. ``package.module:name`` is anyone's attack (``ImportedAttack``).
 """
 
 from collections.abc import Callable
@@ -35,13 +36,16 @@ EXAMPLES = {
     "pgd-dlr-50": "PGD on the difference-of-logits ratio",
     "square": "Square attack: 5000 queries, no gradients",
     "square-1000": "Square attack with 1000 queries",
-    "autoattack": "AutoAttack standard, by pyautoattack",
-    "apgd-ce": "AutoAttack's APGD on cross-entropy alone",
-    "apgd-dlr": "AutoAttack's APGD on DLR alone",
-    "apgd-t": "AutoAttack's targeted APGD alone",
-    "fab": "AutoAttack's FAB alone",
-    "fab-t": "AutoAttack's targeted FAB alone",
-    "autoattack-square": "AutoAttack's Square attack alone",
+    "apgd-ce": "Auto-PGD on cross-entropy: 100 steps that choose their size",
+    "apgd-ce-50-5": "Auto-PGD, 50 steps from 5 random starts",
+    "apgd-dlr": "Auto-PGD on the difference-of-logits ratio",
+    "apgd-t": "Auto-PGD towards 9 other classes in turn",
+    "fab": "FAB, by pyautoattack",
+    "fab-t": "FAB towards 9 other classes in turn, by pyautoattack",
+    "autoattack": "AutoAttack standard: apgd-ce, apgd-t, fab-t, square",
+    "apgd-ce+square": "parts of AutoAttack, each on the images that survived",
+    "pyautoattack": "AutoAttack standard as pyautoattack itself runs it",
+    "pyautoattack-square": "a part of AutoAttack as pyautoattack itself runs it",
 }
 """The names that are listed; every number of steps, restarts and queries works."""
 
@@ -109,39 +113,54 @@ def parse_attack(
     precision: str = "fp32",
     trust_code: bool = False,
 ) -> Attack:
-    """The attack that ``text`` means. The options are PGD's, but ``precision`` is Square's too.
+    """The attack that ``text`` means. The options are PGD's, but ``precision`` is that of every built-in attack.
 
     An import path, ``package.module:name``, is imported only with ``trust_code``.
     """
     if is_import_path(text):
         return ImportedAttack.of(text, trust_code=trust_code)
     written = text.lower().replace("_", "-")
-    if "+" in written:
-        return _autoattack(text, written)
     family, *rest = written.split("-")
+    if "+" in written or family in ("autoattack", "pyautoattack", "fab"):
+        return _autoattack(text, written, precision)
     if family == "fgsm" and len(rest) <= 1:
         loss = _loss(text, rest[0]) if rest else "ce"
         return Pgd(steps=1, start="zero", alpha=alpha, iterate=iterate, loss=loss, precision=precision)
     if family == "pgd":
         return _pgd(text, rest, iterate=iterate, alpha=alpha, start=start or "uniform", precision=precision)
+    if family == "apgd":
+        return _apgd(text, rest, precision)
     if family == "square" and len(rest) <= 1:
         from freeat.attacks.square import Square
 
         return Square(queries=_count(text, rest[0]) if rest else 5000, precision=precision)
-    return _autoattack(text, written)
+    raise unknown_name("attack", text, EXAMPLES)
 
 
-def _autoattack(text: str, written: str) -> Attack:
-    from freeat.attacks.autoattack import PARTS, AutoAttack
+def _autoattack(text: str, written: str, precision: str) -> Attack:
+    from freeat.attacks.autoattack import AutoAttack, Fab, PyAutoAttack
 
     if written == "autoattack":
-        return AutoAttack()
+        return AutoAttack(precision=precision)
     if "+" in written:
-        return AutoAttack(parts=tuple(written.split("+")))
-    part = "square" if written == "autoattack-square" else written
-    if part in PARTS:
-        return AutoAttack(parts=(part,))
+        return AutoAttack(parts=tuple(written.split("+")), precision=precision)
+    if written in ("fab", "fab-t"):
+        return Fab(targeted=written == "fab-t", precision=precision)
+    package, _, part = written.partition("-")
+    if package == "pyautoattack":
+        return PyAutoAttack(part=part or "standard")
     raise unknown_name("attack", text, EXAMPLES)
+
+
+def _apgd(text: str, rest: list[str], precision: str) -> Attack:
+    from freeat.attacks.apgd import STEPS, Apgd, ApgdLoss
+
+    loss: ApgdLoss = "ce"
+    if rest and not rest[0].isdecimal():
+        named = rest.pop(0)
+        loss = "t" if named == "t" else _loss(text, named)
+    steps, restarts = _steps_and_restarts(text, rest, "apgd-ce", STEPS)
+    return Apgd(loss=loss, steps=steps, restarts=restarts, precision=precision)
 
 
 def _pgd(
@@ -150,10 +169,7 @@ def _pgd(
     loss: LossName = "ce"
     if rest and not rest[0].isdecimal():
         loss = _loss(text, rest.pop(0))
-    if len(rest) > 2:
-        raise InputError(f"attack {text!r}: write pgd-STEPS or pgd-STEPS-RESTARTS, e.g. pgd-50-10")
-    counts = [_count(text, part) for part in rest]
-    steps, restarts = (*counts, *(10, 1)[len(counts) :])
+    steps, restarts = _steps_and_restarts(text, rest, "pgd", 10)
     return Pgd(
         steps=steps,
         restarts=restarts,
@@ -163,6 +179,16 @@ def _pgd(
         loss=loss,
         precision=precision,
     )
+
+
+def _steps_and_restarts(text: str, rest: list[str], family: str, steps: int) -> tuple[int, int]:
+    """The counts at the end of a name; by default ``steps`` and one start."""
+    if len(rest) > 2:
+        raise InputError(
+            f"attack {text!r}: write {family}-STEPS or {family}-STEPS-RESTARTS, e.g. {family}-50-10"
+        )
+    counts = [*(_count(text, part) for part in rest), *(steps, 1)[len(rest) :]]
+    return counts[0], counts[1]
 
 
 def _loss(text: str, part: str) -> LossName:

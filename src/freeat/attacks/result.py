@@ -125,10 +125,11 @@ class Search:
         self.loss = torch.full(y.shape, -torch.inf, device=x.device, dtype=x.dtype)
         self._kept = self.loss.clone()  # the loss at the perturbation that is kept
 
-    def confirm(self, rows: Tensor, x_adv: Tensor, delta: Tensor) -> None:
-        """Take in an iterate of the images ``rows``, evaluated in fp32."""
+    def confirm(self, rows: Tensor, x_adv: Tensor, delta: Tensor) -> Tensor:
+        """Take in an iterate of the images ``rows``, evaluated in fp32, and return its logits."""
         logits, y = self.oracle.exact_logits(x_adv), self.y[rows]
         self.update(rows, delta, cross_entropy(logits, y), misclassified(logits, y))
+        return logits
 
     def update(self, rows: Tensor, delta: Tensor, loss: Tensor, wrong: Tensor | None) -> None:
         """Take in an iterate of the images ``rows``, of which some are ``wrong``; None: it counts for the loss only.

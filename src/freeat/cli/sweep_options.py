@@ -71,7 +71,7 @@ def sweep_options(*, iterate: str) -> Decorator:
             "--precision",
             default="fp32",
             show_default=True,
-            help="arithmetic of PGD and Square: fp32, bf16, fp16 or auto; correctness is always decided in fp32",
+            help="arithmetic of gradients, and of Square alone: fp32, bf16, fp16 or auto; fp32 decides correctness",
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
         click.option("--batch-size", type=int, default=256, show_default=True, help="images per batch"),

@@ -4,7 +4,7 @@ import time
 
 from torch import nn
 
-from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.autoattack import Fab, PyAutoAttack
 from freeat.attacks.result import Attack
 from freeat.compute.cost import Cost
 from freeat.compute.frozen import frozen_eval
@@ -16,7 +16,7 @@ from freeat.threat import Ball
 
 def weakness(attack: Attack) -> tuple[str, ...]:
     """What a report must say of this attack's transferred perturbations; refuses an attack that returns none."""
-    if isinstance(attack, AutoAttack):
+    if isinstance(attack, Fab | PyAutoAttack):
         raise InputError(
             f"{attack.name} gives no perturbation for an image it could not fool, and its transfers would look "
             "harmless: make them by PGD evaluated at its last iterate, e.g. --attack pgd-50 --iterate last"

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from freeat.attacks.autoattack import AutoAttack
+from freeat.attacks.autoattack import AutoAttack, Fab, PyAutoAttack
 from freeat.attacks.result import Attack
 from freeat.data import Augmentation, DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
@@ -128,8 +128,10 @@ class Sweep:
         attack = condition.attack
         identity = self.identity_on(kind, model, condition.split, condition.images, condition.augment)
         identity |= {"attack": attack_identity(attack), **self.identity_in(condition.ball)}
-        if isinstance(attack, AutoAttack):  # it draws for whole batches
-            identity |= {"package": attack.package, "batch_size": self.batch_size}
+        if isinstance(attack, AutoAttack | Fab | PyAutoAttack) and attack.package is not None:
+            identity |= {"package": attack.package}
+        if isinstance(attack, PyAutoAttack):  # it draws for whole batches
+            identity |= {"batch_size": self.batch_size}
         return identity
 
     def identity_on(
