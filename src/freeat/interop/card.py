@@ -178,6 +178,10 @@ def _limits(manifest: Manifest) -> str:
         limits.append(
             f"Loading the model runs your code {_code(manifest.run.resolved.model)}, which must be installed."
         )
+    if manifest.run.chosen.package:
+        limits.append(
+            f"Loading the model needs {_code(manifest.run.chosen.package)}, or a version that computes the same logits."
+        )
     if manifest.licence:
         limits.append(f"Terms of the training data: {markdown_text(manifest.licence)}.")
     limits += [markdown_text(note) for note in data.notes]

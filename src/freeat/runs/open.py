@@ -4,7 +4,7 @@
 
     reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
                   | exported-folder                   e.g. exports/free-4
-                  | network "@" weights-file          e.g. resnet18@robust.safetensors
+                  | network "@" weights-file          e.g. resnet18@robust.safetensors, timm:resnet18@robust.pt
                   | package.module:factory "@" weights-file
 """
 
@@ -31,8 +31,8 @@ from freeat.evaluation.statistics import Interval
 from freeat.files.documents import NewerFormat, read_document, sha256
 from freeat.files.reading import refusing
 from freeat.files.tensors import load_tensors
-from freeat.models.imported import is_import_path, source_digest
-from freeat.runs.build import build_network, weights_digest
+from freeat.models.imported import is_import_path, is_of_package, source_digest
+from freeat.runs.build import build_network, default_normalization, package_of, weights_digest
 from freeat.runs.folder import RunDescription, RunFolder
 from freeat.runs.spec import TrainSpec
 
@@ -166,6 +166,11 @@ class Reference:
         """Whether it names a factory itself, rather than a folder that may name one."""
         return self.folder is None and is_import_path(self.where)
 
+    @property
+    def takes_arguments(self) -> bool:
+        """Whether it names a factory, or a network of a package."""
+        return self.folder is None and (is_import_path(self.where) or is_of_package(self.where))
+
     def check(self) -> None:
         """Refuse a reference to something that does not exist."""
         if self.folder is not None:
@@ -268,7 +273,15 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Modul
         shape=data.shape,
         trust_code=trust_code,
         largest=sum(value.numel() for value in weights.values()),
+        pretrained=False,
     )
+    if description.chosen.package != (here := package_of(description.resolved)):
+        log.warning(
+            "%s was trained with %s and is opened with %s: its logits may differ",
+            reference,
+            description.chosen.package,
+            here,
+        )
     fill(model, weights, str(reference))
     return model.eval()
 
@@ -297,7 +310,7 @@ def initial_weights(
     file holds becomes that of the spec.
     """
     from freeat.models.loading import weights_for
-    from freeat.models.normalize import Normalization
+    from freeat.models.normalize import Normalization, Normalize, network_of
 
     assert spec.init_from is not None
     path = Path(spec.init_from).expanduser()
@@ -310,18 +323,23 @@ def initial_weights(
         raise InputError(
             f"--init-from {path}: no such file or folder; give a run folder, an exported one, or a weights file"
         )
-    bare = build_network(replace(spec, normalize=None), classes=classes, shape=shape, trust_code=trust_code)
-    weights, found = weights_for(bare, path)
+    bare = build_network(
+        replace(spec, normalize=None), classes=classes, shape=shape, trust_code=trust_code, pretrained=False
+    )
+    network = network_of(bare)
+    weights, found = weights_for(network, path)
     given = Normalization.parse(spec.normalize) if spec.normalize else None
-    if found is not None and given not in (None, found):
+    if found is not None and given is not None and not found.same_layer(given):
         raise InputError(f"{path} brings its own normalization ({found}): leave --normalize out")
-    normalization = given or found
-    if normalization is None:
+    normalization = given or found or default_normalization(spec.model)
+    if normalization is not None:
+        spec = replace(spec, normalize=str(normalization))
+    if normalization is None and network is bare:
         return spec, weights
-    layer = normalization.layer(shape[0]).state_dict()
-    own = {f"normalize.{name}": value for name, value in layer.items()}
-    own |= {f"model.{name}": value for name, value in weights.items()}
-    return replace(spec, normalize=str(normalization)), own
+    own = {} if normalization is None else Normalize(normalization).state_dict()
+    return spec, {f"normalize.{name}": value for name, value in own.items()} | {
+        f"model.{name}": value for name, value in weights.items()
+    }
 
 
 def open_model(
@@ -374,7 +392,14 @@ def open_model(
 
 
 def _factory(path: str, args: Mapping[str, object] | None) -> str:
-    """A factory with its arguments and the digest of its source; empty for a built-in network."""
+    """A factory with its arguments and the digest of its source; empty for a built-in network.
+
+    Of a package's network, the version of the package stands for the source.
+    """
+    if is_of_package(path):
+        from freeat.models.packages import package_version
+
+        return f"{path} {json.dumps(dict(args or {}), sort_keys=True, default=repr)} {package_version(path)}"
     if not is_import_path(path):
         return ""
     return f"{path} {json.dumps(dict(args or {}), sort_keys=True, default=repr)} {source_digest(path)}"
@@ -410,14 +435,20 @@ def file_model(
 
     asked = Reference.of(reference)
     asked.check()
-    bare = models.build(asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
-    model = load_weights(bare, asked.weights, channels=shape[0])
+    bare = models.build(
+        asked.where, classes=classes, shape=shape, args=args, trust_code=trust_code, pretrained=False
+    )
+    channels = 3 if is_of_package(asked.where) else shape[0]
+    model = load_weights(bare, asked.weights, channels=channels)
     if normalize and model is not bare:
         log.warning("%s brings its own normalization; %s is not put in front of it", asked.weights, normalize)
-    elif normalize:
-        from freeat.models.normalize import Normalization
+    elif model is bare and (normalize or is_of_package(asked.where)):
+        from freeat.models.normalize import Normalization, Prepared
 
-        model = nn.Sequential(Normalization.parse(normalize).layer(shape[0]), model)
+        chosen = Normalization.parse(normalize) if normalize else default_normalization(asked.where)
+        assert chosen is not None  # a package's network has one
+        layer = chosen.layer(channels)
+        model = model.normalized(layer) if isinstance(model, Prepared) else nn.Sequential(layer, model)
     return laid_out_for_evaluation(model)
 
 

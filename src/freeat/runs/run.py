@@ -16,6 +16,7 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype, logits_of, unsteady
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
+from freeat.models.imported import is_of_package
 from freeat.runs.build import (
     algorithm_source,
     build_ball,
@@ -23,7 +24,9 @@ from freeat.runs.build import (
     build_evaluator,
     build_model,
     build_trainer,
+    default_normalization,
     evaluation_attack,
+    package_of,
     resolve,
     resolve_evaluation,
     spec_warnings,
@@ -186,20 +189,32 @@ def assemble(
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
     weights: dict[str, torch.Tensor] = {}
     if settled.init_from:
+        if is_of_package(settled.model) and (settled.model_args or {}).get("pretrained"):
+            raise InputError(
+                f"--init-from {settled.init_from} and pretrained=true both give the weights to begin with: choose one"
+            )
         from freeat.runs.open import initial_weights
 
         settled, weights = initial_weights(
             settled, classes=len(data.classes), shape=data.shape, trust_code=options.trust_code
         )
+    elif settled.normalize is None and (found := default_normalization(settled.model)) is not None:
+        settled = replace(settled, normalize=str(found))
     model = build_model(settled, data, trust_code=options.trust_code)
-    fresh = start_from(model, weights, settled.init_from) if settled.init_from else []
+    if settled.init_from:
+        fresh = start_from(model, weights, settled.init_from, classifiers=_classifiers(settled))
+        source = Path(settled.init_from).name
+    else:
+        fresh, source = _published_misfits(settled, model, len(data.classes)), "the published model"
     notes = spec_warnings(spec, evaluation, len(evaluator.train))
     if fresh:
         notes = (
             f"the head ({', '.join(fresh)}) is new, for {len(data.classes)} classes: "
-            f"{Path(settled.init_from or '').name} has another number; all other weights are from there.",
+            f"{source} has another number; all other weights are from there.",
             *notes,
         )
+    if (fit := getattr(model, "fit", None)) is not None and is_of_package(settled.model):
+        notes = (fit.note(data.shape), *notes)
     digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
         settled, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
@@ -235,10 +250,31 @@ def assemble(
             device=device.type,
             processes=processes.size,
             torch=str(torch.__version__),
+            package=package_of(settled),
         ),
         notes=(*notes, *_unsteady(trainer)),
         provenance=provenance(device),
     )
+
+
+def _classifiers(spec: TrainSpec) -> tuple[str, ...]:
+    """The classifiers of a package's network by the names that the package gives them."""
+    if not is_of_package(spec.model):
+        return ()
+    from freeat.models.packages import published
+
+    return published(spec.model).classifiers
+
+
+def _published_misfits(spec: TrainSpec, model: torch.nn.Module, classes: int) -> list[str]:
+    """The tensors of a head that is new because the published weights, asked for, have other classes."""
+    if not is_of_package(spec.model):
+        return []
+    from freeat.models.packages import asks_for_weights, published
+
+    if not asks_for_weights(spec.model_args) or published(spec.model).classes == classes:
+        return []
+    return models.head_tensors(model, _classifiers(spec))
 
 
 def _unsteady(trainer: Trainer) -> list[str]:

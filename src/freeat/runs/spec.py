@@ -106,13 +106,19 @@ class TrainSpec(_Settings):
     )
     model: str = _setting(
         "auto",
-        "network by name (see `freeat models`), package.module:factory, or auto: that of --init-from, else cnn for "
-        "images up to 16 pixels, resnet18 up to 32, resnet18-s2 up to 64, resnet18-s4 above",
+        "network by name (see `freeat models`), timm:NAME, torchvision:NAME, package.module:factory, or auto: that of "
+        "--init-from, else cnn for images up to 16 pixels, resnet18 up to 32, resnet18-s2 up to 64, resnet18-s4 above",
         unhashed="resnet18",
     )
-    model_args: Mapping[str, Any] | None = _setting(None, "arguments of a factory, as JSON or key=value,…")
+    model_args: Mapping[str, Any] | None = _setting(
+        None,
+        "arguments of a factory or of a timm: or torchvision: network, as JSON or key=value,…; pretrained=true: with "
+        "its published weights",
+    )
     normalize: str | None = _setting(
-        None, "normalization put in front of the model: a data set's, or mean=…;std=…"
+        None,
+        "normalization put in front of the model: a data set's, or mean=…;std=…; default: none, and that of the "
+        "published weights for timm: and torchvision: networks",
     )
     init_from: str | None = _setting(
         None,
