@@ -133,10 +133,12 @@ def parse_models(texts: Sequence[str]) -> list[NamedReference]:
 
     pairs = [_split_name(text) for text in texts]
     given = {name for name, _ in pairs if name is not None}
-    found = iter(titles([reference for name, reference in pairs if name is None], taken=given))
+    references = [Reference.of(text) for _, text in pairs]
+    nameless = [reference for reference, (name, _) in zip(references, pairs, strict=True) if name is None]
+    found = iter(titles(nameless, taken=given))
     return [
-        NamedReference(next(found) if name is None else name, reference, Reference.of(reference))
-        for name, reference in pairs
+        NamedReference(next(found) if name is None else name, text, reference)
+        for reference, (name, text) in zip(references, pairs, strict=True)
     ]
 
 
@@ -215,7 +217,7 @@ def open_models(models: Sequence[NamedReference], data: "DataSet", given: dict[s
         )
     opened = [
         open_model(
-            model.text,
+            model.reference,
             data,
             device=device,
             args=args if model.reference.takes_arguments else None,

@@ -13,6 +13,7 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import check_finite, logits_of
 from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import plain, sha256, to_json, whole_folder, write_document, write_text
+from freeat.files.hub import HubModel, check_push, push
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
@@ -34,6 +35,7 @@ from freeat.runs.open import (
 )
 from freeat.runs.results import RESULTS, Results
 
+ROBUSTBENCH = ("robustbench.json", "robustbench.md")
 RANDOM_IMAGES = 64
 """Images on which an exported model must have an answer."""
 
@@ -124,9 +126,28 @@ def export(
             from freeat.interop.robustbench import robustbench_claim
 
             claim, form = robustbench_claim(manifest)
-            write_text(unfinished / "robustbench.json", to_json(plain(claim), ensure_ascii=False) + "\n")
-            write_text(unfinished / "robustbench.md", form)
+            write_text(unfinished / ROBUSTBENCH[0], to_json(plain(claim), ensure_ascii=False) + "\n")
+            write_text(unfinished / ROBUSTBENCH[1], form)
     return target
+
+
+def push_export(folder: str | Path, name: str, *, private: bool = False) -> HubModel:
+    """Push an exported folder to the Hugging Face Hub as one commit, which is returned.
+
+    Args:
+        folder: The exported folder.
+        name: ``OWNER/NAME`` on the Hub. It is made if it is not there; an earlier export there is replaced.
+        private: Make a new model private.
+
+    Raises:
+        InputError: The folder is no export, the name is wrong or that of something else, nobody is logged in, or the
+            Hub cannot be reached.
+    """
+    exported = ExportedFolder(Path(folder))
+    if not exported.exists:
+        raise InputError(f"{folder} is not an exported model: write one with `freeat export RUN`")
+    check_push(name, marker=MANIFEST)
+    return push(exported.path, name, replaced=(ONNX, *ROBUSTBENCH), private=private)
 
 
 def _check_answers(model: nn.Module, shape: tuple[int, int, int]) -> None:

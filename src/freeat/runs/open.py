@@ -4,8 +4,11 @@
 
     reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
                   | exported-folder                   e.g. exports/free-4
+                  | "hf://" name [ "@" revision ]     an exported folder on the Hugging Face Hub
                   | network "@" weights-file          e.g. resnet18@robust.safetensors, timm:resnet18@robust.pt
                   | package.module:factory "@" weights-file
+
+A weights file may be on the Hub too: ``timm:resnet18@hf://NAME@COMMIT`` is its ``model.safetensors`` there.
 """
 
 import json
@@ -15,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -28,8 +30,9 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
 from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.statistics import Interval
-from freeat.files.documents import NewerFormat, read_document, sha256
-from freeat.files.reading import refusing
+from freeat.files.documents import NewerFormat, in_file_name, read_document, sha256
+from freeat.files.hub import HubModel, is_on_hub
+from freeat.files.reading import LARGEST_DOCUMENT, refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, is_of_package, source_digest
 from freeat.runs.build import build_network, default_normalization, package_of, weights_digest
@@ -39,6 +42,8 @@ from freeat.runs.spec import TrainSpec
 log = logging.getLogger(__name__)
 
 MANIFEST, WEIGHTS, CARD, ONNX = "freeat.json", "model.safetensors", "README.md", "model.onnx"
+FROM_HUB = {MANIFEST: LARGEST_DOCUMENT, WEIGHTS: 8 * models.LARGEST}
+"""The files that are fetched from the Hub, and their largest sizes in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,26 +145,45 @@ class ExportedFolder:
 
 @dataclass(frozen=True)
 class Reference:
-    """A folder, network or factory (``where``), and which weights it has."""
+    """A folder, network or factory (``where``), which weights it has, and the model of the Hub that either is from."""
 
     where: str
     weights: str = ""
+    hub: HubModel | None = None
 
     @classmethod
-    def of(cls, text: str | Path) -> Self:
-        """The reference that ``text`` means. The path of a folder that is there may contain an "@" itself."""
+    def of(cls, text: "str | Path | Reference") -> "Reference":
+        """The reference that ``text`` means. The path of a folder that is there may contain an "@" itself.
+
+        A model of the Hub is fetched, unless it was before.
+        """
+        if isinstance(text, Reference):
+            return text
         text = str(text)
+        if is_on_hub(text):
+            hub = HubModel.of(text)
+            return cls(str(_exported_on_hub(hub)), hub=hub)
         ends = (len(text), *(at for at in reversed(range(len(text))) if text[at] == "@"))
         for end in ends:
             if _stored_at(text[:end]) is not None:
                 return cls(text[:end], text[end + 1 :])
         where, _, weights = text.partition("@")
+        if is_on_hub(weights):
+            hub = HubModel.of(weights)
+            return cls(where, str(hub.fetch({WEIGHTS: FROM_HUB[WEIGHTS]}) / WEIGHTS), hub)
         return cls(where, weights)
 
     @property
     def folder(self) -> RunFolder | ExportedFolder | None:
         """The run or exported folder it points to, if it is there."""
         return _stored_at(self.where)
+
+    @property
+    def title(self) -> str:
+        """The reference as messages name it."""
+        if self.hub is not None:
+            return str(self.hub)
+        return f"{self.where}@{self.weights}" if self.weights else self.where
 
     @property
     def names_code(self) -> bool:
@@ -183,6 +207,25 @@ class Reference:
             )
         if not Path(self.weights).exists():
             raise InputError(f"weights {self.weights}: no such file")
+
+
+def _exported_on_hub(hub: HubModel) -> Path:
+    """The folder of an exported model that is on the Hub."""
+    folder = hub.fetch(FROM_HUB)
+    if not ExportedFolder(folder).exists:
+        raise InputError(
+            f"{hub} was not exported by freeat (it has no {MANIFEST}): name the network of its weights, "
+            f"NETWORK@{hub}, for instance timm:NAME@…"
+        )
+    return folder
+
+
+def weights_path(init_from: str) -> Path:
+    """The run folder, exported folder or weights file to begin with; one of the Hub is fetched."""
+    if not is_on_hub(init_from):
+        return Path(init_from).expanduser()
+    folder = HubModel.of(init_from).fetch(FROM_HUB)
+    return folder if ExportedFolder(folder).exists else folder / WEIGHTS
 
 
 def _stored_at(where: str) -> RunFolder | ExportedFolder | None:
@@ -213,8 +256,8 @@ class Opened:
     results: Path | None = None
 
 
-def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
-    """Load the model of a run folder or of an exported folder.
+def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
+    """Load the model of a run folder, of an exported folder, or of one on the Hugging Face Hub.
 
     The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes), the same as the trained
     model. Its ``classes`` are the names in the order of the logits. Its ``preprocess`` turns image files, or images
@@ -245,7 +288,8 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
         >>> freeat.load(folder).classes[:3], freeat.load(folder).preprocess.height
         (('0', '1', '2'), 8)
     """
-    model, folder = stored_model(reference, trust_code=trust_code), Reference.of(reference).folder
+    asked = Reference.of(reference)
+    model, folder = stored_model(asked, trust_code=trust_code), asked.folder
     if model is None or folder is None:
         raise InputError(
             f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
@@ -258,7 +302,7 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
     return model.to(resolve_device(device))
 
 
-def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Module | None:
+def stored_model(reference: str | Path | Reference, *, trust_code: bool = False) -> nn.Module | None:
     """The model of a run or exported folder, on the CPU in evaluation mode; None for any other reference."""
     asked = Reference.of(reference)
     folder = asked.folder
@@ -278,11 +322,11 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Modul
     if description.chosen.package != (here := package_of(description.resolved)):
         log.warning(
             "%s was trained with %s and is opened with %s: its logits may differ",
-            reference,
+            asked.title,
             description.chosen.package,
             here,
         )
-    fill(model, weights, str(reference))
+    fill(model, weights, asked.title)
     return model.eval()
 
 
@@ -313,7 +357,7 @@ def initial_weights(
     from freeat.models.normalize import Normalization, Normalize, network_of
 
     assert spec.init_from is not None
-    path = Path(spec.init_from).expanduser()
+    path = weights_path(spec.init_from)
     asked = Reference.of(path)
     if asked.folder is not None:
         return spec, asked.folder.weights(asked.weights or "model")
@@ -343,7 +387,7 @@ def initial_weights(
 
 
 def open_model(
-    reference: str | Path | nn.Module,
+    reference: str | Path | Reference | nn.Module,
     data: DataSet,
     *,
     device: torch.device | str | None = None,
@@ -360,13 +404,13 @@ def open_model(
     if isinstance(reference, nn.Module):
         model, description, made_by, results = reference, None, "", None
     else:
-        asked = Reference.of(reference)
+        reference = asked = Reference.of(reference)
         description = asked.folder.description if asked.folder else None
-        if (stored := stored_model(reference, trust_code=trust_code)) is not None:
+        if (stored := stored_model(asked, trust_code=trust_code)) is not None:
             model = laid_out_for_evaluation(stored)
         else:
             model = file_model(
-                reference,
+                asked,
                 classes=len(data.classes),
                 shape=data.shape,
                 args=args,
@@ -408,9 +452,11 @@ def _factory(path: str, args: Mapping[str, object] | None) -> str:
 def _results_folder(reference: Reference) -> Path | None:
     """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if not writable.
 
-    An exported folder stays as it was written.
+    An exported folder stays as it was written. Those of a model of the Hub are in ``exports``, not in the Hub's cache.
     """
-    if isinstance(reference.folder, RunFolder):
+    if reference.hub is not None:
+        results = Path("exports") / f"{in_file_name(_hub_title(reference.hub))}.results"
+    elif isinstance(reference.folder, RunFolder):
         results = reference.folder.path / "results"
     elif reference.folder is not None:
         exported = reference.folder.path.resolve()
@@ -418,11 +464,16 @@ def _results_folder(reference: Reference) -> Path | None:
     else:
         file = Path(reference.weights)
         results = file.with_name(f"{file.stem}.results")
-    return results if os.access(results if results.exists() else results.parent, os.W_OK) else None
+    existing = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    return results if os.access(existing, os.W_OK) else None
+
+
+def _hub_title(hub: HubModel) -> str:
+    return f"{hub.name}@{hub.commit[:12]}"
 
 
 def file_model(
-    reference: str | Path,
+    reference: str | Path | Reference,
     *,
     classes: int,
     shape: tuple[int, int, int],
@@ -458,11 +509,11 @@ def laid_out_for_evaluation(model: nn.Module) -> nn.Module:
     return laid_out.eval()
 
 
-def _title(reference: str | Path | nn.Module) -> str:
-    return type(reference).__name__ if isinstance(reference, nn.Module) else titles([str(reference)])[0]
+def _title(reference: str | Path | Reference | nn.Module) -> str:
+    return type(reference).__name__ if isinstance(reference, nn.Module) else titles([reference])[0]
 
 
-def titles(references: Sequence[str], *, taken: Collection[str] = ()) -> list[str]:
+def titles(references: Sequence[str | Path | Reference], *, taken: Collection[str] = ()) -> list[str]:
     """A name for every reference: ``seed-0``, or ``free-4/seed-0`` where others end in ``seed-0`` too.
 
     References to the same weights have the same name, and none has one of those already ``taken``. References that
@@ -481,9 +532,11 @@ def _shortest(path: tuple[str, ...], others: Collection[tuple[str, ...]], taken:
     return path[-1]
 
 
-def _path_parts(reference: str) -> tuple[str, ...]:
+def _path_parts(reference: str | Path | Reference) -> tuple[str, ...]:
     """The parts of the path of a model's weights; which weights of a run folder is written after its last part."""
     asked = Reference.of(reference)
+    if asked.hub is not None:
+        return tuple(_hub_title(asked.hub).split("/"))
     if asked.folder is not None:
         path = asked.folder.path.resolve()
         path = path.with_name(f"{path.name}@{asked.weights}") if asked.weights else path

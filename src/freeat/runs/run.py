@@ -14,6 +14,7 @@ from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_dev
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype, logits_of, unsteady
+from freeat.files.hub import HubModel, is_on_hub
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.models.imported import is_of_package
@@ -144,20 +145,25 @@ def _same_defaults(begun: RunDescription, now: RunDescription) -> bool:
 
 
 def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None = None) -> TrainSpec:
-    """The spec with its threads and precision chosen: by this machine, or as in the run that was begun."""
+    """The spec with its threads and precision chosen: by this machine, or as in the run that was begun.
+
+    A model of the Hub to begin from is named by its commit.
+    """
     if begun is not None:
-        return replace(spec, threads=begun.chosen.threads, precision=begun.chosen.precision)
+        begins = begun.resolved.init_from if is_on_hub(spec.init_from) else spec.init_from
+        return replace(spec, threads=begun.chosen.threads, precision=begun.chosen.precision, init_from=begins)
     threads, precision = resolve_threads(spec.threads), Precision(spec.precision, device).name
-    return replace(spec, threads=threads, precision=precision)
+    begins = str(HubModel.of(str(spec.init_from))) if is_on_hub(spec.init_from) else spec.init_from
+    return replace(spec, threads=threads, precision=precision, init_from=begins)
 
 
 def resolve_network(spec: TrainSpec, shape: tuple[int, int, int]) -> TrainSpec:
     """The spec with the network that ``auto`` means: that of the run to begin from, else the one for this shape."""
     if spec.model != models.AUTO:
         return spec
-    from freeat.runs.open import Reference
+    from freeat.runs.open import Reference, weights_path
 
-    folder = Reference.of(Path(spec.init_from).expanduser()).folder if spec.init_from else None
+    folder = Reference.of(weights_path(spec.init_from)).folder if spec.init_from else None
     if folder is not None:
         begun = folder.spec
         return replace(

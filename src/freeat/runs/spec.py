@@ -122,8 +122,8 @@ class TrainSpec(_Settings):
     )
     init_from: str | None = _setting(
         None,
-        "begin with the weights of this run folder, exported folder or weights file (.safetensors, .pt); a head for "
-        "other classes is new",
+        "begin with the weights of this run folder, exported folder, weights file (.safetensors, .pt) or model on the "
+        "Hugging Face Hub (hf://NAME@COMMIT); a head for other classes is new",
     )
     algorithm: str = _setting(
         "free-4", "training algorithm (see `freeat algorithms`), e.g. free-trades-4, or package.module:Class"
