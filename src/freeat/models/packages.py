@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib import metadata
 from types import ModuleType
 from typing import Any
 
@@ -136,10 +135,8 @@ def published(text: str) -> Published:
 def package_version(text: str) -> str:
     """The package of a network with its version: ``timm 1.0.31``."""
     package = text.partition(":")[0]
-    try:
-        return f"{package} {metadata.version(package)}"
-    except metadata.PackageNotFoundError:  # a module on the path that was not installed
-        return package
+    module = need(package, extra=package, what=f"model {text!r}")
+    return f"{package} {getattr(module, '__version__', 'of unknown version')}"
 
 
 def _find(text: str) -> tuple[str, str, ModuleType]:
