@@ -49,7 +49,7 @@ PACKAGES = {
     ),
     "torchvision": Networks(
         fixed="torchvision:vit_b_16",
-        args={"image_size": 32, "num_layers": 1, "hidden_dim": 24, "num_heads": 2, "mlp_dim": 24},
+        args={"image_size": 32},
         side=32,
         free="torchvision:squeezenet1_1",
     ),
@@ -71,7 +71,13 @@ def substitutes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name)
 
 
-@pytest.fixture(params=PACKAGES)
+@pytest.fixture(
+    params=[
+        "substitute timm",
+        "timm",
+        pytest.param("torchvision", marks=pytest.mark.slow),
+    ]  # its smallest ViT has 86 M
+)
 def networks(request: pytest.FixtureRequest) -> Networks:
     """The networks of a package, which is skipped with the reason where it does not import."""
     if request.param.startswith("substitute"):

@@ -59,7 +59,7 @@ class HubModel:
         return found
 
     def fetch(self, limits: Mapping[str, int]) -> Path:
-        """The folder with those of the named files that the model has, each of at most so many bytes.
+        """The folder with those of the named files that the model has, each of at most its limit in bytes.
 
         Files that were fetched before are taken from the Hub's cache, without a network.
         """
@@ -98,11 +98,11 @@ def check_name(name: str) -> None:
 
 
 def check_push(name: str, *, marker: str) -> None:
-    """Refuse a push that cannot succeed: no such name, nobody logged in, or a model without ``marker`` has the name."""
+    """Refuse a push that cannot succeed: a bad name, no user logged in, or a model without ``marker`` of that name."""
     check_name(name)
     with _hub_errors(name) as hub:
         if hub.get_token() is None:
-            raise InputError(f"--push {name}: nobody is logged in to the Hub; {LOG_IN}")
+            raise InputError(f"--push {name}: no user is logged in to the Hub; {LOG_IN}")
         api = hub.HfApi()
         api.whoami()
         try:

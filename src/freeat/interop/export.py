@@ -140,7 +140,7 @@ def push_export(folder: str | Path, name: str, *, private: bool = False) -> HubM
         private: Make a new model private.
 
     Raises:
-        InputError: The folder is no export, the name is wrong or that of something else, nobody is logged in, or the
+        InputError: The folder is no export, the name is wrong or that of something else, no user is logged in, or the
             Hub cannot be reached.
     """
     exported = ExportedFolder(Path(folder))

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
-from freeat.models.normalize import network_of
 from freeat.models.registry import seeded
 
 
@@ -113,6 +112,8 @@ def replace_head(model: nn.Module, classes: int, seed: int) -> nn.Module:
 
 def head_tensors(model: nn.Module, classifiers: Sequence[str] = ()) -> list[str]:
     """The names of the tensors of the last layer, or of the ``classifiers`` that the package of a network names."""
+    from freeat.models.normalize import network_of
+
     network = network_of(model)
     if not classifiers:
         found = head_of(network)

@@ -14,7 +14,6 @@ from freeat.compute.machine import CpuClock, arithmetic, provenance, resolve_dev
 from freeat.compute.precision import Precision
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype, logits_of, unsteady
-from freeat.files.hub import HubModel, is_on_hub
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
 from freeat.models.imported import is_of_package
@@ -150,11 +149,14 @@ def settle(spec: TrainSpec, device: torch.device, begun: RunDescription | None =
     A model of the Hub to begin from is named by its commit.
     """
     if begun is not None:
-        begins = begun.resolved.init_from if is_on_hub(spec.init_from) else spec.init_from
+        begins = begun.resolved.init_from if spec.begins_on_hub else spec.init_from
         return replace(spec, threads=begun.chosen.threads, precision=begun.chosen.precision, init_from=begins)
     threads, precision = resolve_threads(spec.threads), Precision(spec.precision, device).name
-    begins = str(HubModel.of(str(spec.init_from))) if is_on_hub(spec.init_from) else spec.init_from
-    return replace(spec, threads=threads, precision=precision, init_from=begins)
+    if spec.begins_on_hub:
+        from freeat.files.hub import HubModel
+
+        spec = replace(spec, init_from=str(HubModel.of(str(spec.init_from))))
+    return replace(spec, threads=threads, precision=precision)
 
 
 def resolve_network(spec: TrainSpec, shape: tuple[int, int, int]) -> TrainSpec:

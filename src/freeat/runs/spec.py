@@ -285,6 +285,11 @@ class TrainSpec(_Settings):
         return (last,) if self.ema is None else (last, "ema")
 
     @property
+    def begins_on_hub(self) -> bool:
+        """Whether the weights to begin with are a model on the Hugging Face Hub."""
+        return (self.init_from or "").startswith("hf://")
+
+    @property
     def facts(self) -> Mapping[str, object]:
         """What determines the weights: the settings that differ from their first defaults, paths by their last part.
 
