@@ -124,7 +124,8 @@ logits = model(model.preprocess(["photo.jpg"]))
 print(model.classes[int(logits.argmax())])
 ```
 
-Or on the command line: `freeat predict path/to/this/folder photo.jpg`.
+Or on the command line: `freeat predict path/to/this/folder photo.jpg`. From the Hub, write `hf://OWNER/NAME@COMMIT` \
+for the folder.
 
 Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
     if manifest.onnx is None:
