@@ -149,7 +149,9 @@ def draw_page(opened: Any, figure: Figure, work: Path) -> None:
     )
     page = context.new_page()
     page.goto((work / figure.source).resolve().as_uri())
-    page.evaluate("document.documentElement.style.setProperty('--shadow', 'none')")  # soft edges are many bytes
+    page.evaluate(
+        "document.documentElement.style.setProperty('--shadow', 'none')"
+    )  # soft edges are many bytes
     clip = None
     if figure.section:
         page.evaluate("document.querySelector('.top').style.display = 'none'")  # it would cover the section

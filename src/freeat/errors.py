@@ -75,7 +75,10 @@ _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+)(?P<range>[^;]*);\s*extra == ['\
 
 
 def need(module: str, *, extra: str, what: str) -> ModuleType:
-    """Import a module of an extra; where it is missing, the error says that ``what`` needs it and how to install it."""
+    """Import a module of an extra; where it is missing, the error says that ``what`` needs it and how to install it.
+
+    A package with compiled parts that do not fit the installed torch raises what it will while it is imported.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a package about its own internals
@@ -84,6 +87,12 @@ def need(module: str, *, extra: str, what: str) -> ModuleType:
         raise InputError(
             f"{what} needs the package {error.name}, which is not installed: {install_command(extra)}"
         ) from None
+    except Exception as error:
+        raise InputError(
+            f"{what} needs the package {module}, which is installed and does not import ({type(error).__name__}: "
+            f"{str(error).splitlines()[0] if str(error) else 'no reason given'}): install builds of it and of torch "
+            "that belong together"
+        ) from error
 
 
 def install_command(extra: str) -> str:

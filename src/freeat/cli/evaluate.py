@@ -41,7 +41,8 @@ def evaluate(
 ) -> None:
     """Evaluate each MODEL: its clean and robust accuracy, the gap, and sanity checks.
 
-    A MODEL is a run folder (RUN, RUN@ema, RUN@slow, RUN@best), an exported folder, NETWORK@WEIGHTS-FILE, or
+    A MODEL is a run folder (RUN, RUN@ema, RUN@slow, RUN@best), an exported folder, hf://NAME[@COMMIT] for one on the
+    Hugging Face Hub, NETWORK@WEIGHTS-FILE (also timm:NAME@FILE, torchvision:NAME@FILE), or
     package.module:factory@WEIGHTS-FILE. NAME= in front names it in tables; the default is the shortest distinct end of
     its path. Without options a run is evaluated as in its training: by its own attack and radius, on every split. With
     options, all attacks, radii and splits are combined. Each result is stored at once: the same command resumes where

@@ -129,7 +129,9 @@ def attacks(as_json: bool) -> None:
 def models(classes: int, shape: str, as_json: bool) -> None:
     """List the networks with their parameter counts.
 
-    Suffixes vary them: -w16 (width), -s2 or -s4 (stem of stride 2 or 4), -gn or -nonorm, -softplus or -silu.
+    Suffixes vary them: -w16 (width), -s2 or -s4 (stem of stride 2 or 4), -gn or -nonorm, -softplus or -silu. Further
+    networks are those of timm and torchvision, where these are installed (timm:NAME, torchvision:NAME), and your own
+    (package.module:factory).
     """
     usual = (classes, shape) == (CLASSES, SHAPE)
     _print_rows(stored_rows("models") if usual else model_rows(classes, shape), as_json)

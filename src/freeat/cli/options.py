@@ -158,7 +158,11 @@ def parse_list(given: Any, setting: str, remedy: str) -> list[str]:
 
 def typed_code(given: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
     """Whether the user has typed every import path that is in effect, rather than left one to a file."""
-    paths = [name for name in ("model", "algorithm", "algorithms") if ":" in str(settings.get(name, ""))]
+    from freeat.models.imported import is_import_path
+
+    paths = [
+        name for name in ("model", "algorithm", "algorithms") if is_import_path(str(settings.get(name, "")))
+    ]
     return bool(paths) and all(given.get(name) is not None for name in paths)
 
 

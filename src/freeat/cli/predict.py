@@ -28,7 +28,8 @@ def predict(
     trust_code: bool,
     as_json: bool,
 ) -> None:
-    """Classify IMAGES, files or folders of them, by MODEL: a run folder, an exported folder or its model.onnx.
+    """Classify IMAGES, files or folders of them, by MODEL: a run folder, an exported folder, its model.onnx, or
+    hf://NAME@COMMIT on the Hugging Face Hub.
 
     Every image is brought to the form of the model's training images: upright, grey or RGB, scaled until it covers
     their size, cropped at its centre, pixels in [0, 1]. The shares are the softmax of the logits.

@@ -75,7 +75,9 @@ def sweep_options(*, iterate: str) -> Decorator:
         ),
         click.option("--seed", type=int, default=0, show_default=True, help="seed of every random draw"),
         click.option("--batch-size", type=int, default=256, show_default=True, help="images per batch"),
-        click.option("--model-args", help="arguments of factories, as JSON or key=value,…"),
+        click.option(
+            "--model-args", help="arguments of factories and of timm: networks, as JSON or key=value,…"
+        ),
         click.option("--normalize", help="normalization in front of weights files that contain none"),
         click.option(
             "--plot",
@@ -149,10 +151,12 @@ def parse_models(texts: Sequence[str]) -> list[NamedReference]:
 
     pairs = [_split_name(text) for text in texts]
     given = {name for name, _ in pairs if name is not None}
-    found = iter(titles([reference for name, reference in pairs if name is None], taken=given))
+    references = [Reference.of(text) for _, text in pairs]
+    nameless = [reference for reference, (name, _) in zip(references, pairs, strict=True) if name is None]
+    found = iter(titles(nameless, taken=given))
     return [
-        NamedReference(next(found) if name is None else name, reference, Reference.of(reference))
-        for name, reference in pairs
+        NamedReference(next(found) if name is None else name, text, reference)
+        for reference, (name, text) in zip(references, pairs, strict=True)
     ]
 
 
@@ -219,9 +223,10 @@ def open_models(models: Sequence[NamedReference], data: "DataSet", given: dict[s
 
     device = resolve_device(given["device"])
     args = parse_arguments(given["model_args"]) if given["model_args"] else None
-    if args and not any(model.reference.names_code for model in models):
+    if args and not any(model.reference.takes_arguments for model in models):
         raise InputError(
-            f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE"
+            f"--model-args {given['model_args']} fits none of the models: it is for package.module:factory@FILE and "
+            "timm:NAME@FILE"
         )
     if given["normalize"] and all(model.reference.folder is not None for model in models):
         raise InputError(
@@ -230,10 +235,10 @@ def open_models(models: Sequence[NamedReference], data: "DataSet", given: dict[s
         )
     opened = [
         open_model(
-            model.text,
+            model.reference,
             data,
             device=device,
-            args=args if model.reference.names_code else None,
+            args=args if model.reference.takes_arguments else None,
             normalize=given["normalize"] if model.reference.folder is None else None,
             name=model.name,
             trust_code=trusts_code(given["trust_code"], model.reference.names_code),

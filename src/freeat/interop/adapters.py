@@ -1,7 +1,7 @@
 """Adapters of freeat's models to foolbox, ART and RobustBench.
 
-Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@slow, RUN@best) or an exported one. Images
-are in [0, 1] in all of them, so radii mean the same.
+Each takes a live model, or a reference to a run folder (RUN, RUN@ema, RUN@slow, RUN@best), an exported one, or one on
+the Hub (hf://NAME@COMMIT). Images are in [0, 1] in all of them, so radii mean the same.
 """
 
 from pathlib import Path
@@ -15,7 +15,7 @@ from freeat.evaluation.evaluate import device_and_dtype
 from freeat.models import check_logits
 from freeat.runs.open import Reference, load
 
-Model = nn.Module | str | Path
+Model = nn.Module | str | Path | Reference
 
 
 def as_foolbox(model: Model, *, device: str | None = None, trust_code: bool = False) -> Any:
@@ -34,7 +34,8 @@ def as_art(
 ) -> Any:
     """The model as ART's ``PyTorchClassifier``; a live model's ``shape`` (C, H, W) must be given."""
     art = need("art.estimators.classification", extra="peers", what="an ART classifier")
-    folder = None if isinstance(model, nn.Module) else Reference.of(model).folder
+    model = model if isinstance(model, nn.Module) else Reference.of(model)
+    folder = None if isinstance(model, nn.Module) else model.folder
     images = shape or (folder.description.data.shape if folder else None)
     if images is None:
         raise InputError("a live model does not define the shape of its images: give shape=(C, H, W)")

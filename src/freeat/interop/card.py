@@ -124,7 +124,8 @@ logits = model(model.preprocess(["photo.jpg"]))
 print(model.classes[int(logits.argmax())])
 ```
 
-Or on the command line: `freeat predict path/to/this/folder photo.jpg`.
+Or on the command line: `freeat predict path/to/this/folder photo.jpg`. From the Hub, write `hf://OWNER/NAME@COMMIT` \
+for the folder.
 
 Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
     if manifest.onnx is None:
@@ -177,6 +178,10 @@ def _limits(manifest: Manifest) -> str:
     if manifest.needs_code:
         limits.append(
             f"Loading the model runs your code {_code(manifest.run.resolved.model)}, which must be installed."
+        )
+    if manifest.run.chosen.package:
+        limits.append(
+            f"Loading the model needs {_code(manifest.run.chosen.package)}, or a version that computes the same logits."
         )
     if manifest.licence:
         limits.append(f"Terms of the training data: {markdown_text(manifest.licence)}.")

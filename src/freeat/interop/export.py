@@ -15,6 +15,7 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import check_finite, logits_of
 from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import atomic_folder, plain, sha256, to_json, write_document, write_text
+from freeat.files.hub import HubModel, check_push, push
 from freeat.files.tensors import save_tensors
 from freeat.interop.card import model_card
 from freeat.interop.onnx_file import write_onnx
@@ -40,6 +41,7 @@ log = logging.getLogger(__name__)
 
 CHECKED_IMAGES = 1000
 """Test images on which an exported model must have an answer, at most."""
+ROBUSTBENCH = ("robustbench.json", "robustbench.md")
 RANDOM_IMAGES = 64
 """Random images where the run's data are not here."""
 BATCH = 100
@@ -131,9 +133,28 @@ def export(
             from freeat.interop.robustbench import robustbench_claim
 
             claim, form = robustbench_claim(manifest)
-            write_text(unfinished / "robustbench.json", to_json(plain(claim), ensure_ascii=False) + "\n")
-            write_text(unfinished / "robustbench.md", form)
+            write_text(unfinished / ROBUSTBENCH[0], to_json(plain(claim), ensure_ascii=False) + "\n")
+            write_text(unfinished / ROBUSTBENCH[1], form)
     return target
+
+
+def push_export(folder: str | Path, name: str, *, private: bool = False) -> HubModel:
+    """Push an exported folder to the Hugging Face Hub as one commit, which is returned.
+
+    Args:
+        folder: The exported folder.
+        name: ``OWNER/NAME`` on the Hub. It is made if it is not there; an earlier export there is replaced.
+        private: Make a new model private.
+
+    Raises:
+        InputError: The folder is no export, the name is wrong or that of something else, no user is logged in, or the
+            Hub cannot be reached.
+    """
+    exported = ExportedFolder(Path(folder))
+    if not exported.exists:
+        raise InputError(f"{folder} is not an exported model: write one with `freeat export RUN`")
+    check_push(name, marker=MANIFEST)
+    return push(exported.path, name, replaced=(ONNX, *ROBUSTBENCH), private=private)
 
 
 def _check_answers(model: nn.Module, folder: RunFolder) -> None:

@@ -1,6 +1,6 @@
-"""Classifiers: named networks in their CIFAR form, or a user's model by import path."""
+"""Classifiers: named networks in their CIFAR form, those of timm and torchvision, or a user's model by import path."""
 
-from freeat.models.head import check_logits, head_of, replace_head
+from freeat.models.head import check_logits, head_of, head_tensors, replace_head
 from freeat.models.registry import (
     AUTO,
     LARGEST,
@@ -23,6 +23,7 @@ __all__ = [
     "catalogue",
     "check_logits",
     "head_of",
+    "head_tensors",
     "network_for",
     "parameter_count",
     "parse",

@@ -1,6 +1,6 @@
 """The logits of a classifier, which are checked, and its last layer, which is replaced for other classes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -108,6 +108,22 @@ def replace_head(model: nn.Module, classes: int, seed: int) -> nn.Module:
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, new)
     return model
+
+
+def head_tensors(model: nn.Module, classifiers: Sequence[str] = ()) -> list[str]:
+    """The names of the tensors of the last layer, or of the ``classifiers`` that the package of a network names."""
+    from freeat.models.normalize import network_of
+
+    network = network_of(model)
+    if not classifiers:
+        found = head_of(network)
+        classifiers = () if found is None else (found[0],)
+    prefix = "model." if network is not model else ""
+    return [
+        f"{prefix}{f'{layer}.{name}'.lstrip('.')}"
+        for layer in classifiers
+        for name in network.get_submodule(layer).state_dict()
+    ]
 
 
 def head_of(model: nn.Module) -> tuple[str, nn.Linear | nn.Conv2d] | None:

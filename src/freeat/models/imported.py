@@ -15,10 +15,19 @@ from torch.nn.parameter import is_lazy
 from freeat.errors import InputError, unknown_name
 from freeat.files.documents import sha256
 
+PACKAGES = ("timm", "torchvision")
+"""Packages whose networks have names of their own: ``timm:resnet18`` (`freeat.models.packages`)."""
+
 
 def is_import_path(name: str) -> bool:
-    """Whether a name is an import path rather than the name of something built in."""
-    return ":" in name
+    """Whether a name is an import path rather than the name of something built in or of a package."""
+    return ":" in name and not is_of_package(name)
+
+
+def is_of_package(name: str) -> bool:
+    """Whether a name is that of a network of timm or torchvision."""
+    package, colon, _ = name.partition(":")
+    return bool(colon) and package in PACKAGES
 
 
 def find_code(path: str, *, kind: str, trust_code: bool) -> object:

@@ -5,7 +5,6 @@ normalization layer. The model's own names are looked up among the file's to fin
 """
 
 import pickle
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from freeat.errors import InputError
 from freeat.files.reading import check_not_compressed, open_file, refusing
 from freeat.files.tensors import load_tensors
-from freeat.models.normalize import Normalization
+from freeat.models.normalize import Normalization, Prepared, network_of
 
 STATE_DICT_KEYS = ("state_dict", "model_state_dict", "model", "net", "weights", "params", "ema_state_dict")
 MEANS, STDS = ("mean", "mu"), ("std", "sigma")
@@ -25,17 +24,19 @@ State = dict[str, Tensor]
 def load_weights(model: nn.Module, path: Path | str, *, channels: int) -> nn.Module:
     """The model with the weights of a file; where the file holds a normalization, it becomes the first layer."""
     path = Path(path).expanduser()
-    filled, normalization = weights_for(model, path)
-    for name, value in model.state_dict().items():
+    network = network_of(model)
+    filled, normalization = weights_for(network, path)
+    for name, value in network.state_dict().items():
         if filled[name].shape != value.shape:
             raise InputError(
                 f"{path.name}: {name} is {tuple(filled[name].shape)}, but {tuple(value.shape)} in the "
                 "model: build the model with the classes and width the weights were trained with"
             )
-    model.load_state_dict(filled)
+    network.load_state_dict(filled)
     if normalization is None:
         return model
-    return nn.Sequential(OrderedDict(normalize=normalization.layer(channels), model=model))
+    layer = normalization.layer(channels)
+    return model.normalized(layer) if isinstance(model, Prepared) else Prepared.of(model, normalize=layer)
 
 
 def weights_for(model: nn.Module, path: Path) -> tuple[State, Normalization | None]:

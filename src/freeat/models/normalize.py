@@ -1,6 +1,7 @@
 """Input normalization as a layer of the model, so that images and ε stay in pixel space."""
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Self
 
@@ -49,6 +50,11 @@ class Normalization:
         mean, std = (",".join(map(repr, values)) for values in (self.mean, self.std))
         return f"mean={mean};std={std}"
 
+    def same_layer(self, other: Self) -> bool:
+        """Whether both are the same layer: its constants are kept in fp32."""
+        pairs = ((self.mean, other.mean), (self.std, other.std))
+        return all(torch.tensor(own).equal(torch.tensor(its)) for own, its in pairs)
+
     def layer(self, channels: int) -> "Normalize":
         """The layer for images with this many channels."""
         if len(self.mean) not in (1, channels):
@@ -79,6 +85,25 @@ class Normalize(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return (x - self.mean) / self.std
+
+
+class Prepared(nn.Sequential):
+    """A network (``model``) behind the layers that prepare its images: ``fit``, ``normalize``."""
+
+    @classmethod
+    def of(cls, network: nn.Module, **layers: nn.Module | None) -> nn.Module:
+        """The network behind those of the layers that are given; without any, itself."""
+        given = OrderedDict((name, layer) for name, layer in layers.items() if layer is not None)
+        return cls(OrderedDict(**given, model=network)) if given else network
+
+    def normalized(self, layer: Normalize) -> nn.Module:
+        """The same network with this normalization."""
+        return Prepared.of(network_of(self), fit=self._modules.get("fit"), normalize=layer)
+
+
+def network_of(model: nn.Module) -> nn.Module:
+    """The network behind the layers that prepare its images; itself where there are none."""
+    return model.get_submodule("model") if isinstance(model, Prepared) else model
 
 
 _Channels = tuple[float, ...]

@@ -17,7 +17,6 @@ of a Wide-ResNet is part of its base. A new network is one function of a ``Netwo
 
 import math
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ import torch
 from torch import nn
 
 from freeat.errors import InputError, unknown_name
-from freeat.models.imported import call_factory, find_factory, is_import_path
+from freeat.models.imported import call_factory, find_factory, is_import_path, is_of_package
 from freeat.models.networks import (
     Activation,
     BasicBlock,
@@ -48,6 +47,7 @@ from freeat.rng import layer_rng, stream_key
 
 if TYPE_CHECKING:
     from freeat.models.normalize import Normalization
+    from freeat.models.packages import Fit
 
 _SUFFIXES: dict[str, tuple[str, object]] = {
     "s2": ("stem_stride", 2),
@@ -233,32 +233,62 @@ def build(
     seed: int = 0,
     trust_code: bool = False,
     largest: int = LARGEST,
+    pretrained: bool = True,
 ) -> nn.Module:
     """The model ``name`` for images of ``shape`` (C, H, W), on the CPU, in float32.
 
-    ``name`` follows the grammar above, or is ``auto`` or an import path ``package.module:factory``.
-    A factory is called with ``args`` and nothing else, and only with ``trust_code``; its weights follow the
-    seed as far as it draws them from torch's CPU generator.
+    ``name`` follows the grammar above, or is ``auto``, the name of a package's network (``timm:resnet18``), or an
+    import path ``package.module:factory``. A factory is called with ``args`` and nothing else, and only with
+    ``trust_code``; its weights follow the seed as far as it draws them from torch's CPU generator. A package's network
+    has its published weights if ``args`` ask for them, but for ``pretrained=False``: other weights follow.
     """
     _check_problem(classes, shape)
     name = network_for(shape) if name == AUTO else name
+    if is_of_package(name):
+        from freeat.models.packages import package_network
+
+        make_fitted = partial(
+            package_network,
+            name,
+            classes=classes,
+            shape=shape,
+            args=args or {},
+            seed=seed,
+            pretrained=pretrained,
+            largest=largest,
+        )
+        return _prepared(make_fitted, shape[0], normalize, seed)
+    make: Callable[[], nn.Module]
     if is_import_path(name):
         factory = find_factory(name, trust_code=trust_code)
         make = partial(call_factory, name, factory, args or {})
     elif args:
         raise InputError(
             f"model {name!r} takes no arguments, but was given {dict(args)}: its variants are suffixes "
-            "of its name (see `freeat models`); arguments are for package.module:factory"
+            "of its name (see `freeat models`); arguments are for package.module:factory, timm: and torchvision:"
         )
     else:
         make = partial(parse(name).network, classes=classes, shape=shape)
         _check_size(name, classes, shape, largest)
+    return _prepared(lambda: (make(), None), shape[0], normalize, seed)
+
+
+def _prepared(
+    make: "Callable[[], tuple[nn.Module, Fit | None]]",
+    channels: int,
+    normalize: "Normalization | None",
+    seed: int,
+) -> nn.Module:
+    """The network that ``make`` draws from the seed, behind the layers that prepare its images."""
     with seeded(seed, "initial weights"):
-        model = make()
-    model = model.to("cpu", torch.float32)
-    if normalize is None:
-        return model
-    return nn.Sequential(OrderedDict(normalize=normalize.layer(shape[0]), model=model))
+        network, fit = make()
+    network = network.to("cpu", torch.float32)
+    if normalize is None and fit is None:
+        return network
+    from freeat.models.normalize import Prepared
+
+    layer = None if normalize is None else normalize.layer(channels if fit is None else fit.channels)
+    return Prepared.of(network, fit=fit, normalize=layer)
 
 
 @contextmanager

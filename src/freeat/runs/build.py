@@ -2,7 +2,7 @@
 
 import copy
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
 from freeat.learner.schedules import Schedule, make_schedule
-from freeat.models.imported import is_import_path, source_digest
+from freeat.models.imported import is_import_path, is_of_package, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective, coefficient_of
 from freeat.runs.spec import DEFAULT_EPOCHS, EvalSpec, TrainSpec
 from freeat.threat import Ball, make_ball
@@ -34,6 +34,7 @@ from freeat.training.trainer import Trainer
 
 if TYPE_CHECKING:
     from freeat.learner.modifiers import WeightPerturbation
+    from freeat.models.normalize import Normalization
 
 
 def build_data(spec: TrainSpec, **where: Any) -> DataSet:
@@ -120,8 +121,12 @@ def build_network(
     shape: tuple[int, int, int],
     trust_code: bool = False,
     largest: int = models.LARGEST,
+    pretrained: bool = True,
 ) -> nn.Module:
-    """The network a spec names with the initial weights of its seed, on the CPU; one of more parameters is refused."""
+    """The network a spec names with the initial weights of its seed, on the CPU; one of more parameters is refused.
+
+    Published weights that the spec asks for are fetched, unless others follow (``pretrained=False``).
+    """
     normalization = None
     if spec.normalize:
         from freeat.models.normalize import Normalization
@@ -132,11 +137,30 @@ def build_network(
         classes=classes,
         shape=shape,
         args=spec.model_args,
-        normalize=normalization,
+        normalize=normalization or default_normalization(spec.model),
         seed=spec.seed,
         trust_code=trust_code,
         largest=largest,
+        pretrained=pretrained,
     )
+
+
+def default_normalization(model: str) -> "Normalization | None":
+    """The normalization of a model where none is given: that of the published weights of a package's network."""
+    if not is_of_package(model):
+        return None
+    from freeat.models.packages import published
+
+    return published(model).normalization
+
+
+def package_of(spec: TrainSpec) -> str:
+    """The package of a spec's network with the version installed here; empty for any other model."""
+    if not is_of_package(spec.model):
+        return ""
+    from freeat.models.packages import package_version
+
+    return package_version(spec.model)
 
 
 def build_model(spec: TrainSpec, data: DataSet, *, trust_code: bool = False) -> nn.Module:
@@ -147,10 +171,13 @@ def build_model(spec: TrainSpec, data: DataSet, *, trust_code: bool = False) -> 
     return model
 
 
-def start_from(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> list[str]:
+def start_from(
+    model: nn.Module, weights: Mapping[str, Tensor], source: str, *, classifiers: Sequence[str] = ()
+) -> list[str]:
     """Load weights of another run or file into the model; returns the names of tensors that keep fresh values.
 
-    Those are the tensors of the last layer where their shape does not fit: another number of classes.
+    Those are the tensors of the last layer, or of the layers named, where their shape does not fit: another number of
+    classes.
     """
     own = model.state_dict()
     missing, unknown = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
@@ -158,8 +185,7 @@ def start_from(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
         what = f"lack {missing[0]!r}" if missing else f"have {unknown[0]!r}"
         raise InputError(f"the weights in {source} {what} unlike the model: they belong to another --model")
     mismatched = [name for name in own if own[name].shape != weights[name].shape]
-    layer = models.head_of(model)
-    head = [] if layer is None else [f"{layer[0]}.{name}".lstrip(".") for name in layer[1].state_dict()]
+    head = models.head_tensors(model, classifiers)
     if not set(mismatched) <= set(head):
         name = next(name for name in mismatched if name not in head)
         raise InputError(

@@ -55,13 +55,17 @@ class DataFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings:
-    """The settings that depend on the machine, as they were when the run began."""
+    """The settings that depend on the machine, as they were when the run began.
+
+    ``package`` is that of the network with its version (``timm 1.0.31``), where it is of one.
+    """
 
     threads: int
     precision: str
     device: str
     processes: int
     torch: str
+    package: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

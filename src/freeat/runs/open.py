@@ -4,8 +4,11 @@
 
     reference  =  run-folder [ "@" weights ]          e.g. runs/free-4, runs/free-4@ema, runs/free-4@best
                   | exported-folder                   e.g. exports/free-4
-                  | network "@" weights-file          e.g. resnet18@robust.safetensors
+                  | "hf://" name [ "@" revision ]     an exported folder on the Hugging Face Hub
+                  | network "@" weights-file          e.g. resnet18@robust.safetensors, timm:resnet18@robust.pt
                   | package.module:factory "@" weights-file
+
+A weights file may be on the Hub too: ``timm:resnet18@hf://NAME@COMMIT`` is its ``model.safetensors`` there.
 """
 
 import json
@@ -15,7 +18,6 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +30,20 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
 from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.statistics import Interval
-from freeat.files.documents import NewerFormat, read_document, sha256
-from freeat.files.reading import refusing
+from freeat.files.documents import NewerFormat, in_file_name, read_document, sha256
+from freeat.files.hub import HubModel, is_on_hub
+from freeat.files.reading import LARGEST_DOCUMENT, refusing
 from freeat.files.tensors import load_tensors
-from freeat.models.imported import is_import_path, source_digest
-from freeat.runs.build import build_network, weights_digest
+from freeat.models.imported import is_import_path, is_of_package, source_digest
+from freeat.runs.build import build_network, default_normalization, package_of, weights_digest
 from freeat.runs.folder import RunDescription, RunFolder
 from freeat.runs.spec import TrainSpec
 
 log = logging.getLogger(__name__)
 
 MANIFEST, WEIGHTS, CARD, ONNX = "freeat.json", "model.safetensors", "README.md", "model.onnx"
+FROM_HUB = {MANIFEST: LARGEST_DOCUMENT, WEIGHTS: 8 * models.LARGEST}
+"""The files that are fetched from the Hub, and their largest sizes in bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,20 +145,32 @@ class ExportedFolder:
 
 @dataclass(frozen=True)
 class Reference:
-    """A folder, network or factory (``where``), and which weights it has."""
+    """A folder, network or factory (``where``), which weights it has, and the model of the Hub that either is from."""
 
     where: str
     weights: str = ""
+    hub: HubModel | None = None
 
     @classmethod
-    def of(cls, text: str | Path) -> Self:
-        """The reference that ``text`` means. The path of a folder that is there may contain an "@" itself."""
+    def of(cls, text: "str | Path | Reference") -> "Reference":
+        """The reference that ``text`` means. The path of a folder that is there may contain an "@" itself.
+
+        A model of the Hub is fetched, unless it was before.
+        """
+        if isinstance(text, Reference):
+            return text
         text = str(text)
+        if is_on_hub(text):
+            hub = HubModel.of(text)
+            return cls(str(_exported_on_hub(hub)), hub=hub)
         ends = (len(text), *(at for at in reversed(range(len(text))) if text[at] == "@"))
         for end in ends:
             if _stored_at(text[:end]) is not None:
                 return cls(text[:end], text[end + 1 :])
         where, _, weights = text.partition("@")
+        if is_on_hub(weights):
+            hub = HubModel.of(weights)
+            return cls(where, str(hub.fetch({WEIGHTS: FROM_HUB[WEIGHTS]}) / WEIGHTS), hub)
         return cls(where, weights)
 
     @property
@@ -162,9 +179,21 @@ class Reference:
         return _stored_at(self.where)
 
     @property
+    def title(self) -> str:
+        """The reference as messages name it."""
+        if self.hub is not None:
+            return str(self.hub)
+        return f"{self.where}@{self.weights}" if self.weights else self.where
+
+    @property
     def names_code(self) -> bool:
         """Whether it names a factory itself, rather than a folder that may name one."""
         return self.folder is None and is_import_path(self.where)
+
+    @property
+    def takes_arguments(self) -> bool:
+        """Whether it names a factory, or a network of a package."""
+        return self.folder is None and (is_import_path(self.where) or is_of_package(self.where))
 
     def check(self) -> None:
         """Refuse a reference to something that does not exist."""
@@ -178,6 +207,25 @@ class Reference:
             )
         if not Path(self.weights).exists():
             raise InputError(f"weights {self.weights}: no such file")
+
+
+def _exported_on_hub(hub: HubModel) -> Path:
+    """The folder of an exported model that is on the Hub."""
+    folder = hub.fetch(FROM_HUB)
+    if not ExportedFolder(folder).exists:
+        raise InputError(
+            f"{hub} was not exported by freeat (it has no {MANIFEST}): name the network of its weights, "
+            f"NETWORK@{hub}, for instance timm:NAME@…"
+        )
+    return folder
+
+
+def weights_path(init_from: str) -> Path:
+    """The run folder, exported folder or weights file to begin with; one of the Hub is fetched."""
+    if not is_on_hub(init_from):
+        return Path(init_from).expanduser()
+    folder = HubModel.of(init_from).fetch(FROM_HUB)
+    return folder if ExportedFolder(folder).exists else folder / WEIGHTS
 
 
 def _stored_at(where: str) -> RunFolder | ExportedFolder | None:
@@ -208,8 +256,8 @@ class Opened:
     results: Path | None = None
 
 
-def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
-    """Load the model of a run folder or of an exported folder.
+def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: bool = False) -> nn.Module:
+    """Load the model of a run folder, of an exported folder, or of one on the Hugging Face Hub.
 
     The model takes images (b, C, H, W) with pixels in [0, 1] and returns logits (b, classes), the same as the trained
     model. Its ``classes`` are the names in the order of the logits. Its ``preprocess`` turns image files, or images
@@ -240,7 +288,8 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
         >>> freeat.load(folder).classes[:3], freeat.load(folder).preprocess.height
         (('0', '1', '2'), 8)
     """
-    model, folder = stored_model(reference, trust_code=trust_code), Reference.of(reference).folder
+    parsed = Reference.of(reference)
+    model, folder = stored_model(parsed, trust_code=trust_code), parsed.folder
     if model is None or folder is None:
         raise InputError(
             f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
@@ -253,7 +302,7 @@ def load(reference: str | Path, *, device: str = "cpu", trust_code: bool = False
     return model.to(resolve_device(device))
 
 
-def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Module | None:
+def stored_model(reference: str | Path | Reference, *, trust_code: bool = False) -> nn.Module | None:
     """The model of a run or exported folder, on the CPU in evaluation mode; None for any other reference."""
     parsed = Reference.of(reference)
     folder = parsed.folder
@@ -268,8 +317,16 @@ def stored_model(reference: str | Path, *, trust_code: bool = False) -> nn.Modul
         shape=data.shape,
         trust_code=trust_code,
         largest=sum(value.numel() for value in weights.values()),
+        pretrained=False,
     )
-    fill(model, weights, str(reference))
+    if description.chosen.package != (here := package_of(description.resolved)):
+        log.warning(
+            "%s was trained with %s and is opened with %s: its logits may differ",
+            parsed.title,
+            description.chosen.package,
+            here,
+        )
+    fill(model, weights, parsed.title)
     return model.eval()
 
 
@@ -297,10 +354,10 @@ def initial_weights(
     file holds becomes that of the spec.
     """
     from freeat.models.loading import weights_for
-    from freeat.models.normalize import Normalization
+    from freeat.models.normalize import Normalization, Normalize, network_of
 
     assert spec.init_from is not None
-    path = Path(spec.init_from).expanduser()
+    path = weights_path(spec.init_from)
     parsed = Reference.of(path)
     if parsed.folder is not None:
         return spec, parsed.folder.weights(parsed.weights or "model")
@@ -310,22 +367,27 @@ def initial_weights(
         raise InputError(
             f"--init-from {path}: no such file or folder; give a run folder, an exported one, or a weights file"
         )
-    bare = build_network(replace(spec, normalize=None), classes=classes, shape=shape, trust_code=trust_code)
-    weights, found = weights_for(bare, path)
+    bare = build_network(
+        replace(spec, normalize=None), classes=classes, shape=shape, trust_code=trust_code, pretrained=False
+    )
+    network = network_of(bare)
+    weights, found = weights_for(network, path)
     given = Normalization.parse(spec.normalize) if spec.normalize else None
-    if found is not None and given not in (None, found):
+    if found is not None and given is not None and not found.same_layer(given):
         raise InputError(f"{path} brings its own normalization ({found}): leave --normalize out")
-    normalization = given or found
-    if normalization is None:
+    normalization = given or found or default_normalization(spec.model)
+    if normalization is not None:
+        spec = replace(spec, normalize=str(normalization))
+    if normalization is None and network is bare:
         return spec, weights
-    layer = normalization.layer(shape[0]).state_dict()
-    own = {f"normalize.{name}": value for name, value in layer.items()}
-    own |= {f"model.{name}": value for name, value in weights.items()}
-    return replace(spec, normalize=str(normalization)), own
+    own = {} if normalization is None else Normalize(normalization).state_dict()
+    return spec, {f"normalize.{name}": value for name, value in own.items()} | {
+        f"model.{name}": value for name, value in weights.items()
+    }
 
 
 def open_model(
-    reference: str | Path | nn.Module,
+    reference: str | Path | Reference | nn.Module,
     data: DataSet,
     *,
     device: torch.device | str | None = None,
@@ -342,13 +404,13 @@ def open_model(
     if isinstance(reference, nn.Module):
         model, description, made_by, results = reference, None, "", None
     else:
-        parsed = Reference.of(reference)
+        reference = parsed = Reference.of(reference)
         description = parsed.folder.description if parsed.folder else None
-        if (stored := stored_model(reference, trust_code=trust_code)) is not None:
+        if (stored := stored_model(parsed, trust_code=trust_code)) is not None:
             model = laid_out_for_evaluation(stored)
         else:
             model = file_model(
-                reference,
+                parsed,
                 classes=len(data.classes),
                 shape=data.shape,
                 args=args,
@@ -374,7 +436,14 @@ def open_model(
 
 
 def _factory(path: str, args: Mapping[str, object] | None) -> str:
-    """A factory with its arguments and the digest of its source; empty for a built-in network."""
+    """A factory with its arguments and the digest of its source; empty for a built-in network.
+
+    Of a package's network, the version of the package stands for the source.
+    """
+    if is_of_package(path):
+        from freeat.models.packages import package_version
+
+        return f"{path} {json.dumps(dict(args or {}), sort_keys=True, default=repr)} {package_version(path)}"
     if not is_import_path(path):
         return ""
     return f"{path} {json.dumps(dict(args or {}), sort_keys=True, default=repr)} {source_digest(path)}"
@@ -383,9 +452,11 @@ def _factory(path: str, args: Mapping[str, object] | None) -> str:
 def _results_folder(reference: Reference) -> Path | None:
     """``results`` in a run folder, NAME.results beside an exported folder or a weights file; None if not writable.
 
-    An exported folder stays as it was written.
+    An exported folder stays as it was written. Those of a model of the Hub are in ``exports``, not in the Hub's cache.
     """
-    if isinstance(reference.folder, RunFolder):
+    if reference.hub is not None:
+        results = Path("exports") / f"{in_file_name(_hub_title(reference.hub))}.results"
+    elif isinstance(reference.folder, RunFolder):
         results = reference.folder.path / "results"
     elif reference.folder is not None:
         exported = reference.folder.path.resolve()
@@ -393,11 +464,16 @@ def _results_folder(reference: Reference) -> Path | None:
     else:
         file = Path(reference.weights)
         results = file.with_name(f"{file.stem}.results")
-    return results if os.access(results if results.exists() else results.parent, os.W_OK) else None
+    existing = next(path for path in (results.absolute(), *results.absolute().parents) if path.exists())
+    return results if os.access(existing, os.W_OK) else None
+
+
+def _hub_title(hub: HubModel) -> str:
+    return f"{hub.name}@{hub.commit[:12]}"
 
 
 def file_model(
-    reference: str | Path,
+    reference: str | Path | Reference,
     *,
     classes: int,
     shape: tuple[int, int, int],
@@ -410,16 +486,22 @@ def file_model(
 
     parsed = Reference.of(reference)
     parsed.check()
-    bare = models.build(parsed.where, classes=classes, shape=shape, args=args, trust_code=trust_code)
-    model = load_weights(bare, parsed.weights, channels=shape[0])
+    bare = models.build(
+        parsed.where, classes=classes, shape=shape, args=args, trust_code=trust_code, pretrained=False
+    )
+    channels = 3 if is_of_package(parsed.where) else shape[0]
+    model = load_weights(bare, parsed.weights, channels=channels)
     if normalize and model is not bare:
         log.warning(
             "%s brings its own normalization; %s is not put in front of it", parsed.weights, normalize
         )
-    elif normalize:
-        from freeat.models.normalize import Normalization
+    elif model is bare and (normalize or is_of_package(parsed.where)):
+        from freeat.models.normalize import Normalization, Prepared
 
-        model = nn.Sequential(Normalization.parse(normalize).layer(shape[0]), model)
+        chosen = Normalization.parse(normalize) if normalize else default_normalization(parsed.where)
+        assert chosen is not None  # a package's network has one
+        layer = chosen.layer(channels)
+        model = model.normalized(layer) if isinstance(model, Prepared) else nn.Sequential(layer, model)
     return laid_out_for_evaluation(model)
 
 
@@ -429,11 +511,11 @@ def laid_out_for_evaluation(model: nn.Module) -> nn.Module:
     return laid_out.eval()
 
 
-def _title(reference: str | Path | nn.Module) -> str:
-    return type(reference).__name__ if isinstance(reference, nn.Module) else titles([str(reference)])[0]
+def _title(reference: str | Path | Reference | nn.Module) -> str:
+    return type(reference).__name__ if isinstance(reference, nn.Module) else titles([reference])[0]
 
 
-def titles(references: Sequence[str], *, taken: Collection[str] = ()) -> list[str]:
+def titles(references: Sequence[str | Path | Reference], *, taken: Collection[str] = ()) -> list[str]:
     """A name for every reference: ``seed-0``, or ``free-4/seed-0`` where others end in ``seed-0`` too.
 
     References to the same weights have the same name, and none has one of those already ``taken``. References that
@@ -452,9 +534,11 @@ def _shortest(path: tuple[str, ...], others: Collection[tuple[str, ...]], taken:
     return path[-1]
 
 
-def _path_parts(reference: str) -> tuple[str, ...]:
+def _path_parts(reference: str | Path | Reference) -> tuple[str, ...]:
     """The parts of the path of a model's weights; which weights of a run folder is written after its last part."""
     parsed = Reference.of(reference)
+    if parsed.hub is not None:
+        return tuple(_hub_title(parsed.hub).split("/"))
     if parsed.folder is not None:
         path = parsed.folder.path.resolve()
         path = path.with_name(f"{path.name}@{parsed.weights}") if parsed.weights else path

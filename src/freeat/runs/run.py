@@ -16,6 +16,7 @@ from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype, inconsistencies, logits_of
 from freeat.files.locks import Busy, check_free, leased
 from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
+from freeat.models.imported import is_of_package
 from freeat.runs.build import (
     algorithm_source,
     build_ball,
@@ -23,7 +24,9 @@ from freeat.runs.build import (
     build_evaluator,
     build_model,
     build_trainer,
+    default_normalization,
     evaluation_attack,
+    package_of,
     resolve,
     resolve_evaluation,
     spec_warnings,
@@ -142,10 +145,20 @@ def _same_defaults(stored: RunDescription, now: RunDescription) -> bool:
 
 
 def settle(spec: TrainSpec, device: torch.device, stored: RunDescription | None = None) -> TrainSpec:
-    """The spec with its threads and precision chosen: by this machine, or as in the run that was begun."""
+    """The spec with its threads and precision chosen: by this machine, or as in the run that was stored.
+
+    A model of the Hub to begin from is named by its commit.
+    """
     if stored is not None:
-        return replace(spec, threads=stored.chosen.threads, precision=stored.chosen.precision)
+        begins = stored.resolved.init_from if spec.begins_on_hub else spec.init_from
+        return replace(
+            spec, threads=stored.chosen.threads, precision=stored.chosen.precision, init_from=begins
+        )
     threads, precision = resolve_threads(spec.threads), Precision(spec.precision, device).name
+    if spec.begins_on_hub:
+        from freeat.files.hub import HubModel
+
+        spec = replace(spec, init_from=str(HubModel.of(str(spec.init_from))))
     return replace(spec, threads=threads, precision=precision)
 
 
@@ -153,9 +166,9 @@ def resolve_network(spec: TrainSpec, shape: tuple[int, int, int]) -> TrainSpec:
     """The spec with the network that ``auto`` means: that of the run to begin from, else the one for this shape."""
     if spec.model != models.AUTO:
         return spec
-    from freeat.runs.open import Reference
+    from freeat.runs.open import Reference, weights_path
 
-    folder = Reference.of(Path(spec.init_from).expanduser()).folder if spec.init_from else None
+    folder = Reference.of(weights_path(spec.init_from)).folder if spec.init_from else None
     if folder is not None:
         stored = folder.spec
         return replace(
@@ -187,20 +200,32 @@ def assemble(
     evaluator = build_evaluator(settled, evaluation, data, device, processes=processes)
     weights: dict[str, torch.Tensor] = {}
     if settled.init_from:
+        if is_of_package(settled.model) and (settled.model_args or {}).get("pretrained"):
+            raise InputError(
+                f"--init-from {settled.init_from} and pretrained=true both give the weights to begin with: choose one"
+            )
         from freeat.runs.open import initial_weights
 
         settled, weights = initial_weights(
             settled, classes=len(data.classes), shape=data.shape, trust_code=options.trust_code
         )
+    elif settled.normalize is None and (found := default_normalization(settled.model)) is not None:
+        settled = replace(settled, normalize=str(found))
     model = build_model(settled, data, trust_code=options.trust_code)
-    fresh = start_from(model, weights, settled.init_from) if settled.init_from else []
+    if settled.init_from:
+        fresh = start_from(model, weights, settled.init_from, classifiers=_classifiers(settled))
+        source = Path(settled.init_from).name
+    else:
+        fresh, source = _published_mismatches(settled, model, len(data.classes)), "the published model"
     notes = spec_warnings(spec, evaluation, len(evaluator.train))
     if fresh:
         notes = (
             f"the head ({', '.join(fresh)}) is new, for {len(data.classes)} classes: "
-            f"{Path(settled.init_from or '').name} has another number; all other weights are from there.",
+            f"{source} has another number; all other weights are from there.",
             *notes,
         )
+    if (fit := getattr(model, "fit", None)) is not None and is_of_package(settled.model):
+        notes = (fit.note(data.shape), *notes)
     digest, parameters = weights_digest(model), models.parameter_count(model)
     trainer = build_trainer(
         settled, evaluation, evaluator, model, device, processes=processes, trust_code=options.trust_code
@@ -236,10 +261,31 @@ def assemble(
             device=device.type,
             processes=processes.size,
             torch=str(torch.__version__),
+            package=package_of(settled),
         ),
         notes=(*notes, *_inconsistencies(trainer)),
         provenance=provenance(device),
     )
+
+
+def _classifiers(spec: TrainSpec) -> tuple[str, ...]:
+    """The classifiers of a package's network by the names that the package gives them."""
+    if not is_of_package(spec.model):
+        return ()
+    from freeat.models.packages import published
+
+    return published(spec.model).classifiers
+
+
+def _published_mismatches(spec: TrainSpec, model: torch.nn.Module, classes: int) -> list[str]:
+    """The tensors of a head that is new because the published weights, asked for, have other classes."""
+    if not is_of_package(spec.model):
+        return []
+    from freeat.models.packages import asks_for_weights, published
+
+    if not asks_for_weights(spec.model_args) or published(spec.model).classes == classes:
+        return []
+    return models.head_tensors(model, _classifiers(spec))
 
 
 def _inconsistencies(trainer: Trainer) -> list[str]:

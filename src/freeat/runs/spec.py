@@ -112,18 +112,24 @@ class TrainSpec(_Settings):
     )
     model: str = _setting(
         "auto",
-        "network by name (see `freeat models`), package.module:factory, or auto: that of --init-from, else cnn for "
-        "images up to 16 pixels, resnet18 up to 32, resnet18-s2 up to 64, resnet18-s4 above",
+        "network by name (see `freeat models`), timm:NAME, torchvision:NAME, package.module:factory, or auto: that of "
+        "--init-from, else cnn for images up to 16 pixels, resnet18 up to 32, resnet18-s2 up to 64, resnet18-s4 above",
         unhashed="resnet18",
     )
-    model_args: Mapping[str, Any] | None = _setting(None, "arguments of a factory, as JSON or key=value,…")
+    model_args: Mapping[str, Any] | None = _setting(
+        None,
+        "arguments of a factory or of a timm: or torchvision: network, as JSON or key=value,…; pretrained=true: with "
+        "its published weights",
+    )
     normalize: str | None = _setting(
-        None, "normalization put in front of the model: a data set's, or mean=…;std=…"
+        None,
+        "normalization put in front of the model: a data set's, or mean=…;std=…; default: none, and that of the "
+        "published weights for timm: and torchvision: networks",
     )
     init_from: str | None = _setting(
         None,
-        "begin with the weights of this run folder, exported folder or weights file (.safetensors, .pt); a head for "
-        "other classes is new",
+        "begin with the weights of this run folder, exported folder, weights file (.safetensors, .pt) or model on the "
+        "Hugging Face Hub (hf://NAME@COMMIT); a head for other classes is new",
     )
     algorithm: str = _setting(
         "free-4", "training algorithm (see `freeat algorithms`), e.g. free-trades-4, or package.module:Class"
@@ -283,6 +289,11 @@ class TrainSpec(_Settings):
         """The kinds of weights that a comparison shows: slow ones instead of the last, and the average beside them."""
         last = "model" if self.proximal is None else "slow"
         return (last,) if self.ema is None else (last, "ema")
+
+    @property
+    def begins_on_hub(self) -> bool:
+        """Whether the weights to begin with are a model on the Hugging Face Hub."""
+        return (self.init_from or "").startswith("hf://")
 
     @property
     def facts(self) -> Mapping[str, object]:

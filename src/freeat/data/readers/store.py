@@ -34,7 +34,7 @@ from freeat.files.documents import (
     identity_of,
     read_document,
     space_for,
-    whole_folder,
+    atomic_folder,
     write_document,
 )
 from freeat.files.locks import leased
@@ -174,7 +174,7 @@ class PixelStore:
                 raise NoSpace(f"only {free:,} bytes of its disk are free")
             listing = listing_digest(tree, sorted(n for files in splits.values() for n in files.names))
             log.info("decoding the images of %s once, to %s", tree.path, cache)
-            with whole_folder(cache) as part:
+            with atomic_folder(cache) as part:
                 digests = {
                     split: self._write(part / f"{split}.npy", tree, files, frame)
                     for split, files in splits.items()
