@@ -31,10 +31,10 @@ from freeat.data.readers.trees import Tree, light, listing_digest
 from freeat.errors import InputError
 from freeat.files.documents import (
     NoSpace,
+    atomic_folder,
     identity_of,
     read_document,
     space_for,
-    atomic_folder,
     write_document,
 )
 from freeat.files.locks import leased
