@@ -158,7 +158,7 @@ def test_settings_are_the_fields_of_the_class() -> None:
 SOURCE = """
 from dataclasses import dataclass
 from freeat import Vanilla
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.threat import Ball
 
 @dataclass(frozen=True, kw_only=True)

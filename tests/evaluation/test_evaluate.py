@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.data import CropFlip, Images, load_data
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import (

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest, multinomial
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import (

@@ -1,4 +1,4 @@
-"""Models on the Hugging Face Hub: pushed to and pulled from a local server that speaks its API, by huggingface_hub."""
+"""Models on the Hugging Face Hub: pushed to and pulled from a local server with its API, by huggingface_hub."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""A server on 127.0.0.1 that speaks as much of the Hugging Face Hub's API as a push and a pull of a model take.
+"""A server on 127.0.0.1 with as much of the Hugging Face Hub's API as a push and a pull of a model take.
 
 Repositories, commits and large files live in memory. Large files are uploaded by git-lfs' batch API and downloaded by a
 redirect, as from the Hub. ``requests`` lists what was asked for.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.machine import Machine, Provenance
 from freeat.evaluation.evaluate import ClassSummary, Summary, gap
 from freeat.evaluation.statistics import wilson

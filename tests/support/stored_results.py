@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.machine import Machine
 from freeat.runs.results import StoredEvaluation
 from made_records import make_classes

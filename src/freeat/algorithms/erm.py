@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 

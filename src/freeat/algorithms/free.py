@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective
 from freeat.threat import Ball, Start, check_ball, l2_norm

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_step_size, perturbed_loss
 from freeat.attacks.pgd import delta_gradient
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.errors import InputError
 from freeat.learner import Learner

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
 from freeat.objectives import Objective

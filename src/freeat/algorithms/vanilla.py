@@ -8,7 +8,7 @@ from torch import Tensor
 
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.attacks.pgd import Maximizer, last_iterate
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.learner import Learner
 from freeat.objectives import CrossEntropy, Objective

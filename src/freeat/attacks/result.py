@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.precision import Precision
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng, reading_is_free

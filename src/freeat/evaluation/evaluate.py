@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.attacks.result import Attack, AttackResult
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Augmentation, Images
 from freeat.data.images import in_unit_box

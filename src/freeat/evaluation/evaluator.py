@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from freeat.algorithms.step import Strength
 from freeat.attacks.pgd import Pgd
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.data import Augmentation, Images
 from freeat.evaluation.evaluate import Evaluation, Gap, Summary, evaluate, gap, same_answer
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup

@@ -6,7 +6,7 @@ from torch import nn
 
 from freeat.attacks.autoattack import Fab, PyAutoAttack
 from freeat.attacks.result import Attack
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Images
 from freeat.errors import InputError

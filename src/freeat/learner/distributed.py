@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.frozen import Mode, frozen, frozen_eval
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from freeat.attacks.result import Attack
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.compute.machine import Provenance
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, Outcomes, Queries

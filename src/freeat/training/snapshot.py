@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from freeat.compute.cost import Cost
+from freeat.compute import Cost
 from freeat.errors import InputError
 from freeat.learner import Learner
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.algorithms.step import Algorithm, Strength
-from freeat.compute.cost import FORWARD_SHARE, Cost
+from freeat.compute import FORWARD_SHARE, Cost
 from freeat.compute.machine import CALLS, QUICK, quickest
 from freeat.data import Augmentation
 from freeat.data.batches import Batches

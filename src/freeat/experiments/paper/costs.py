@@ -10,7 +10,7 @@ from freeat.algorithms import make_algorithm
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
-from freeat.compute.cost import FORWARD_SHARE
+from freeat.compute import FORWARD_SHARE
 from freeat.compute.machine import QUICK, arithmetic, quickest, resolve_device
 from freeat.compute.precision import Precision
 from freeat.data import load_data
