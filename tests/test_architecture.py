@@ -88,6 +88,18 @@ def test_importing_the_package_imports_no_torch() -> None:
         waiting += [name.removeprefix("freeat.") for name in names if name.startswith("freeat.")]
 
 
+def test_no_two_classes_share_a_name() -> None:
+    trees = {module: ast.walk(ast.parse(path.read_text(encoding="utf-8"))) for module, path in FILES.items()}
+    classes = [
+        (node.name, module)
+        for module, tree in trees.items()
+        for node in tree
+        if isinstance(node, ast.ClassDef)
+    ]
+    names = [name for name, _ in classes]
+    assert [one for one in classes if names.count(one[0]) > 1] == []
+
+
 def test_the_architecture_page_names_every_module() -> None:
     """By its path, or by its name in the row of its layer; a command's module has the name of the command."""
     page = (ROOT.parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")

@@ -47,8 +47,8 @@ INSTEAD = {
     r"cautions?": "warning",
     r"unsteady|steady": "inconsistent, consistency",
     r"misfits?": "mismatched",
+    r"onward": "moved",
     r"tidy|tidies": "remove what is unfinished",
-    r"spoke|speaks": "print",
     r"of late|as people say": "the number of seconds, as text",
 }
 """What is not written, as a regular expression of whole words, and what to write instead."""

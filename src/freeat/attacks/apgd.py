@@ -136,8 +136,8 @@ def adaptive_ascent(
             last_check = k
         z = feasible(s.delta + s.eta * ball.extreme(g, rng.at(k)))
         share = MOMENTUM if k > 0 else 1.0
-        onward = feasible(s.delta + share * (z - s.delta) + (1 - share) * (s.delta - s.previous))
-        s.previous, s.delta = s.delta, onward
+        moved = feasible(s.delta + share * (z - s.delta) + (1 - share) * (s.delta - s.previous))
+        s.previous, s.delta = s.delta, moved
         if shrink and wrong is not None:
             s.fooled = s.fooled | wrong
             if (k + 1) % compact_every == 0 and s.fooled.any():

@@ -89,18 +89,18 @@ def projected_ascent(
         with torch.enable_grad():
             losses, wrong = evaluate(x_adv, delta, rows)
             g_delta = gradient(losses, x_adv)
-        onward = ball.ascend(delta, g_delta, alpha, rng.at(k), ball.project if noise else feasible)
+        moved = ball.ascend(delta, g_delta, alpha, rng.at(k), ball.project if noise else feasible)
         if noise:
-            onward = feasible(onward + noise * rng.at(k).normal("omega", x))
+            moved = feasible(moved + noise * rng.at(k).normal("omega", x))
         if patience is None:
-            delta = onward
+            delta = moved
             continue
         assert wrong is not None
         moves = ~wrong | (left > 0)
         left = left - wrong.to(left.dtype)
         if not shrink or compact_every > 1:
-            onward = torch.where(moves[..., None, None, None], onward, delta)
-        delta = onward
+            moved = torch.where(moves[..., None, None, None], moved, delta)
+        delta = moved
         if shrink and (k + 1) % compact_every == 0 and not moves.all():
             still = moves.nonzero().squeeze(-1)
             rows, x, left, delta = rows[still], x[still], left[still], delta[still]

@@ -42,7 +42,7 @@ _FIXED = ("vit_", "maxvit")
 """Networks of torchvision that take one size only; it does not say so itself."""
 
 
-class Fit(nn.Module):
+class InputAdapter(nn.Module):
     """Images as a network takes them: grey ones repeated to three channels, resized (bilinear) to ``size``."""
 
     channels = CHANNELS
@@ -92,7 +92,7 @@ def package_network(
     seed: int,
     pretrained: bool,
     largest: int,
-) -> tuple[nn.Module, Fit | None]:
+) -> tuple[nn.Module, InputAdapter | None]:
     """The network with a head for the classes, and the layer that fits images of ``shape`` to it, if it needs one.
 
     Its published weights are fetched if ``args`` ask for them, unless other weights follow (``pretrained=False``).
@@ -118,7 +118,7 @@ def package_network(
         )
     size = _size_for(facts, _SIZES[package], asked, shape[1:])
     grey = shape[0] < CHANNELS
-    return network, Fit(grey=grey, size=size) if grey or size is not None else None
+    return network, InputAdapter(grey=grey, size=size) if grey or size is not None else None
 
 
 def asks_for_weights(args: Mapping[str, object] | None) -> bool:

@@ -47,7 +47,7 @@ from freeat.rng import layer_rng, stream_key
 
 if TYPE_CHECKING:
     from freeat.models.normalize import Normalization
-    from freeat.models.packages import Fit
+    from freeat.models.packages import InputAdapter
 
 _SUFFIXES: dict[str, tuple[str, object]] = {
     "s2": ("stem_stride", 2),
@@ -274,7 +274,7 @@ def build(
 
 
 def _prepared(
-    make: "Callable[[], tuple[nn.Module, Fit | None]]",
+    make: "Callable[[], tuple[nn.Module, InputAdapter | None]]",
     channels: int,
     normalize: "Normalization | None",
     seed: int,

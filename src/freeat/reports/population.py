@@ -12,7 +12,7 @@ from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, Lin
 from freeat.reports.plots import save_figure, series_style, styled
 from freeat.reports.tables import NO_VALUE, ReportTable, TableCell, markdown_text
 from freeat.stability.population import PopulationSettings
-from freeat.stability.population_summary import ArmDifference, ArmSummary, PopulationSummary
+from freeat.stability.population_summary import ArmSummary, PopulationDifference, PopulationSummary
 
 
 def interval_cell(interval: Interval) -> TableCell:
@@ -87,7 +87,7 @@ def _arm_row(row: ArmSummary) -> tuple[str | TableCell, ...]:
     )
 
 
-def _difference_row(row: ArmDifference) -> tuple[str | TableCell, ...]:
+def _difference_row(row: PopulationDifference) -> tuple[str | TableCell, ...]:
     return (
         row.instance.title(),
         row.arm,
@@ -177,7 +177,7 @@ def draw_population(path: Path, summary: PopulationSummary) -> Path:
         return save_figure(figure, path)
 
 
-def _draw_differences(panel: Any, differences: Sequence[ArmDifference], *, matched: bool) -> None:
+def _draw_differences(panel: Any, differences: Sequence[PopulationDifference], *, matched: bool) -> None:
     """Every paired difference as a point with its interval, one group for each pair of algorithms."""
     pairs = list(dict.fromkeys((row.arm, row.reference) for row in differences))
     for height, pair in enumerate(pairs):

@@ -52,7 +52,7 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ArmDifference:
+class PopulationDifference:
     """The gap of ``arm`` minus that of ``reference``: at equal updates, and at equal robust training risk."""
 
     instance: PopulationSettings
@@ -88,7 +88,7 @@ class PopulationSummary:
     """All that the results of a study say."""
 
     arms: list[ArmSummary]
-    differences: list[ArmDifference]
+    differences: list[PopulationDifference]
     exponents: list[PopulationExponent]
     bounds: list[PopulationBound]
 
@@ -166,7 +166,7 @@ def _instances(results: Sequence[PopulationResult]) -> list[list[PopulationResul
     return list(grouped.values())
 
 
-def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
+def _differences(group: Sequence[PopulationResult]) -> Iterator[PopulationDifference]:
     """Every arm against Vanilla, an arm with parts against the same without, and Free against the control that shares
     its strength and its batches."""
     by_arm = {result.arm: result for result in group}
@@ -179,7 +179,7 @@ def _differences(group: Sequence[PopulationResult]) -> Iterator[ArmDifference]:
     ]
     for arm, other in pairs:
         first, second = by_arm[arm], by_arm[other]
-        yield ArmDifference(
+        yield PopulationDifference(
             instance=first.settings,
             arm=arm,
             reference=other,
