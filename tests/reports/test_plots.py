@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from freeat.experiments.curves import comparable
-from freeat.reports.plots import LINES, OKABE_ITO, series_style
+from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
+from freeat.reports.plots import LINES, OKABE_ITO, draw_line_chart, series_style
+from freeat.reports.tables import ReportTable
 from freeat.reports.training import AXES, draw_curves, errors
 from freeat.training.records import Record
 from made_records import make_record, make_summary
@@ -80,3 +82,17 @@ def test_legend_explains_hollow_marks_where_there_are_any(
 def test_file_ending_decides_the_format(tmp_path: Path) -> None:
     draw_curves(tmp_path / "curves.pdf", [("fast", [history(0.0)])], title="digits")
     assert (tmp_path / "curves.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_a_logarithmic_panel_without_a_positive_value_is_drawn_empty(tmp_path: Path) -> None:
+    axis = ChartAxis(key="n", label="n", log=True)
+    series = [ChartSeries(name="free-4", curves=[Curve(panel=0, x={"n": [20, 30]}, y=[None, None])])]
+    chart = LineChart(
+        title="exponents",
+        description="",
+        axes=[axis],
+        panels=[ChartPanel(title="risk gap", log=True)],
+        series=series,
+        numbers=ReportTable(caption="", columns=("n",), rows=[]),
+    )
+    assert draw_line_chart(tmp_path / "chart.png", chart).is_file()

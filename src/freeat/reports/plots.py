@@ -137,7 +137,8 @@ def _finish_panel(axes: Any, panel: ChartPanel, along: ChartAxis, curves: Sequen
     axes.set(title=f"{panel.title}{unit}", xlabel=along.label, xscale="log" if along.log else "linear")
     values = [y for curve in curves for row in (curve.y, curve.low or ()) for y in row if y is not None]
     if panel.log:
-        axes.set_yscale("log")
+        if any(value > 0 for value in values):  # a logarithmic axis cannot be empty
+            axes.set_yscale("log")
     elif values and min(values) >= 0:
         axes.set_ylim(bottom=0)
     if panel.level is not None:
