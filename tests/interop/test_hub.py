@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -17,6 +19,7 @@ import freeat
 from freeat.cli.main import run
 from freeat.data import load_data
 from freeat.errors import InputError
+from freeat.files.hub import HubModel
 from freeat.interop.export import push_export
 from freeat.models import build
 from freeat.runs.folder import RunFolder
@@ -54,6 +57,23 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.chdir(tmp_path)
         yield server
+
+
+@given(st.text(st.sampled_from("ab.-_/@:~ \\\0é"), max_size=12))
+def test_a_name_is_an_owner_and_a_name_and_never_a_path(text: str) -> None:
+    try:
+        found = HubModel.of(f"hf://{text}@{NO_COMMIT}")
+    except InputError:
+        return
+    owner, name = found.name.split("/")
+    assert owner.isascii()
+    assert {owner, name}.isdisjoint({"", ".", ".."})
+    assert str(found) == f"hf://{text}@{NO_COMMIT}"
+
+
+def test_a_model_of_the_hub_is_no_architecture() -> None:
+    with pytest.raises(InputError, match="--init-from hf://me/free"):
+        build("hf://me/free", classes=3, shape=(3, 8, 8))
 
 
 def images(n: int = 20) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import freeat
 from freeat.cli.main import run
+from freeat.compute.frozen import frozen_eval
 from freeat.errors import InputError
 from freeat.models import build
 from freeat.models.normalize import network_of
@@ -270,6 +271,17 @@ def test_arguments_choose_the_size_and_further_logits() -> None:
     assert build("torchvision:small_inception", classes=3, shape=(3, 8, 8), args={"aux_logits": False})(
         images(3, 8, 8)
     ).shape == (2, 3)
+
+
+@pytest.mark.usefixtures("substitutes")
+def test_batch_norms_behind_the_first_layers_are_fused_while_a_model_is_attacked() -> None:
+    model: Any = build_network(spec_of("timm:resnet3"), classes=3, shape=(1, 2, 2)).eval()
+    x = images(1, 2, 2)
+    expected = model(x)
+    with frozen_eval(model):
+        assert "forward" in vars(model.model.bn)
+        assert torch.allclose(model(x), expected, atol=1e-5)
+    assert torch.equal(model(x), expected)
 
 
 @pytest.mark.parametrize("package", ["timm", "torchvision"])
