@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import freeat
 from freeat.cli.main import run
+from freeat.cli.options import typed_code
 from freeat.compute.frozen import frozen_eval
 from freeat.errors import InputError
 from freeat.models import build
@@ -297,6 +298,14 @@ def test_a_missing_or_broken_package_is_named_with_the_remedy(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"does not import \(RuntimeError: operator torchvision::nms"):
         build(f"{package}:resnet18", classes=3, shape=(3, 8, 8))
+
+
+def test_a_typed_algorithm_is_trusted_beside_a_package_that_a_file_names() -> None:
+    settings = {"model": "timm:resnet3", "algorithm": "noise:Noise"}
+    assert typed_code({"algorithm": "noise:Noise"}, settings)
+    assert not typed_code({}, settings)
+    assert not typed_code({}, {"model": "timm:resnet3"})
+    assert not typed_code({"algorithm": "noise:Noise"}, settings | {"model": "timm.models:resnet18"})
 
 
 @pytest.mark.usefixtures("substitutes")

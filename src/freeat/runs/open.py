@@ -264,8 +264,8 @@ def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: 
     that Pillow has opened, into such images.
 
     Args:
-        reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, a folder written
-            by ``freeat.export``, or ``hf://NAME@COMMIT`` for such a folder on the Hub (needs ``freeat[hub]``).
+        reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, a folder
+            written by ``freeat.export``, or ``hf://NAME@COMMIT`` for such a folder on the Hub (``freeat[hub]``).
         device: Where the model is put: ``cpu``, ``cuda``, ``mps`` or ``auto``.
         trust_code: Whether a model that was built by a user's factory may import it.
 
