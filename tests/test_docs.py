@@ -175,9 +175,18 @@ def check_known_tool(parts: list[str]) -> None:
         for target in parts[1:]:
             assert "=" in target or re.search(rf"^{target}:", makefile, re.M), f"make has no target {target}"
         return
-    assert parts[0] in {"pip", "git", "cd", "docker", "export", "python", "torchrun", "sbatch", "ray"}, (
-        shlex.join(parts)
-    )
+    assert parts[0] in {
+        "pip",
+        "git",
+        "cd",
+        "docker",
+        "hf",
+        "export",
+        "python",
+        "torchrun",
+        "sbatch",
+        "ray",
+    }, shlex.join(parts)
 
 
 def test_notebook_runs_and_shows_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

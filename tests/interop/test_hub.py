@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -17,10 +19,12 @@ import freeat
 from freeat.cli.main import run
 from freeat.data import load_data
 from freeat.errors import InputError
+from freeat.files.hub import HubModel
 from freeat.interop.export import push_export
 from freeat.models import build
 from freeat.runs.folder import RunFolder
 from freeat.runs.open import MANIFEST, WEIGHTS, Reference
+from freeat.training.trainer import Stopped
 from hub_server import TOKEN, Hub, serving
 from small_runs import carry_out
 
@@ -54,6 +58,23 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         monkeypatch.chdir(tmp_path)
         yield server
+
+
+@given(st.text(st.sampled_from("ab.-_/@:~ \\\0é"), max_size=12))
+def test_a_name_is_an_owner_and_a_name_and_never_a_path(text: str) -> None:
+    try:
+        found = HubModel.of(f"hf://{text}@{NO_COMMIT}")
+    except InputError:
+        return
+    owner, name = found.name.split("/")
+    assert owner.isascii()
+    assert {owner, name}.isdisjoint({"", ".", ".."})
+    assert str(found) == f"hf://{text}@{NO_COMMIT}"
+
+
+def test_a_model_of_the_hub_is_no_architecture() -> None:
+    with pytest.raises(InputError, match="--init-from hf://me/free"):
+        build("hf://me/free", classes=3, shape=(3, 8, 8))
 
 
 def images(n: int = 20) -> Tensor:
@@ -154,6 +175,22 @@ def test_a_training_begins_with_a_model_of_the_hub_and_stores_its_commit(
     assert tuned.description.resolved.init_from == reference
     assert tuned.description.initial_weights == same.description.initial_weights
     assert tuned.description.resolved.model == "cnn-w4"
+
+
+def test_a_run_is_resumed_with_the_commit_that_it_began_with(
+    hub: Hub, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reference = pushed(trained, capsys)
+    start = {"model": "auto", "init_from": f"hf://{NAME}"}
+    batches = iter(range(100))
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "run", should_stop=lambda: next(batches) == 3, checkpoint_every=0.0, **start)
+    carry_out(tmp_path / "other", model="cnn-w4", normalize="digits", seed=1, updates=1)
+    push_export(freeat.export(tmp_path / "other", tmp_path / "replacing"), NAME)
+    carry_out(tmp_path / "run", **start)
+    carry_out(tmp_path / "whole", model="auto", init_from=reference)
+    models = (freeat.load(tmp_path / name).state_dict() for name in ("run", "whole"))
+    assert all(torch.equal(*pair) for pair in zip(*(model.values() for model in models), strict=True))
 
 
 def test_bare_weights_of_the_hub_are_those_of_a_named_network(hub: Hub, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 import freeat
 from freeat.cli.main import run
+from freeat.cli.options import typed_code
+from freeat.compute.frozen import frozen_eval
 from freeat.errors import InputError
 from freeat.models import build
 from freeat.models.normalize import network_of
@@ -272,6 +274,17 @@ def test_arguments_choose_the_size_and_further_logits() -> None:
     ).shape == (2, 3)
 
 
+@pytest.mark.usefixtures("substitutes")
+def test_batch_norms_behind_the_first_layers_are_fused_while_a_model_is_attacked() -> None:
+    model: Any = build_network(spec_of("timm:resnet3"), classes=3, shape=(1, 2, 2)).eval()
+    x = images(1, 2, 2)
+    expected = model(x)
+    with frozen_eval(model):
+        assert "forward" in vars(model.model.bn)
+        assert torch.allclose(model(x), expected, atol=1e-5)
+    assert torch.equal(model(x), expected)
+
+
 @pytest.mark.parametrize("package", ["timm", "torchvision"])
 def test_a_missing_or_broken_package_is_named_with_the_remedy(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -285,6 +298,14 @@ def test_a_missing_or_broken_package_is_named_with_the_remedy(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"does not import \(RuntimeError: operator torchvision::nms"):
         build(f"{package}:resnet18", classes=3, shape=(3, 8, 8))
+
+
+def test_a_typed_algorithm_is_trusted_beside_a_package_that_a_file_names() -> None:
+    settings = {"model": "timm:resnet3", "algorithm": "noise:Noise"}
+    assert typed_code({"algorithm": "noise:Noise"}, settings)
+    assert not typed_code({}, settings)
+    assert not typed_code({}, {"model": "timm:resnet3"})
+    assert not typed_code({"algorithm": "noise:Noise"}, settings | {"model": "timm.models:resnet18"})
 
 
 @pytest.mark.usefixtures("substitutes")

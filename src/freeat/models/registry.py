@@ -244,6 +244,10 @@ def build(
     """
     _check_problem(classes, shape)
     name = network_for(shape) if name == AUTO else name
+    if name.startswith("hf://"):
+        raise InputError(
+            f"model {name!r}: a model on the Hub gives weights to begin with: write --init-from {name}"
+        )
     if is_of_package(name):
         from freeat.models.packages import package_network
 

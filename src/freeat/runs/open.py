@@ -264,8 +264,8 @@ def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: 
     that Pillow has opened, into such images.
 
     Args:
-        reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, or a folder
-            written by ``freeat.export``.
+        reference: A run folder, of which ``RUN@ema`` and ``RUN@best`` name other weights than the last, a folder
+            written by ``freeat.export``, or ``hf://NAME@COMMIT`` for such a folder on the Hub (``freeat[hub]``).
         device: Where the model is put: ``cpu``, ``cuda``, ``mps`` or ``auto``.
         trust_code: Whether a model that was built by a user's factory may import it.
 
@@ -273,8 +273,8 @@ def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: 
         The model in evaluation mode.
 
     Raises:
-        InputError: The folder holds no model or not these weights, a file is damaged or of a newer version, or the
-            model needs code that is not trusted.
+        InputError: The folder holds no model or not these weights, a file is damaged or of a newer version, the
+            model needs code that is not trusted, or the Hub cannot be reached.
 
     Example:
         >>> import tempfile, torch, freeat
