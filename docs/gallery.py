@@ -141,7 +141,6 @@ def draw_page(opened: Any, figure: Figure, work: Path) -> None:
         viewport=size,
         color_scheme=figure.settings.get("theme", "light"),
         reduced_motion="reduce",
-        device_scale_factor=1.5 if size["width"] < 800 else 1,
     )
     page = context.new_page()
     page.goto((work / figure.source).resolve().as_uri())
