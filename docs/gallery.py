@@ -21,7 +21,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -75,7 +74,7 @@ def figures(page: str, folder: Path) -> list[Figure]:
 
 
 def run_commands(page: str, work: Path) -> dict[str, dict[str, Any]]:
-    """Run what has not been run; returns where and how long each command of the page ran."""
+    """Run what has not been run; returns where each command of the page ran."""
     work.mkdir(parents=True, exist_ok=True)
     record = work / "made.json"
     made: dict[str, dict[str, Any]] = (
@@ -87,12 +86,10 @@ def run_commands(page: str, work: Path) -> dict[str, dict[str, Any]]:
         if made.get(command, {}).get("inputs") == inputs:
             continue
         print(f"$ {command}", flush=True)
-        begin = time.monotonic()
         subprocess.run([sys.executable, "-m", *shlex.split(command)], cwd=work, check=True)
         origin = provenance(torch.device("cpu"))
         made[command] = {
             "inputs": inputs,
-            "seconds": time.monotonic() - begin,
             "versions": f"Python {origin.versions['python']}, torch {origin.versions['torch']}",
             "machine": f"{origin.machine.cores} cores of an {origin.machine.processor}",
         }
@@ -107,15 +104,14 @@ def commits(work: Path) -> str:
 
 
 def provenance_text(made: dict[str, dict[str, Any]], work: Path) -> str:
-    """The lines of the page about commit, versions, machine and time."""
+    """The lines of the page about commit, versions and machine."""
 
     def all_of(key: str) -> str:
         return " and ".join(dict.fromkeys(one[key] for one in made.values()))
 
-    minutes = sum(one["seconds"] for one in made.values()) / 60
     return (
         f"Made by `python docs/gallery.py`. Runs and results: commit {commits(work)}; {all_of('versions')};\n"
-        f"{all_of('machine')}, in {minutes:.0f} minutes."
+        f"{all_of('machine')}."
     )
 
 
@@ -145,7 +141,6 @@ def draw_page(opened: Any, figure: Figure, work: Path) -> None:
         viewport=size,
         color_scheme=figure.settings.get("theme", "light"),
         reduced_motion="reduce",
-        device_scale_factor=1.5 if size["width"] < 800 else 1,
     )
     page = context.new_page()
     page.goto((work / figure.source).resolve().as_uri())
