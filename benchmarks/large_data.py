@@ -12,8 +12,8 @@ them all. Then, each in a new process:
   (``cached``), and decoded from the files by worker processes (``stream``), with random windows cut and mirrored.
 - *decode*: images decoded per second by this process and by worker processes.
 
-Memory is that of the process and its workers together: ``anonymous`` cannot be given back, ``file`` is what the system
-keeps of the cache's pages and takes back when it needs the memory.
+Memory is that of the process and its workers together, each page counted once: ``anonymous`` cannot be given back,
+``file`` is of files and of batches that are passed on.
 """
 
 import io
@@ -40,6 +40,7 @@ from freeat.data import load_data
 from freeat.data.augmentation import CropFlip, RandomResizedCrop
 from freeat.data.batches import Batches
 from freeat.data.prefetch import prefetched
+from freeat.files.documents import plain
 from freeat.learner import Learner
 from freeat.training.loop import train
 
@@ -63,38 +64,39 @@ def main() -> None:
 @click.option(
     "--folder", type=click.Path(path_type=Path), help="where the JPEGs and the cache are written, and left"
 )
+@click.option(
+    "--parts", default="start,train,decode", show_default=True, help="others stay as they are in --out"
+)
 @click.option("--out", type=click.Path(path_type=Path), help="a JSON file for the results")
 def measure(
-    images: int, distinct: int, updates: int, workers: int, folder: Path | None, out: Path | None
+    images: int, distinct: int, updates: int, workers: int, folder: Path | None, parts: str, out: Path | None
 ) -> None:
     """Start-up, decoding and memory of a folder of JPEGs."""
     root = folder or Path(tempfile.mkdtemp(prefix="scaling-"))
     try:
-        began = time.monotonic()
-        size = write_jpegs(root / "jpegs", images, distinct)
-        found: dict[str, Any] = {
-            "images": images,
-            "distinct": distinct,
-            "mean_jpeg_bytes": size / images,
-            "written_in": time.monotonic() - began,
-            "workers": workers,
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out and out.exists() else {}
+        if not (root / "jpegs").exists():
+            size = write_jpegs(root / "jpegs", images, distinct)
+            found |= {
+                "images": images,
+                "distinct": distinct,
+                "mean_jpeg_bytes": size / images,
+                "workers": workers,
+            }
+        count = ["--updates", str(updates)]
+        kinds = {
+            "start": [(f"{which} start", workers, ["start"]) for which in ("first", "second", "third")],
+            "train": [
+                (f"train {kind}", workers, ["train", "--kind", kind, *count]) for kind in ("cached", "stream")
+            ],
+            "decode": [(f"decode by {k}", k, ["decode", *count]) for k in (0, 1, workers)],
         }
-        parts = [("first start", ["start"]), ("second start", ["start"]), ("third start", ["start"])]
-        parts += [
-            (f"train {kind}", ["train", "--kind", kind, "--updates", str(updates)])
-            for kind in ("cached", "stream")
-        ]
-        parts += [
-            (f"decode by {k}", ["decode", "--updates", str(min(updates, images // BATCH))])
-            for k in (0, 1, workers)
-        ]
-        for name, arguments in parts:
-            own = name.removeprefix("decode by ") if name.startswith("decode") else str(workers)
-            command = [sys.executable, __file__, *arguments, "--folder", str(root), "--workers", own]
+        for name, own, arguments in (one for part in parts.split(",") for one in kinds[part]):
+            command = [sys.executable, __file__, *arguments, "--folder", str(root), "--workers", str(own)]
             answer = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
-            found[name] = json.loads(answer.stdout.splitlines()[-1])
-            click.echo(f"{name}: {found[name]}")
-        found["provenance"] = json.loads(json.dumps(provenance(torch.device("cpu")), default=vars))
+            measured = json.loads(answer.stdout.splitlines()[-1])
+            click.echo(f"{name}: {measured}")
+            found[name] = measured | {"provenance": plain(provenance(torch.device("cpu")))}
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

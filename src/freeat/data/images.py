@@ -2,9 +2,10 @@
 
 import hashlib
 import math
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -14,6 +15,9 @@ from torch import Tensor
 from freeat.data.augmentation import Augmentation, RandomResizedCrop
 from freeat.errors import InputError
 from freeat.rng import Rng, stream_key, to_device
+
+K = TypeVar("K")
+T = TypeVar("T")
 
 EVALUATION = "evaluation sample"
 """The random stream of the images that evaluations use."""
@@ -343,6 +347,15 @@ class Images:
     def workers(self) -> int:
         """The processes that read or decode batches ahead; none where the pixels are in memory."""
         return max(getattr(part, "workers", 0) for part in self.parts)
+
+    def ahead(self, make: Callable[[K], T], keys: Sequence[K]) -> Generator[T, None, None]:
+        """``make(key)``, a batch of these images, for every key in turn; made ahead by the workers, if there are any."""
+        if not self.workers or len(keys) < 2:
+            yield from map(make, keys)
+            return
+        from freeat.data.prefetch import prefetched
+
+        yield from prefetched(make, keys, self.workers)
 
 
 def pixels_digest(shape: tuple[int, ...], dtype: torch.dtype) -> "hashlib._Hash":

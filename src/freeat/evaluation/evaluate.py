@@ -15,7 +15,6 @@ from freeat.compute import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Augmentation, Images
 from freeat.data.images import in_unit_box
-from freeat.data.prefetch import prefetched
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.statistics import Interval, chance, difference, sampled, wilson
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
@@ -486,9 +485,8 @@ def image_batches(
     device, dtype = device_and_dtype(model)
     rows = torch.arange(len(images)) if rows is None else rows
     parts = torch.split(rows, min(size, max(1, len(rows))))
-    workers = images.workers if len(parts) > 1 else 0
     make = partial(_view, images, seed, augment)
-    with closing(prefetched(make, parts, workers)) as views:
+    with closing(images.ahead(make, parts)) as views:
         for part, (x, y) in zip(parts, views, strict=True):
             x = in_unit_box(x.to(device)).to(dtype)
             yield ImageBatch(rows=part, x=x, y=y.to(device), rng=_rng(images, seed, part))

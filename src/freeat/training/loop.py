@@ -13,7 +13,6 @@ from freeat.algorithms.step import Algorithm, StepRecord
 from freeat.data import Augmentation, Images
 from freeat.data.batches import Batches
 from freeat.data.images import in_unit_box
-from freeat.data.prefetch import prefetched
 from freeat.evaluation.evaluator import Scores
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
@@ -30,9 +29,9 @@ def train(
 ) -> Iterator[StepRecord]:
     """Train until the budget of weight updates is spent, a batch at a time; resumes wherever the learner is."""
     learner.model.train()
-    ahead = range(learner.batches + 1, learner.batches + 1 + max(0, learner.updates_left))
+    numbers = range(learner.batches + 1, learner.batches + 1 + max(0, learner.updates_left))
     make = partial(own_view, images, batches, augment, learner.seed, learner.processes)
-    with closing(prefetched(make, ahead, images.workers)) as views:
+    with closing(images.ahead(make, numbers)) as views:
         while learner.updates_left > 0:
             x, y, total, first = _ready(learner, next(views))
             learner.expect(total, first)

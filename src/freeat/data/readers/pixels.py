@@ -1,13 +1,15 @@
 """Image files decoded and resized to arrays of pixels."""
 
 import io
+import math
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, ClassVar, overload
+from typing import ClassVar, overload
 
 import numpy as np
 import torch
@@ -127,8 +129,8 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
 
 
 @dataclass(frozen=True, eq=False)
-class MappedPixels:
-    """Decoded pixels in an .npy file, of which only the rows that are asked for are read."""
+class CachedPixels:
+    """Decoded pixels in an .npy file, of which the rows that are asked for are read, and nothing is kept."""
 
     path: Path
     workers: int = 0
@@ -136,22 +138,33 @@ class MappedPixels:
     device: ClassVar[torch.device] = torch.device("cpu")
 
     @cached_property
-    def _array(self) -> Array:
-        mapped: Array = np.load(self.path, mmap_mode="r")
-        return mapped
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"path": self.path, "workers": self.workers}  # not the pixels
+    def _layout(self) -> tuple[tuple[int, ...], int]:
+        """The shape, and where the pixels begin; a file of another size is refused."""
+        with self.path.open("rb") as file:
+            np.lib.format.read_magic(file)
+            shape, _, _ = np.lib.format.read_array_header_1_0(file)
+            if os.fstat(file.fileno()).st_size != file.tell() + math.prod(shape):
+                raise ValueError(f"{self.path} does not hold {shape} bytes")
+            return shape, file.tell()
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._array.shape
+        return self._layout[0]
 
     def __len__(self) -> int:
-        return len(self._array)
+        return self.shape[0]
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        return torch.from_numpy(self._array[rows.numpy()])
+        (n, *shape), begin = self._layout
+        out = np.empty((len(rows), math.prod(shape)), np.uint8)
+        with self.path.open("rb", buffering=0) as file:
+            for place, row in enumerate(rows.tolist()):
+                if not -n <= row < n:
+                    raise IndexError(f"row {row} of {n} images")
+                file.seek(begin + row % n * out.shape[1])
+                if file.readinto(out[place].data) != out.shape[1]:
+                    raise InputError(f"{self.path} was cut while it was read; run the same command again")
+        return torch.from_numpy(out.reshape(len(rows), *shape))
 
 
 @dataclass(frozen=True, eq=False)

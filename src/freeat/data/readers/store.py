@@ -19,10 +19,10 @@ from freeat.data.images import Pixels, pixels_digest
 from freeat.data.prefetch import default_workers, prefetched
 from freeat.data.readers import MEMORY_LIMIT, Array
 from freeat.data.readers.pixels import (
+    CachedPixels,
     FilePixels,
     Frame,
     Header,
-    MappedPixels,
     Names,
     find_unreadable,
     read_header,
@@ -118,9 +118,9 @@ class PixelStore:
         found = {}
         for split, files in splits.items():
             labels, digest = facts.digests.get(split, ("", None))
-            mapped = MappedPixels(cache / f"{split}.npy", self.workers or 0)
+            cached = CachedPixels(cache / f"{split}.npy", self.workers or 0)
             found[split] = StoredSplit(
-                x=mapped if size > self.limit else np.load(mapped.path),
+                x=cached if size > self.limit else np.load(cached.path),
                 digest=digest if labels == labels_digest(files.y) else None,
             )
         return found
@@ -190,7 +190,7 @@ class PixelStore:
     def _write(self, path: Path, tree: Tree, files: LabelledFiles, frame: Frame) -> tuple[str, str]:
         """Write the pixels of a split; the digests of its labels and of the whole split.
 
-        Plain writes fail with an error where a disk is full; one that is mapped would end the process.
+        Plain writes fail with an error where a disk is full; those to mapped memory would end the process.
         """
         shape = (len(files.names), *frame.shape)
         digest = pixels_digest((shape[0], shape[3], *shape[1:3]), torch.uint8)
@@ -278,7 +278,7 @@ def _facts(cache: Path) -> CacheFacts | None:
     """What is known of a cache; None where it is missing or damaged."""
     try:
         facts = read_document(cache / "cache.json", "decoded images", CacheFacts)
-        whole = all(MappedPixels(cache / f"{split}.npy").shape[1:] == facts.shape for split in facts.digests)
+        whole = all(CachedPixels(cache / f"{split}.npy").shape[1:] == facts.shape for split in facts.digests)
     except (InputError, OSError, ValueError):
         return None
     return facts if whole else None
