@@ -19,6 +19,7 @@ Memory is that of the process and its workers together, each page counted once: 
 import io
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -96,7 +97,9 @@ def measure(
             answer = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
             measured = json.loads(answer.stdout.splitlines()[-1])
             click.echo(f"{name}: {measured}")
-            found[name] = measured | {"provenance": plain(provenance(torch.device("cpu")))}
+            origin = plain(provenance(torch.device("cpu")))
+            origin["command"] = shlex.join(["python", "benchmarks/large_data.py", *sys.argv[1:]])
+            found[name] = measured | {"provenance": origin}
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             out.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

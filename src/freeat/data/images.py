@@ -349,7 +349,10 @@ class Images:
         return max(getattr(part, "workers", 0) for part in self.parts)
 
     def ahead(self, make: Callable[[K], T], keys: Sequence[K]) -> Generator[T, None, None]:
-        """``make(key)``, a batch of these images, for every key in turn; made ahead by the workers, if there are any."""
+        """``make(key)``, a batch of these images, for every key in turn; made ahead if there are workers.
+
+        It must be a function of the key alone.
+        """
         if not self.workers or len(keys) < 2:
             yield from map(make, keys)
             return
