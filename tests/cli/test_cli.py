@@ -310,7 +310,9 @@ def test_a_run_that_diverges_exits_with_code_1(tmp_path: Path, capsys: pytest.Ca
     assert run(["train", *arguments(**options, out=tmp_path / "run")]) == 1
     output = capsys.readouterr()
     assert output.out == ""
-    assert "error: the training loss became nan: lower --lr" in output.err
+    assert (
+        "error: the training loss became nan (NaN or infinite for 16 of 16 images): lower --lr" in output.err
+    )
     found = RunFolder(tmp_path / "run").checkpoints.newest(CheckpointFacts)
     assert found is not None
     assert found[1].learner.updates == 4

@@ -11,7 +11,7 @@ import torch
 
 from freeat.cli.options import split_commas
 from freeat.cli.stability import parse_sizes
-from freeat.data import DataSet, load_data
+from freeat.data import DataSet, Images, load_data
 from freeat.errors import InputError
 from freeat.files.documents import decoded, plain, read_document, write_document
 from freeat.runs.run import RunOptions
@@ -325,7 +325,7 @@ def test_chance_is_the_share_of_the_largest_class_of_the_evaluated_images(
     """Most images are of class 1, and always answering it is no training."""
     settings = some_settings(corners)
     y = torch.where(torch.arange(len(data.train)) % 10 == 0, 0, 1)
-    imbalanced = replace(data.train, y=y)
+    imbalanced = Images(x=data.train.x, y=y, index=data.train.index)
     share = float((settings.evaluated(settings.sample(imbalanced, 20)).y == 1).double().mean())
     result = twins_of(settings, data, "fast")
     last = replace(result.probes[-1], robust_train=(share,) * len(result.probes[-1].robust_train))

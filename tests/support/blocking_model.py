@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -23,10 +24,19 @@ class Net(nn.Module):
         super().__init__()
         self.layer = nn.Linear(64, classes)
         self.calls = 0
+        self.waits = os.environ["WAIT_IN"] == "training"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """A copy that never waits: steps are timed on copies, before the training begins."""
+        twin = type(self)(self.layer.out_features)
+        twin.load_state_dict(self.state_dict())
+        twin.waits = False
+        memo |= {id(own): new for own, new in zip(self.parameters(), twin.parameters(), strict=True)}
+        return twin
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += self.training
-        if os.environ["WAIT_IN"] == "training" and self.calls > 5:
+        if self.waits and self.calls > 5:
             _wait()
         logits: Tensor = self.layer(x.flatten(1))
         return logits
