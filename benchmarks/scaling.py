@@ -106,7 +106,7 @@ def against_image(rounds: int) -> dict[str, Any]:
     """A step of Free-4 on 16 images against the pixels of a side, and the same for Vanilla-10."""
     sides = (16, 32, 64, 128)
     return {
-        name: curve({s: training_step("resnet18-w8", (3, s, s), 16, 64, name) for s in sides}, rounds)
+        name: curve({s: training_step("resnet18-w16", (3, s, s), 16, 64, name) for s in sides}, rounds)
         for name in ("free-4", "vanilla-10")
     }
 

@@ -2,7 +2,7 @@
 
 Gradients are summed after the backward pass, by one flat exchange. Torch's DistributedDataParallel exchanges them
 inside it, where a process without images of a small batch takes no part and the others wait for it. It imports torch's
-compiler, a second of each process, and took 0.92 to 1.14 times as long (``benchmarks/processes.py``, docs/scaling.md).
+compiler, a second of each process, and took 0.94 to 1.02 times as long (``benchmarks/processes.py``, docs/scaling.md).
 """
 
 import math
