@@ -215,12 +215,14 @@ ATTACKS: dict[str, Attack] = {
 }
 
 
-@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.35)], ids=["linf", "l2"])
+@pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5)], ids=["linf", "l2"])
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("with_loss", [False, True], ids=["", "with-loss"])
 def test_attacks_read_values_only_where_it_is_allowed_and_find_the_same(
     attack: Attack, ball: Ball, with_loss: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if ball.norm == "l2" and attack is ATTACKS["apgd-t"]:
+        ball = L2(0.35)  # at 0.5 it fools every image, and none would be left to compare
     x, y = batch(40)
     net = network().eval()
     with torch.no_grad():

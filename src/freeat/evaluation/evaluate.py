@@ -16,7 +16,7 @@ from freeat.compute.frozen import frozen_eval
 from freeat.data import Augmentation, Images
 from freeat.data.images import in_unit_box
 from freeat.errors import InputError, wrong_type
-from freeat.evaluation.statistics import Interval, chance, difference, sampled, wilson
+from freeat.evaluation.statistics import Limits, chance, difference, sampled, wilson
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.objectives import Model, cross_entropy
 from freeat.rng import ImageRng
@@ -34,9 +34,9 @@ class ClassSummary:
     label: int
     n: int
     clean_accuracy: float
-    clean_interval: Interval
+    clean_interval: Limits
     robust_accuracy: float
-    robust_interval: Interval
+    robust_interval: Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Summary:
     population: int
     classes: int
     clean_accuracy: float
-    clean_interval: Interval
+    clean_interval: Limits
     robust_accuracy: float
-    robust_interval: Interval
+    robust_interval: Limits
     balanced_robust_accuracy: float
     worst_class_robust_accuracy: float
     per_class: tuple[ClassSummary, ...]
@@ -211,7 +211,7 @@ def _share(correct: Tensor) -> float:
     return int(correct.sum()) / len(correct)
 
 
-def _interval(correct: Tensor) -> Interval:
+def _interval(correct: Tensor) -> Limits:
     return wilson(int(correct.sum()), len(correct))
 
 

@@ -6,12 +6,12 @@ from statistics import NormalDist
 
 from freeat.errors import InputError
 
-Interval = tuple[float, float]
+Limits = tuple[float, float]
 BET = 0.75
 """The largest share of the capital that a bet may lose; Waudby-Smith and Ramdas advise 1/2 or 3/4."""
 
 
-def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
+def wilson(successes: float, n: int, level: float = 0.95) -> Limits:
     """Wilson's score interval of a proportion; scipy's takes whole successes only, and differs in the last bits."""
     if n == 0:
         return 0.0, 1.0
@@ -23,14 +23,14 @@ def wilson(successes: float, n: int, level: float = 0.95) -> Interval:
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
 
 
-def difference(p: float, of_p: Interval, q: float, of_q: Interval) -> Interval:
+def difference(p: float, of_p: Limits, q: float, of_q: Limits) -> Limits:
     """Newcombe's interval of p − q from the intervals of two independent proportions."""
     low = (p - q) - math.hypot(p - of_p[0], of_q[1] - q)
     high = (p - q) + math.hypot(of_p[1] - p, q - of_q[0])
     return low, high
 
 
-def paired(only_first: int, only_second: int, n: int, level: float = 0.95) -> Interval:
+def paired(only_first: int, only_second: int, n: int, level: float = 0.95) -> Limits:
     """Bonett and Price's interval of p − q from n pairs, given the counts in which only one of the two succeeded."""
     z = NormalDist().inv_cdf(0.5 + level / 2)
     p, q = (only_first + 1) / (n + 2), (only_second + 1) / (n + 2)
@@ -38,7 +38,7 @@ def paired(only_first: int, only_second: int, n: int, level: float = 0.95) -> In
     return max(-1.0, p - q - half), min(1.0, p - q + half)
 
 
-def sampled(successes: float, n: int, population: int, level: float = 0.95) -> Interval:
+def sampled(successes: float, n: int, population: int, level: float = 0.95) -> Limits:
     """The interval of a finite population's proportion from n of its members; a point when all were seen."""
     p = successes / n
     shrink = math.sqrt((population - n) / max(population - 1, 1))

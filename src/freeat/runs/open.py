@@ -29,7 +29,7 @@ from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype
 from freeat.evaluation.evaluator import Scores
-from freeat.evaluation.statistics import Interval
+from freeat.evaluation.statistics import Limits
 from freeat.files.documents import NewerFormat, in_file_name, read_document, sha256
 from freeat.files.hub import HubModel, is_on_hub
 from freeat.files.reading import LARGEST_DOCUMENT, refusing
@@ -67,9 +67,9 @@ class FurtherEvaluation:
     n: int
     population: int
     clean_accuracy: float
-    clean_interval: Interval
+    clean_interval: Limits
     robust_accuracy: float
-    robust_interval: Interval
+    robust_interval: Limits
 
 
 @dataclass(frozen=True, kw_only=True)

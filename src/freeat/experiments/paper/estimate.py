@@ -18,7 +18,7 @@ from statistics import NormalDist, fmean, variance
 
 from scipy.special import stdtr, stdtrit
 
-from freeat.evaluation.statistics import Interval, mean_std
+from freeat.evaluation.statistics import Limits, mean_std
 from freeat.experiments.paper.documents import SeedMean
 
 LEVEL = 0.95
@@ -109,7 +109,7 @@ class ErrorEstimate:
     def freedom(self) -> float:
         return _freedom(self.sources)
 
-    def interval(self, level: float = LEVEL) -> Interval:
+    def interval(self, level: float = LEVEL) -> Limits:
         half = _quantile(0.5 + level / 2, self.freedom) * math.sqrt(self.variance)
         return self.value - half, self.value + half
 
@@ -146,7 +146,7 @@ def _quantile(p: float, freedom: float) -> float:
 def seed_mean(
     values: Sequence[float],
     image_errors: Sequence[float],
-    within: Interval = (-math.inf, math.inf),
+    within: Limits = (-math.inf, math.inf),
     *,
     of_seeds: Sequence[int] = (),
 ) -> SeedMean:

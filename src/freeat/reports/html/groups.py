@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from freeat.evaluation.matched import mean_interval
-from freeat.evaluation.statistics import Interval, mean_std, wilson
+from freeat.evaluation.statistics import Limits, mean_std, wilson
 from freeat.reports.html.gather import FoundRun
 from freeat.reports.tables import TableCell, ball_text, percent_interval, percent_spread
 from freeat.runs.folder import RunResult
@@ -39,7 +39,7 @@ class GroupMean:
         )
 
 
-def over_seeds(values: Sequence[float], own: Interval, *, least: float) -> GroupMean:
+def over_seeds(values: Sequence[float], own: Limits, *, least: float) -> GroupMean:
     """Student's interval of the mean of several seeds; a single run keeps its ``own``, that over its images."""
     mean, std = mean_std(list(values))
     found = mean_interval(np.array(values))
