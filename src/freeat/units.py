@@ -12,15 +12,15 @@ LARGEST_NUMBER = 1e38
 """The largest radius, rate or weight: it fits into 32-bit floating point."""
 
 
-def parse_number(text: object) -> float:
-    """A number, written as such or as a fraction."""
+def parse_number(text: object, such_as: str = "one such as 10 or 0.1") -> float:
+    """A number, written as such or as a fraction; ``such_as`` is the remedy where it is none."""
     try:
         if isinstance(text, str) and text.count("/") == 1:
             top, bottom = text.split("/")
             return float(top) / float(bottom)
         return float(text)  # type: ignore[arg-type]
     except (TypeError, ValueError, ZeroDivisionError, OverflowError):
-        raise InputError(f"{_shown(text)} is not a number: write one such as 0.1 or 8/255") from None
+        raise InputError(f"{_shown(text)} is not a number: write {such_as}") from None
 
 
 def parse_whole(text: object) -> int:
@@ -28,9 +28,9 @@ def parse_whole(text: object) -> int:
     try:
         return int(str(text))
     except ValueError:
-        value = parse_number(text)
+        value = parse_number(text, "a whole one such as 10")
     if not value.is_integer():
-        raise InputError(f"{_shown(text)} must be a whole number")
+        raise InputError(f"{_shown(text)} must be a whole number such as 10")
     return int(value)
 
 
@@ -50,7 +50,7 @@ def parse_finite(text: object) -> float:
 
 def parse_radius(text: object) -> float:
     """A radius or step: finite and not negative."""
-    value = parse_number(text)
+    value = parse_number(text, "one such as 0.1 or 8/255")
     if not math.isfinite(value) or value < 0:
         raise InputError(f"{_shown(text)} is not a radius: it must be finite and not negative, e.g. 8/255")
     return value

@@ -149,7 +149,7 @@ class TrainSpec(_Settings):
     )
     box: bool = _setting(True, "keep perturbed images in [0, 1]")
     coefficient: float | None = _setting(
-        None, "λ of TRADES (1/6), weight of ALP (0.5) or MART (5)", parse_radius
+        None, "λ of TRADES (1/6), weight of ALP (0.5) or MART (5)", parse_finite
     )
     label_smoothing: float = _setting(
         0.0, "spread this part of every label over all classes in the training loss, e.g. 0.1"
