@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from freeat.cli.main import run
+from freeat.training.trainer import Stopped
+from killing import dead_process, of_process
 from small_runs import carry_out
 
 
@@ -33,6 +35,25 @@ def test_the_list_is_filtered_as_text_and_json(store: Path, capsys: pytest.Captu
     assert run(["runs", "--store", str(store), "--algorithm", "fast", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["run"], row["status"], row["algorithm"]) == ("runs/fast-run", "finished", "fast")
+
+
+def test_list_and_report_remove_what_dead_processes_left(tmp_path: Path) -> None:
+    carry_out(tmp_path / "done", algorithm="fast")
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "stopped", algorithm="fast", should_stop=lambda: True)
+    for command, places in {
+        ("runs", "--store", str(tmp_path)): ("done/model", "stopped/history", "stopped/checkpoints/update"),
+        ("report", str(tmp_path / "done"), "--out", str(tmp_path / "report.html")): (
+            "done/results/one",
+            "done/a",
+        ),
+    }.items():
+        left = [of_process(tmp_path / place, dead_process()) for place in places]
+        for path in left:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("half")
+        assert run(list(command)) == 0
+        assert not [path for path in left if path.exists()]
 
 
 def test_the_default_store_is_the_current_folder(

@@ -247,3 +247,10 @@ def test_guard_of_a_killed_takeover_is_removed(tmp_path: Path, monkeypatch: pyte
     with leased(tmp_path) as lease:
         lease.check()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_guard_of_a_takeover_killed_after_the_removal_goes_with_the_next_lease(tmp_path: Path) -> None:
+    (tmp_path / ".takeover.tmp").touch()
+    with leased(tmp_path) as lease:
+        lease.check()
+    assert list(tmp_path.iterdir()) == []

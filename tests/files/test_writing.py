@@ -14,12 +14,13 @@ from freeat.files.documents import (
     NoSpace,
     atomic_folder,
     is_unfinished,
+    read_document,
     remove_abandoned,
-    temporary_name,
     write_bytes,
+    write_document,
     write_text,
 )
-from killing import dead_process
+from killing import dead_process, of_process
 
 
 def failing_sync(code: int) -> object:
@@ -81,12 +82,6 @@ def test_files_have_the_mode_of_the_umask(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
-def of_process(path: Path, pid: int) -> Path:
-    """A temporary name as another process of this host would give it."""
-    name = temporary_name(path).name.replace(f"-{os.getpid()}-", f"-{pid}-")
-    return path.with_name(name)
-
-
 def test_the_next_write_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path) -> None:
     dead = dead_process()
     file, folder = of_process(tmp_path / "a.json", dead), of_process(tmp_path / "b", dead)
@@ -99,6 +94,18 @@ def test_the_next_write_removes_what_dead_processes_left_and_nothing_else(tmp_pa
     assert all(map(is_unfinished, (file, folder, kept[0])))
     write_text(tmp_path / "new", "")
     assert sorted(tmp_path.iterdir()) == sorted([*kept, tmp_path / "new"])
+
+
+def test_reading_a_document_removes_what_dead_processes_left_beside_it(tmp_path: Path) -> None:
+    write_document(tmp_path / "run.json", "run", {"name": "a"})
+    left, kept = of_process(tmp_path / "a", dead_process()), of_process(tmp_path / "b", os.getppid())
+    for path in (left, kept):
+        path.write_text("half")
+    assert read_document(tmp_path / "run.json", "run", dict) == {
+        "format": documents.FORMATS["run"],
+        "name": "a",
+    }
+    assert sorted(tmp_path.iterdir()) == sorted([kept, tmp_path / "run.json"])
 
 
 def test_a_temporary_file_of_another_host_is_removed_after_a_day(tmp_path: Path) -> None:

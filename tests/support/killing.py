@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from freeat.files.documents import temporary_name
 from freeat.files.locks import LEASE
 from freeat.runs.folder import RunFolder
 
@@ -41,6 +42,12 @@ def dead_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
     return process.pid
+
+
+def of_process(path: Path, pid: int) -> Path:
+    """A temporary name as another process of this host would give it."""
+    name = temporary_name(path).name.replace(f"-{os.getpid()}-", f"-{pid}-")
+    return path.with_name(name)
 
 
 def kill(process: Process) -> None:

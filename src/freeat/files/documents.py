@@ -245,8 +245,10 @@ def write_document(path: Path, kind: str, value: Any) -> None:
 
 
 def read_document(path: Path, kind: str, as_type: type[T]) -> T:
-    """Read and validate a document of this kind."""
-    return decoded(read_json(path, format=FORMATS[kind]), as_type, path)
+    """Read and validate a document of this kind; what dead processes left beside it is removed."""
+    found = decoded(read_json(path, format=FORMATS[kind]), as_type, path)
+    remove_abandoned(path.parent)
+    return found
 
 
 def identity_of(facts: Mapping[str, Any]) -> str:

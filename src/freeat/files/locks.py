@@ -53,6 +53,7 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEASE
+        self._takeover = folder / ".takeover.tmp"
         self.token = secrets.token_hex(8)
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
@@ -82,6 +83,7 @@ class Lease:
                 except OSError:
                     self.path.unlink(missing_ok=True)
                     raise
+                self._takeover.unlink(missing_ok=True)  # nothing is left to take over
                 self._beat.start()
                 return
         raise self.busy()
@@ -145,7 +147,7 @@ class Lease:
 
     def _remove(self) -> None:
         """Remove a stale lease, one process at a time: a second one would remove the lease of the first."""
-        guard = self.path.with_name(".takeover.tmp")
+        guard = self._takeover
         try:
             os.close(os.open(guard, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         except FileExistsError:

@@ -25,6 +25,7 @@ from freeat.files.documents import (
     plain,
     read_json,
     remove,
+    remove_abandoned,
     sha256,
     to_json,
     write_bytes,
@@ -94,6 +95,7 @@ class Checkpoints:
     @property
     def latest_update(self) -> int | None:
         """The update of the newest checkpoint, from its file name: nothing is read."""
+        remove_abandoned(self.folder)
         published = self._published()
         return int(published[-1].stem.removeprefix("update-")) if published else None
 

@@ -24,6 +24,7 @@ from freeat.files.documents import (
     FORMATS,
     decoded,
     identity_of,
+    read_document,
     read_json,
     remove_abandoned,
     to_json,
@@ -126,9 +127,7 @@ class Results:
         path = self._path(identity)
         if path is None or not (path.exists() or path.is_symlink()):
             return None
-        found = decoded(read_json(path, format=FORMATS["evaluation"]), kind, path)
-        remove_abandoned(path.parent)  # a command that finds all its results writes none
-        return found
+        return read_document(path, "evaluation", kind)
 
     def save(self, result: StoredResult) -> None:
         """Publish a result under its identity, atomically."""
@@ -137,9 +136,11 @@ class Results:
             write_document(path, "evaluation", result)
 
     def paths(self) -> list[Path]:
-        """The files of all results."""
-        found = () if self.folder is None else self.folder.glob("*.json")
-        return sorted(path for path in found if NAME.fullmatch(path.name))
+        """The files of all results; what dead processes left beside them is removed."""
+        if self.folder is None:
+            return []
+        remove_abandoned(self.folder)
+        return sorted(path for path in self.folder.glob("*.json") if NAME.fullmatch(path.name))
 
     def evaluations(self, **part: Any) -> Iterator[StoredEvaluation]:
         """The stored evaluations and transfers whose identity has this part; damaged files are left out."""
