@@ -26,7 +26,7 @@ from freeat.experiments.examples import load_examples
 from freeat.experiments.sweep import Sweep
 from freeat.runs.build import weights_digest
 from freeat.runs.open import Opened
-from freeat.runs.results import Blocks, StoredEvaluation
+from freeat.runs.results import Blocks, Results, StoredEvaluation
 from freeat.threat import Linf
 
 BALLS = (Linf(0.05), Linf(0.12))
@@ -306,6 +306,21 @@ def test_transfer_matrix_makes_each_perturbation_once(
     x, y = images.batch(torch.arange(80))
     crossed = other_net(BALLS[1].apply(x, own.delta)).argmax(-1) == y
     assert results["a", "b", BALLS[1].eps].robust_accuracy == float(crossed.double().mean())
+
+
+def test_a_transfer_measured_again_has_the_names_given_last(
+    robust_net: nn.Module, other_net: nn.Module, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the report of the command, and in the store that `freeat report` reads."""
+    small = Sweep(data=sweep.data, attacks=(Pgd(steps=1, iterate="last"),), balls=BALLS[:1], n=20)
+    made = Counter(monkeypatch, blocks, "evaluate")
+    for source, target in (("a", "b"), ("first", "second")):
+        models = [opened(robust_net, source)], [opened(other_net, target)]
+        (shown,) = transfer_models(*models, small, folder=tmp_path, checks=False).results
+        (stored,) = Results(tmp_path).evaluations()
+        assert stored == shown
+        assert (stored.source, stored.model, stored.attack) == (source, target, f"pgd-1 from {source}")
+    assert made.calls == 1
 
 
 def test_transfer_holds_its_cost_and_notes_on_weak_attacks(

@@ -364,10 +364,14 @@ def _transfers(
                 found = published()
                 if missing := [i for i in range(len(targets)) if i not in found]:
                     found |= publish(missing)
-        return [
+        results = [
             _of_pair(with_notes(found[i], notes[i]), source, target, condition.attack)
             for i, target in enumerate(targets)
         ]
+        for i, result in enumerate(results):
+            if (result.model, result.source) != (found[i].model, found[i].source):
+                stores[i].save(result)  # reports read the names from the store
+        return results
 
     return attempt
 
