@@ -23,6 +23,8 @@ from freeat.data import CropFlip, Images
 from freeat.data.batches import Batches
 from freeat.learner import Learner
 from freeat.models import build
+from freeat.runs.build import make_optimizer
+from freeat.runs.spec import TrainSpec
 from freeat.threat import Linf
 from freeat.training.loop import train
 
@@ -53,8 +55,9 @@ class Problem:
 
 def ours(problem: Problem, precision: str) -> Step:
     x, y = problem.data()
-    model, optimizer = problem.network()
+    model, _ = problem.network()
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizer = make_optimizer(TrainSpec(lr=0.01, precision=precision), model)
     learner = Learner(model, optimizer, precision=Precision(precision, CPU))
     algorithm = make_algorithm(problem.algorithm, Linf(EPS))
     batches = Batches(n=len(x), size=problem.batch, seed=0)

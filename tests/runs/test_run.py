@@ -1,5 +1,6 @@
 """Runs: bit-identical resume, resolved settings, and refusals."""
 
+import copy
 import itertools
 import json
 import logging
@@ -18,6 +19,7 @@ from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
 from freeat.files.tensors import load_tensors
+from freeat.models import build as network
 from freeat.runs import build
 from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
@@ -486,3 +488,36 @@ def test_resuming_is_logged(stopped: Path, caplog: pytest.LogCaptureFixture) -> 
         carry_out(stopped)
     assert "resumed at update 8 of 14" in caplog.text
     assert "is finished already" in caplog.text
+
+
+def test_sgd_of_one_pass_gives_the_bits_of_the_plain_one() -> None:
+    spec = TrainSpec(lr=0.1, momentum=0.9, weight_decay=2e-4)
+    model = network("mlp-w12", classes=10, shape=(3, 8, 8))
+    plain = copy.deepcopy(model)
+    optimizers = {
+        model: build.make_optimizer(spec, model),
+        plain: torch.optim.SGD(plain.parameters(), lr=0.1, momentum=0.9, weight_decay=2e-4),
+    }
+    assert [optimizer.param_groups[0]["fused"] for optimizer in optimizers.values()] == [True, None]
+    g = torch.Generator().manual_seed(0)
+    for update in range(1, 9):
+        x, y = torch.rand(16, 3, 8, 8, generator=g), torch.randint(10, (16,), generator=g)
+        for net, optimizer in optimizers.items():
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(net(x), y).backward()
+            optimizer.param_groups[0]["lr"] = 0.1 / update
+            optimizer.step()
+        assert all(map(torch.equal, model.parameters(), plain.parameters()))
+
+
+def test_sgd_of_one_pass_is_for_contiguous_weights_only() -> None:
+    """It reads gradient and momentum in the order of memory, whatever their layout is."""
+    convolutional = network("cnn-w4", classes=10, shape=(3, 8, 8))
+    laid_out = convolutional.to(memory_format=torch.channels_last)
+    dense = network("mlp-w12", classes=10, shape=(3, 8, 8))
+    for spec, model in (
+        (TrainSpec(), laid_out),
+        (TrainSpec(precision="fp16"), dense),
+        (TrainSpec(), dense.to("meta")),
+    ):
+        assert build.make_optimizer(spec, model).param_groups[0]["fused"] is None

@@ -224,7 +224,7 @@ def build_learner(
     An ``optimizer`` given here replaces the spec's, and its rate follows the ``schedule`` given with it, or stays.
     """
     if optimizer is None:
-        optimizer = _optimizer(spec, model)
+        optimizer = make_optimizer(spec, model)
         schedule = schedule or make_schedule(spec.schedule, spec.lr, algorithm.updates_per_batch)
     return Learner(
         model,
@@ -457,11 +457,21 @@ def spec_warnings(spec: TrainSpec, evaluation: EvalSpec, n: int) -> tuple[str, .
     return setting_warnings(batch_size=spec.batch_size, n=n, steps=steps)
 
 
-def _optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(spec: TrainSpec, model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of a spec for a model that is on its device already."""
     match spec.optimizer:
         case "sgd":
+            # The same bits in one pass over the weights. It takes gradient and momentum to be laid out in memory as the
+            # weights are, which a resumed run promises of contiguous ones only, and it would unscale fp16 itself.
+            fused = spec.precision != "fp16" and all(
+                p.device.type == "cpu" and p.is_contiguous() for p in model.parameters()
+            )
             return uncompiled(torch.optim.SGD)(
-                model.parameters(), lr=spec.lr, momentum=spec.momentum, weight_decay=spec.weight_decay
+                model.parameters(),
+                lr=spec.lr,
+                momentum=spec.momentum,
+                weight_decay=spec.weight_decay,
+                fused=fused or None,
             )
         case "adamw":
             return uncompiled(torch.optim.AdamW)(
