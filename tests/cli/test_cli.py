@@ -414,7 +414,8 @@ def test_a_model_that_always_answers_the_same_is_named(
     """All images are equal, and 90 % are of one class: a constant answer has 90 % accuracy."""
     x, y = np.full((80, 8, 8, 1), 0.5, np.float32), (np.arange(80) % 10 == 0).astype(np.int64)
     file = tmp_path / "equal.npz"
-    np.savez(file, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:])
+    named = np.array(["cat", "dog"])
+    np.savez(file, x_train=x[:60], y_train=y[:60], x_test=x[60:], y_test=y[60:], classes=named)
     settings = {"data": file, "train_size": None, "final_size": None, "eps": "1e-6", "lr": "0.5"}
     args = ["train", *arguments(out=tmp_path / "run", **settings)]
     assert run(args) == 0
@@ -429,8 +430,8 @@ def test_a_model_that_always_answers_the_same_is_named(
     assert [found[split]["constant_answer"] for split in ("train", "test")] == [0, 0]
     assert run(["evaluate", str(tmp_path / "run"), "--attack", "pgd-3"]) == 0
     said = capsys.readouterr()
-    assert "answers class 0 to every test image" in said.out
-    assert "WARNING: run (L2): The model gives the same answer, class 0, to all 20 images" in said.out
+    assert "answers class 0 (cat) to every test image" in said.out
+    assert "WARNING: run (L2): The model gives the same answer, class 0 (cat), to all 20 images" in said.out
     assert "masked" not in said.out
 
 

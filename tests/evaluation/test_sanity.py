@@ -143,6 +143,8 @@ def test_a_constant_answer_is_named_and_not_called_gradient_masking(
     checks = sanity_checks(Constant(slope), eval_images, Linf(0.1), classes=10)
     assert failed(checks) == {"different answers"}
     assert checks[-1].sentence.startswith("The model gives the same answer, class 3, to all")
+    *_, check = sanity_checks(Constant(slope), eval_images, Linf(0.1), classes=10, names=["cat"] * 10)
+    assert check.sentence.startswith("The model gives the same answer, class 3 (cat), to all")
     assert not any("masked" in check.sentence for check in checks)
 
 

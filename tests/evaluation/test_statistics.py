@@ -16,6 +16,7 @@ from freeat.evaluation.evaluate import Summary, gap
 from freeat.evaluation.statistics import (
     betting_lower_bound,
     chance,
+    class_text,
     difference,
     mean_std,
     paired,
@@ -181,3 +182,16 @@ def test_betting_lower_bound_refuses_values_out_of_range() -> None:
     for values in ([0.2, 1.1], [math.nan]):
         with pytest.raises(InputError, match="must lie in"):
             betting_lower_bound(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("cat", "class 2 (cat)"),
+        ("2", "class 2"),
+        (None, "class 2"),
+        ("c\x1b[2Jat\nnap", "class 2 (c[2Jat nap)"),
+    ],
+)
+def test_a_class_is_named_where_its_name_says_more_than_its_number(name: str | None, text: str) -> None:
+    assert class_text(2, name) == text

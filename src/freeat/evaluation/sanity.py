@@ -21,6 +21,7 @@ from freeat.evaluation.evaluate import (
     inconsistencies,
     logits_of,
 )
+from freeat.evaluation.statistics import class_text
 from freeat.objectives import cross_entropy
 from freeat.threat import L2, NORMS, Ball
 from freeat.units import radius_text
@@ -161,13 +162,20 @@ def _accuracy(result: Compared) -> float:
 
 
 def sanity_checks(
-    model: nn.Module, images: Images, ball: Ball, *, classes: int, seed: int = 0, batch_size: int = IMAGES
+    model: nn.Module,
+    images: Images,
+    ball: Ball,
+    *,
+    classes: int,
+    names: Sequence[str] = (),
+    seed: int = 0,
+    batch_size: int = IMAGES,
 ) -> list[SanityCheck]:
     """Mode, determinism, batches, answers, gradients; more steps, larger radii, a very large radius, a black box.
 
     Of a model that gives the same answer to every image only the first four are made: the others would take
     an answer that no attack changes for gradient masking. Costs about 90 gradient evaluations and 120 forward
-    passes of each of 64 images, and a forward pass of each of 256 images.
+    passes of each of 64 images, and a forward pass of each of 256 images. ``names`` are those of the classes.
     """
     many_images = images.sample(ANSWERS)
     images = images.sample(IMAGES)
@@ -179,7 +187,7 @@ def sanity_checks(
             _mode(model, x[:batch_size].to(dtype), was_training),
             _determinism(model, x[:batch_size].to(dtype)),
             _batch(model, x[:batch_size].to(dtype)),
-            _different_answers(model, many_images, batch_size),
+            _different_answers(model, many_images, batch_size, names),
         ]
         if not checks[-1].passed:
             return checks
@@ -278,15 +286,18 @@ def _batch(model: nn.Module, x: Tensor) -> SanityCheck:
     return SanityCheck(name="independent of the batch", passed=passed, sentence=sentence)
 
 
-def _different_answers(model: nn.Module, images: Images, batch_size: int) -> SanityCheck:
+def _different_answers(
+    model: nn.Module, images: Images, batch_size: int, names: Sequence[str]
+) -> SanityCheck:
     """Whether the model distinguishes any two of the images, where they are of several classes."""
     batches = image_batches(model, images, batch_size)
     predicted = torch.cat([logits_of(model, batch.x).argmax(-1) for batch in batches])
     count, constant = len({*predicted.tolist()}), constant_answer(predicted, images.y)
     sentence = f"The model gives {count} different answers to {len(images)} images."
     if constant is not None:
+        answer = class_text(constant, names[constant] if names else None)
         sentence = (
-            f"The model gives the same answer, class {constant}, to all {len(images)} images looked at: its accuracy "
+            f"The model gives the same answer, {answer}, to all {len(images)} images looked at: its accuracy "
             "is no more than the share of that class, and its gap says nothing."
         )
     elif count == 1:

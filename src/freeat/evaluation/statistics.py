@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist
 
-from freeat.errors import InputError
+from freeat.errors import InputError, printable
 
 Limits = tuple[float, float]
 BET = 0.75
@@ -92,6 +92,12 @@ def chance(class_sizes: Iterable[int]) -> float:
     """The accuracy of the best constant answer: the share of the largest class among the evaluated images."""
     sizes = list(class_sizes)
     return max(sizes) / sum(sizes)
+
+
+def class_text(number: int, name: str | None) -> str:
+    """A class by its number, with its name on one line where it has another one: ``class 2 (cat)``."""
+    line = " ".join(printable(name or "").split())
+    return f"class {number}" if line in ("", str(number)) else f"class {number} ({line})"
 
 
 def not_above_chance(name: str, constant_answers: int = 0, *, runs: int = 1) -> str:

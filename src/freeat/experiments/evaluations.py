@@ -173,6 +173,7 @@ def _checks(
             images,
             ball,
             classes=len(sweep.data.classes),
+            names=sweep.data.classes,
             seed=sweep.seed,
             batch_size=min(sweep.batch_size, IMAGES),
         )
@@ -246,6 +247,7 @@ def _stored(
     """An evaluation with how and where it was made."""
     attack, ball = condition.attack, condition.ball
     device, _ = device_and_dtype(model.model)
+    constant = evaluation.constant_answer
     return StoredEvaluation(
         **vars(evaluation.outcomes()),
         **vars(provenance(device)),
@@ -265,6 +267,7 @@ def _stored(
         batch_size=sweep.batch_size,
         device=str(device),
         threads=torch.get_num_threads(),
+        constant_class=None if constant is None else sweep.data.classes[constant],
     )
 
 

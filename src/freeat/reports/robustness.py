@@ -11,6 +11,7 @@ from freeat.algorithms.registry import parse_algorithm
 from freeat.data.images import stratified_order
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
+from freeat.evaluation.statistics import class_text
 from freeat.experiments.evaluations import SweepReport
 from freeat.experiments.examples import AdversarialExamples
 from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, LineChart
@@ -116,9 +117,8 @@ def _constant(one: StoredEvaluation) -> list[str]:
     """The remark on a model that gives the same answer to every image."""
     if one.constant_answer is None:
         return []
-    return [
-        f"{one.model} answers class {one.constant_answer} to every {one.split} image: its gap says nothing."
-    ]
+    answer = class_text(one.constant_answer, one.constant_class)
+    return [f"{one.model} answers {answer} to every {one.split} image: its gap says nothing."]
 
 
 def _row(one: StoredEvaluation) -> tuple[str, ...]:

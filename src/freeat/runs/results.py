@@ -64,6 +64,7 @@ class StoredEvaluation(Outcomes, Provenance):
 
     ``source`` is the model on which the perturbations were made, where that is another one; ``own`` says that it has
     the same weights in the same layers. ``examples`` is the file of adversarial examples, if they were requested.
+    ``constant_class`` is the name of the class of ``constant_answer``.
     """
 
     identity: Identity
@@ -86,6 +87,7 @@ class StoredEvaluation(Outcomes, Provenance):
     own: bool = False
     perturbation_cost: PerturbationCost | None = None
     examples: str | None = None
+    constant_class: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
