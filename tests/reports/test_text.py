@@ -7,8 +7,8 @@ import pytest
 
 from freeat.evaluation.evaluate import Gap
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
-from freeat.reports.tables import aligned
-from freeat.reports.text import accuracy_lines, comparison_markdown, print_comparison, remarks
+from freeat.reports.tables import aligned, share_text
+from freeat.reports.text import accuracy_lines, comparison_markdown, print_comparison, remarks, share_remark
 from made_records import make_record, make_summary
 
 
@@ -83,6 +83,16 @@ def test_the_cost_of_curves_is_said_where_it_is_more_than_usual() -> None:
     assert remarks(summary(cheap, dear)) == [
         "Evaluations during training cost 42.0 % of the training of free-4: fewer with --eval-every."
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(1.767, "176.7 % of it"), (2.0, "200.0 % of it"), (5.128, "5.1 times it"), (27.769, "28 times it")],
+)
+def test_a_share_of_more_than_twice_the_whole_is_said_as_a_multiple(share: float, text: str) -> None:
+    assert share_text(share, "it") == text
+    (remark,) = share_remark({"free-4": share})
+    assert text.replace("it", "the training of free-4") in remark
 
 
 def test_remarks_name_chance_level_collapse_and_failures() -> None:

@@ -135,6 +135,13 @@ def percent(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:.1f}"  # the sum turns -0.0 into 0.0
 
 
+def share_text(share: float, whole: str) -> str:
+    """A part of ``whole`` in percent; more than twice the whole as a multiple."""
+    if share <= 2:
+        return f"{percent(share)} % of {whole}"
+    return f"{share:,.{0 if share >= 10 else 1}f} times {whole}"
+
+
 def percent_spread(mean: float, std: float | None) -> str:
     """Mean ± standard deviation over the seeds, in percent; one seed has no standard deviation."""
     return percent(mean) if std is None else f"{percent(mean)} ± {percent(std)}"

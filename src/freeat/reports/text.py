@@ -15,6 +15,7 @@ from freeat.reports.tables import (
     print_lines,
     print_table,
     seconds_text,
+    share_text,
     size_text,
 )
 from freeat.units import radius_text
@@ -121,9 +122,7 @@ def share_remark(shares: Mapping[str, float]) -> list[str]:
     """What learning curves cost, by the name of what was trained, where it is more than the usual part."""
     from freeat.evaluation.evaluator import BUDGET
 
-    over = [
-        f"{percent(share)} % of the training of {name}" for name, share in shares.items() if share > BUDGET
-    ]
+    over = [share_text(share, f"the training of {name}") for name, share in shares.items() if share > BUDGET]
     return [f"Evaluations during training cost {', '.join(over)}: fewer with --eval-every."] if over else []
 
 
