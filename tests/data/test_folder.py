@@ -63,6 +63,20 @@ def test_without_a_test_folder_a_stratified_split_is_made_and_noted(tmp_path: Pa
     assert data.digest != load_data(tmp_path / "pets", seed=4, test_fraction=0.3).digest
 
 
+def test_classes_without_a_test_image_are_named_once(tmp_path: Path) -> None:
+    root = tmp_path / "pets"
+    classes(root, per_class=9)
+    for name in "abcdefg":
+        save(root / f"{name}-fox" / "0.png", synthetic_files.pixels(8, 8, 3))
+    data = load_data(root, data_dir=tmp_path, test_fraction=0.1)
+    _, note = data.notes
+    assert note == (
+        "pets: the test split has no image of a-fox, b-fox, c-fox, d-fox, e-fox and 2 more: there are too "
+        "few; add some, or store a test split beside them."
+    )
+    assert torch.bincount(data.train.y).tolist() == [1, 1, 1, 8, 1, 8, 1, 1, 1]
+
+
 def test_a_zip_of_images_is_read_like_its_folder(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     archive = synthetic_files.zipped(tmp_path / "pets")

@@ -1,6 +1,6 @@
 """Readers of published files and of users' own: one module per family of formats, each returning `Arrays`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ Array = NDArray[Any]
 
 MEMORY_LIMIT = 1 << 30
 """Bytes of pixels above which images are not held in memory."""
+NAMED = 5
+"""The most classes that a note names."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,8 +57,13 @@ def as_images(x: Array | Pixels, y: Array, split: str, digest: str | None = None
         raise InputError(f"{split} split: {error}") from None
 
 
-def make_test_split(path: Path, labels: Array, test_fraction: float, seed: int) -> tuple[Array, str]:
-    """A stratified test split of a data set without one: a mask of its images, and a note."""
+def make_test_split(
+    path: Path, labels: Array, test_fraction: float, seed: int, classes: Sequence[str]
+) -> tuple[Array, tuple[str, ...]]:
+    """A stratified test split of a data set without one: a mask of its images, and notes.
+
+    Classes of too few images to have one in it are named.
+    """
     n, count = len(labels), round(len(labels) * test_fraction)
     if not 1 <= count < n:
         raise InputError(
@@ -66,7 +73,13 @@ def make_test_split(path: Path, labels: Array, test_fraction: float, seed: int) 
     held_out = np.zeros(n, bool)
     held_out[stratified_rows(labels, np.arange(n), count, seed, "test split")] = True
     note = f"{path.name} has no test split: a stratified one of {count} of its {n} images was made (seed {seed})."
-    return held_out, note
+    untested = sorted({*labels.tolist()} - {*labels[held_out].tolist()})
+    if not untested:
+        return held_out, (note,)
+    names = [classes[k] if k < len(classes) else str(k) for k in untested]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    missing = f"{path.name}: the test split has no image of {', '.join(names[:NAMED])}{more}"
+    return held_out, (note, f"{missing}: there are too few; add some, or store a test split beside them.")
 
 
 def _pixels(x: Array) -> Tensor:

@@ -255,9 +255,9 @@ def read_arrow(
     origin = {split: split for split in rows}
     made: tuple[str, ...] = ()
     if "test" not in splits:
-        held_out, note = make_test_split(path, labels["train"], test_fraction, seed)
+        held_out, made = make_test_split(path, labels["train"], test_fraction, seed, names)
         rows = {"train": np.flatnonzero(~held_out), "test": np.flatnonzero(held_out)}
-        origin, made = {"train": "train", "test": "train"}, (note,)
+        origin = {"train": "train", "test": "train"}
     y = {split: labels[origin[split]][chosen] for split, chosen in rows.items()}
     if encoded:
         tree = EncodedImages(path, {split: table.images for split, table in splits.items()})

@@ -131,12 +131,12 @@ def list_images(
     labelled = list(_labelled(tree, images, prefix))
     if not labelled:
         raise InputError(f"{tree.path}: no images ({', '.join(SUFFIXES)}) in class folders; {LAYOUT}")
-    labels = np.unique([label for _, label in labelled], return_inverse=True)[1]
-    held_out, note = make_test_split(tree.path, labels, test_fraction, seed)
+    classes, labels = np.unique([label for _, label in labelled], return_inverse=True)
+    held_out, notes = make_test_split(tree.path, labels, test_fraction, seed, classes.tolist())
     return Listing(
         train=tuple(item for item, out in zip(labelled, held_out, strict=True) if not out),
         test=tuple(item for item, out in zip(labelled, held_out, strict=True) if out),
-        notes=(*_without_images(tree, images, prefix), note),
+        notes=(*_without_images(tree, images, prefix), *notes),
     )
 
 

@@ -267,8 +267,7 @@ def _splits(
     files = {"train": train} | ({"test": named[test]} if test else {})
     if test is None:
         y = np.array([number[labels[name]] for name in train], np.int64)
-        held_out, note = make_test_split(tree.path, y, test_fraction, seed)
-        notes = (note,)
+        held_out, notes = make_test_split(tree.path, y, test_fraction, seed, classes)
         files = {
             "train": [name for name, out in zip(train, held_out, strict=True) if not out],
             "test": [name for name, out in zip(train, held_out, strict=True) if out],
