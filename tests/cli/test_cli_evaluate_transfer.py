@@ -18,6 +18,7 @@ import troubled_models
 from freeat.attacks.pgd import Pgd
 from freeat.cli.evaluate import evaluate
 from freeat.cli.transfer import transfer
+from freeat.compute.machine import CpuClock
 from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.experiments import blocks
@@ -207,6 +208,24 @@ def test_transfer_gives_a_matrix_of_sources_and_targets(runs: dict[str, Path], t
         for eps in (0.05, 0.1)
     }
     assert all(result["iterate"] == "last" for result in results)
+
+
+def test_busy_cores_are_reported_once_with_the_remedy(
+    runs: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuClock, "cores_of_others", lambda clock: 64.0)
+    monkeypatch.setattr("freeat.cli.progress.usable_cores", lambda: 64)
+    free, erm = runs["free-4"], runs["erm"]
+    options = ("--eps", "0.05", "-n", "10", "--device", "cpu", "--threads", "2")
+    for k, done in enumerate(
+        (
+            invoke(evaluate, free, erm, *options, "--out", tmp_path / "sweep"),
+            invoke(evaluate, free, erm, *options[4:], "--out", tmp_path / "as-trained"),
+            invoke(transfer, free, "--to", erm, *options, "--out", tmp_path / "transfer"),
+        )
+    ):
+        assert done.stderr.count("other programs use 64.0 of the 64 cores") == 1, k
+        assert "try --threads 1" in done.stderr
 
 
 def test_runs_of_equal_folder_names_are_named_by_their_parents(runs: dict[str, Path], tmp_path: Path) -> None:

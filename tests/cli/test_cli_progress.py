@@ -1,9 +1,11 @@
 """Progress: throughput without the time of evaluations, the time that remains, plain lines without a terminal."""
 
 import pytest
+import torch
 
 from freeat.cli import progress
-from freeat.cli.progress import RunProgress, Speed, SweepProgress, TaskProgress, duration
+from freeat.cli.progress import RunProgress, Speed, SweepProgress, TaskProgress, busy_lines, duration
+from freeat.compute.machine import CpuClock
 from freeat.tasks import EndedTask
 from made_records import make_record, make_summary
 
@@ -143,6 +145,29 @@ def test_each_evaluation_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
             advance = reported.watch(title, 100)
             advance(50)
     assert capsys.readouterr().err.splitlines() == ["free-4 under pgd-10", "fast under pgd-10"]
+
+
+def test_evaluations_say_once_that_other_programs_use_the_cores(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As soon as it is known, with the remedy of a training; not where the model is on another device."""
+    monkeypatch.setattr(progress, "usable_cores", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    readings: list[tuple[str | None, list[float | None]]] = [
+        ("cpu", [None, None, None, 1.8]),
+        ("cpu", [0.2]),
+        (None, []),
+    ]
+    for device, others in readings:
+        known = iter(others)
+        monkeypatch.setattr(CpuClock, "cores_of_others", lambda clock, known=known: next(known))
+        with SweepProgress(device) as reported:
+            for title in ("free-4", "fast"):
+                reported.watch(title, 100)(50)
+        assert next(known, None) is None
+    (busy,) = busy_lines(1.8, 2)
+    assert busy.endswith("try --threads 1")
+    assert capsys.readouterr().err.splitlines() == ["free-4", "fast", busy, *["free-4", "fast"] * 2]
 
 
 @pytest.mark.parametrize("kind", ["tasks", "sweep"])

@@ -70,7 +70,7 @@ def evaluate(
         return
     sweep = make_sweep(named, given)
     opened = open_models(named, sweep.data, given)
-    with sweep_arithmetic(given), SweepProgress() as progress:
+    with sweep_arithmetic(given), SweepProgress(given["device"]) as progress:
         report = evaluate_models(opened, sweep, folder=out, examples=examples, watch=progress.watch)
     if not is_main_process():
         return
@@ -117,7 +117,7 @@ def _as_trained(
         )
         sweep = replace(as_trained(model, data, folder.evaluation), batch_size=given["batch_size"])
         opened.append((named, folder, model, sweep))
-    with SweepProgress() as progress:
+    with SweepProgress(given["device"]) as progress:
         for named, folder, model, sweep in opened:
             threads = given["threads"] or folder.description.chosen.threads
             with arithmetic(threads=resolve_threads(threads), deterministic=folder.spec.deterministic):

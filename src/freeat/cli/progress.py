@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
+import torch
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from freeat.compute.machine import usable_cores
+from freeat.compute.machine import CpuClock, resolve_device, usable_cores
 from freeat.errors import printable
 from freeat.learner.distributed import is_main_process
 from freeat.training.records import Record, accuracies
@@ -224,7 +225,15 @@ def run_all(
 
 
 class SweepProgress(Reporter):
-    """Reports evaluations that follow one another: a bar over the images of each, or a line for each."""
+    """Reports evaluations that follow one another: a bar over the images of each, or a line for each.
+
+    Where they are on the CPU as ``device``, a line says once if other programs use the cores that they need.
+    """
+
+    def __init__(self, device: str | None = None) -> None:
+        super().__init__()
+        on_cpu = device is not None and resolve_device(device).type == "cpu"
+        self._clock = CpuClock.now() if on_cpu else None
 
     def watch(self, title: str, images: int) -> Callable[[int], None]:
         """Begin an evaluation; returns what counts its images."""
@@ -237,9 +246,30 @@ class SweepProgress(Reporter):
             nonlocal done
             done += count
             self.show(title, done, images, "images")
+            self._report_others()
 
         advance(0)
         return advance
+
+    def _report_others(self) -> None:
+        others = self._clock.cores_of_others() if self._clock is not None else None
+        if others is not None:  # long enough to know it
+            self._clock = None
+            for line in busy_lines(others, torch.get_num_threads()):
+                self.line(line)
+
+
+def busy_lines(others: float | None, threads: int | None) -> list[str]:
+    """The notice that other programs use cores that ``threads`` need, with the remedy; empty where they do not."""
+    cores = usable_cores()
+    if others is None or threads is None or others + threads <= cores + 0.5:
+        return []
+    remedy = (
+        "threads that wait for a core slow each other down, so try --threads 1"
+        if threads > 1
+        else "it may take longer"
+    )
+    return [f"other programs use {others:.1f} of the {cores} cores: {remedy}"]
 
 
 def plan_lines(plan: "Plan") -> list[str]:
@@ -251,15 +281,8 @@ def plan_lines(plan: "Plan") -> list[str]:
     time = "" if plan.seconds is None else f", about {duration(max(1, plan.seconds))} on {where}"
     counts = f"{plan.updates:,} updates, {plan.evaluations} evaluation{'s' if plan.evaluations > 1 else ''}"
     each = f"{plan.runs} runs of {counts}" if plan.runs > 1 else counts
-    lines = [f"{plan.network}, {short_count(plan.parameters)} parameters, {each}{time}"]
-    if plan.others is not None and plan.threads is not None and plan.others + plan.threads > cores + 0.5:
-        remedy = (
-            "threads that wait for a core slow each other down, so try --threads 1"
-            if plan.threads > 1
-            else "it may take longer than estimated"
-        )
-        lines.append(f"other programs use {plan.others:.1f} of the {cores} cores: {remedy}")
-    return lines
+    line = f"{plan.network}, {short_count(plan.parameters)} parameters, {each}{time}"
+    return [line, *busy_lines(plan.others, plan.threads)]
 
 
 def short_count(n: int) -> str:

@@ -61,7 +61,7 @@ def transfer(
     named = parse_models(texts)
     sweep = make_sweep(named, given)
     opened = dict(zip(texts, open_models(named, sweep.data, given), strict=True))
-    with sweep_arithmetic(given), SweepProgress() as progress:
+    with sweep_arithmetic(given), SweepProgress(given["device"]) as progress:
         report = transfer_models(
             [opened[text] for text in sources],
             [opened[text] for text in targets],
