@@ -32,6 +32,8 @@ def test_the_list_is_filtered_as_text_and_json(store: Path, capsys: pytest.Captu
     assert text.splitlines()[-1].startswith("3 runs, ")
     assert "finished" in text
     assert "damaged" in text
+    assert run(["runs", "--store", str(store), "--algorithm", "fast"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("1 run, ")
     assert run(["runs", "--store", str(store), "--algorithm", "fast", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["run"], row["status"], row["algorithm"]) == ("runs/fast-run", "finished", "fast")
@@ -70,6 +72,7 @@ def test_show_gives_settings_and_result(store: Path, capsys: pytest.CaptureFixtu
     assert "algorithm = fast" in text
     assert "attack = pgd-2" in text
     assert "fast after 14 updates" in text
+    assert "package ;" not in text, "an empty setting is left out"
     assert run(["runs", "--store", str(store), "show", "fast", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["result"]["update"] == 14

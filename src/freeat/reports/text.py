@@ -60,7 +60,8 @@ COMPARISON_COLUMNS = (
 def runs_lines(rows: Sequence["RunRow"]) -> list[str]:
     """A line per run under a heading, in columns."""
     total = sum(row.bytes for row in rows)
-    return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{len(rows)} runs, {size_text(total)}"]
+    count = f"{len(rows)} run{'' if len(rows) == 1 else 's'}"
+    return [*aligned([RUN_COLUMNS, *map(_run_row, rows)]), f"{count}, {size_text(total)}"]
 
 
 def _run_row(row: "RunRow") -> tuple[str, ...]:
@@ -89,7 +90,7 @@ def run_lines(run: "StoredRun") -> list[str]:
     about = run.folder.description
     lines += [f"  {name} = {value}" for name, value in about.spec.settings().items()]
     lines += [f"  {name} = {value}" for name, value in about.evaluation.settings().items()]
-    chosen = ", ".join(f"{name} {value}" for name, value in vars(about.chosen).items())
+    chosen = ", ".join(f"{name} {value}" for name, value in vars(about.chosen).items() if value != "")
     lines.append(f"  on {about.data.name}: {about.data.train} training and {about.data.test} test images")
     lines.append(f"  chosen here: {chosen}; commit {about.provenance.commit or 'unknown'}")
     if run.result is not None:
