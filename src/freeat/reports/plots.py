@@ -134,7 +134,8 @@ def _draw_curve(axes: Any, curve: Curve, key: str, name: str, style: dict[str, A
 def _finish_panel(axes: Any, panel: ChartPanel, along: ChartAxis, curves: Sequence[Curve]) -> None:
     """Titles, scales, the marked height and the note of a panel."""
     unit = f" ({panel.unit})" if panel.unit else ""
-    axes.set(title=f"{panel.title}{unit}", xlabel=along.label, xscale="log" if along.log else "linear")
+    axes.set_title(f"{panel.title}{unit}", fontsize="medium")  # the default is wider than a panel of three
+    axes.set(xlabel=along.label, xscale="log" if along.log else "linear")
     values = [y for curve in curves for row in (curve.y, curve.low or ()) for y in row if y is not None]
     if panel.log:
         if any(value > 0 for value in values):  # a logarithmic axis cannot be empty
