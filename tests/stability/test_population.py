@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from freeat.cli.main import run
 from freeat.data.batches import Batches
 from freeat.errors import InputError
+from freeat.evaluation.matched import paired_difference
 from freeat.files.locks import LeaseLost
 from freeat.learner import Learner
 from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
@@ -87,6 +89,36 @@ def test_arms_share_sample_weights_and_batches() -> None:
 
 def test_gaps_begin_at_zero() -> None:
     assert not gaps(_result(SMALL, "fast"), "surrogate")[:, 0].any()
+
+
+def test_levers_compare_instances_that_differ_in_nothing_else_seed_by_seed() -> None:
+    changed = [SMALL, replace(SMALL, eps=0.5), replace(SMALL, n=25), replace(SMALL, eps=0.5, norm="linf")]
+    results = [_result(settings, arm) for settings in changed for arm in ("vanilla-exact", "free-4")]
+    levers = summarize_population(results).levers
+    radii = [row for row in levers if row.lever == "eps"]
+    assert [(row.arm, row.low, row.high) for row in radii] == [
+        ("vanilla-exact", 0.25, 0.5),
+        ("free-4", 0.25, 0.5),
+    ]
+    small, large = (gaps(_result(settings, "free-4"), "surrogate")[:, -1] for settings in changed[:2])
+    assert radii[1].change == paired_difference(large, small)
+    trained = [row for row in levers if row.lever == "updates"]
+    assert [row.high for row in trained] == [SMALL.updates] * len(results)
+    own = gaps(results[1], "surrogate")
+    marks = results[1].trajectory.updates
+    assert trained[1].low == min(marks, key=lambda mark: abs(mark - SMALL.updates / 4))
+    assert trained[1].change == paired_difference(own[:, -1], own[:, marks.index(int(trained[1].low))])
+    assert not [row for row in levers if row.lever == "alpha"]
+
+
+def test_the_step_of_the_attack_is_a_lever_of_the_algorithms_that_take_it() -> None:
+    results = [
+        _result(replace(SMALL, alpha=alpha), arm)
+        for alpha in (0.5, 1.0)
+        for arm in ("free-4", "vanilla-exact")
+    ]
+    steps = [row for row in summarize_population(results).levers if row.lever == "alpha"]
+    assert [(row.arm, row.low, row.high) for row in steps] == [("free-4", 0.5, 1.0)]
 
 
 def test_replayed_batches_hold_the_same_rows() -> None:

@@ -12,7 +12,13 @@ from freeat.reports.charts import ChartAxis, ChartPanel, ChartSeries, Curve, Lin
 from freeat.reports.plots import save_figure, series_style, styled
 from freeat.reports.tables import NO_VALUE, ReportTable, TableCell, markdown_text
 from freeat.stability.population import PopulationSettings
-from freeat.stability.population_summary import ArmSummary, PopulationDifference, PopulationSummary
+from freeat.stability.population_summary import (
+    ArmSummary,
+    Lever,
+    PopulationDifference,
+    PopulationLever,
+    PopulationSummary,
+)
 
 
 def interval_cell(interval: Interval) -> TableCell:
@@ -26,7 +32,7 @@ def interval_cell(interval: Interval) -> TableCell:
 
 
 def population_tables(summary: PopulationSummary) -> list[ReportTable]:
-    """Every table of a study: gaps, differences, exponents in n, bounds; those without rows are left out."""
+    """Every table of a study: gaps, differences, exponents in n, levers, bounds; those without rows are left out."""
     tables = [
         ReportTable(
             caption="Exact robust generalization gap at the last update (surrogate risk; 0–1 risk last)",
@@ -55,6 +61,12 @@ def population_tables(summary: PopulationSummary) -> list[ReportTable]:
                 (_without_n(row.instance), row.arm, interval_cell(row.exponent)) for row in summary.exponents
             ],
             text_columns=2,
+        ),
+        ReportTable(
+            caption="Change of the gap with what the bounds grow with, all else equal",
+            columns=("model", "algorithm", "from – to", "pairs", "grows", "falls", "mean change"),
+            rows=_lever_rows(summary.levers),
+            text_columns=3,
         ),
         ReportTable(
             caption="Bounds on the expected surrogate gap, with constants in closed form",
@@ -97,6 +109,28 @@ def _difference_row(row: PopulationDifference) -> tuple[str | TableCell, ...]:
         interval_cell(row.matched.difference),
         f"{1 - row.matched.level:.4f}",
     )
+
+
+LEVERS: dict[Lever, str] = {"eps": "ε/‖μ‖", "alpha": "α_δ", "updates": "T"}
+
+
+def _lever_rows(levers: Sequence[PopulationLever]) -> list[tuple[str | TableCell, ...]]:
+    """For each algorithm and step of a lever: on how many instances the gap grows or falls beyond its interval."""
+    grouped: dict[tuple[str, str, str], list[Interval]] = {}
+    for row in levers:
+        step = f"{LEVERS[row.lever]} = {row.low:.4g} – {row.high:.4g}"
+        key = (f"{row.instance.model}, {row.instance.norm}", row.arm, step)
+        grouped.setdefault(key, []).append(row.change)
+    return [
+        (
+            *key,
+            str(len(changes)),
+            str(sum(change.excludes_zero and change.value > 0 for change in changes)),
+            str(sum(change.excludes_zero and change.value < 0 for change in changes)),
+            f"{float(np.mean([change.value for change in changes])):+.4f}",
+        )
+        for key, changes in grouped.items()
+    ]
 
 
 def _without_n(instance: PopulationSettings) -> str:

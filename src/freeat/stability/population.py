@@ -51,6 +51,8 @@ WEAK = "vanilla-weak"
 WEAK_REPLAY = "vanilla-weak-replay"
 CONTROLS = (WEAK, WEAK_REPLAY)
 """Vanilla at the strength that Free's perturbations reach; and the same with each batch used as often as Free's."""
+WITH_STEP = ("fast", "free")
+"""The families of algorithms that ``alpha`` is for."""
 RISKS = ("zero_one", "surrogate")
 LARGEST = 1e15
 """The largest of a study's numbers: squares of it are finite."""
@@ -214,7 +216,7 @@ def _plain_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
         exact = Vanilla(ball=ball, maximizer=affine_maximum)
         return exact if objective is None else replace(exact, objective=objective)
     name = parse_algorithm(arm)
-    takes_step = settings.alpha is not None and name.family in ("fast", "free")
+    takes_step = settings.alpha is not None and name.family in WITH_STEP
     alpha = absolute_step(settings.alpha, ball.eps) if takes_step and settings.alpha is not None else None
     return make_algorithm(arm, ball, alpha=alpha, objective=objective)
 

@@ -1,8 +1,10 @@
-"""What a population study says: exact gaps, paired differences, exponents in n, and the bounds beside them."""
+"""What a population study says: exact gaps, paired differences, exponents in n, levers, and the bounds beside them."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -20,12 +22,24 @@ from freeat.evaluation.matched import (
 from freeat.files.documents import read_document
 from freeat.runs.spec import split_parts
 from freeat.stability.estimates import fitted_exponent
-from freeat.stability.population import CONTROLS, EXACT, WEAK_REPLAY, PopulationResult, PopulationSettings
+from freeat.stability.population import (
+    CONTROLS,
+    EXACT,
+    WEAK_REPLAY,
+    WITH_STEP,
+    PopulationResult,
+    PopulationSettings,
+)
 from freeat.theory import bound, recursion_bound
 from freeat.theory.problem import THEOREMS
 
 POPULATION = "population.json"
 """The file of a study."""
+
+Lever = Literal["eps", "alpha", "updates"]
+"""What the bounds of Theorems 2, 4 and 5 grow with: ε/‖μ‖, α_δ and T."""
+EARLY = 0.25
+"""The gap at T is compared with that at the mark nearest to this part of T."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +87,18 @@ class PopulationExponent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PopulationLever:
+    """By how much the gap of an arm changes as ``lever`` goes from ``low`` to ``high``; ``instance`` has the latter."""
+
+    instance: PopulationSettings
+    arm: str
+    lever: Lever
+    low: float
+    high: float
+    change: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
 class PopulationBound:
     """A bound on the expected surrogate gap of an instance, beside what was measured."""
 
@@ -91,6 +117,7 @@ class PopulationSummary:
     differences: list[PopulationDifference]
     exponents: list[PopulationExponent]
     bounds: list[PopulationBound]
+    levers: list[PopulationLever] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +142,7 @@ def summarize_population(results: Sequence[PopulationResult]) -> PopulationSumma
         differences=[row for group in _instances(results) for row in _differences(group)],
         exponents=list(_exponents(results)),
         bounds=[row for arm in arms if arm.instance.theorem for row in _bounds(arm)],
+        levers=[*_along(results, "eps"), *_along(results, "alpha"), *map(_later, results)],
     )
 
 
@@ -213,6 +241,46 @@ def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExpone
         fit = fitted_exponent(np.array(sizes, dtype=np.float64), values)
         if fit is not None:
             yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=fit)
+
+
+def _along(results: Sequence[PopulationResult], lever: Literal["eps", "alpha"]) -> Iterator[PopulationLever]:
+    """From each value of a setting to the next, on instances that differ in nothing else."""
+    lines: dict[tuple[str, tuple[object, ...]], dict[float, PopulationResult]] = {}
+    for result in results:
+        value = getattr(result.settings, lever)
+        if value is not None and (lever != "alpha" or _takes_step(result.arm)):
+            others = tuple(kept for name, kept in vars(result.settings).items() if name != lever)
+            lines.setdefault((result.arm, others), {})[value] = result
+    for (arm, _), by_value in lines.items():
+        for low, high in pairwise(sorted(by_value)):
+            after, before = (gaps(by_value[value], "surrogate")[:, -1] for value in (high, low))
+            yield PopulationLever(
+                instance=by_value[high].settings,
+                arm=arm,
+                lever=lever,
+                low=low,
+                high=high,
+                change=paired_difference(after, before),
+            )
+
+
+def _takes_step(arm: str) -> bool:
+    own = split_parts(arm)[0]
+    return own not in (EXACT, *CONTROLS) and parse_algorithm(own).family in WITH_STEP
+
+
+def _later(result: PopulationResult) -> PopulationLever:
+    """From a part of the training to its end."""
+    updates, gap = result.trajectory.updates, gaps(result, "surrogate")
+    early = min(range(len(updates)), key=lambda mark: abs(updates[mark] - EARLY * updates[-1]))
+    return PopulationLever(
+        instance=result.settings,
+        arm=result.arm,
+        lever="updates",
+        low=updates[early],
+        high=updates[-1],
+        change=paired_difference(gap[:, -1], gap[:, early]),
+    )
 
 
 def _bounds(arm: ArmSummary) -> Iterator[PopulationBound]:
