@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from freeat.errors import unknown_name
 from freeat.experiments.paper.settings import (
+    COMPARED,
     ERM,
     EVALUATION_STARTS,
     FAST,
@@ -39,9 +40,6 @@ EARLY = 0.25
 
 HEADLINE = (VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES, ERM)
 """The algorithms whose runs decide the first claims: they have several seeds at every scale."""
-
-COMPARED = (VANILLA, FAST, FREE)
-"""What "vanilla, fast, and free" means in the figures."""
 
 TRANSFERRED_FROM = (VANILLA, FREE)
 """The independently trained robust models whose perturbations are transferred in Figures 3 and 7."""
@@ -138,6 +136,15 @@ class GroupMaker:
         for data, norm, algorithm in product(data_sets, norms, algorithms):
             yield self.row(data, norm, algorithm)
 
+    def attacked(self, data: str) -> tuple[str, ...]:
+        """The algorithms that Square and transferred attacks are run on."""
+        return self.scale.attacked.get(data, COMPARED)
+
+    def attacked_rows(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
+        """A row for every data set, norm and attacked algorithm."""
+        for data in data_sets:
+            yield from self.rows((data,), self.attacked(data))
+
     def fast_with_long_step(self, *, at: float = 1.0) -> RunGroup:
         return self.row("cifar10", "linf", FAST, label=FAST_LONG_STEP, at=at, alpha=FAST_TO_COLLAPSE)
 
@@ -170,9 +177,9 @@ class GroupMaker:
                 yield replace(base, runs=runs, n=n)
 
     def under_square(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
-        """Every seed of the compared algorithms under the Square attack."""
+        """Every seed of the attacked algorithms under the Square attack."""
         scale = self.scale
-        for base in self.rows(data_sets):
+        for base in self.attacked_rows(data_sets):
             attacks = tuple(
                 Measurement(
                     name=f"{scale.square} on {run.name}",
@@ -188,16 +195,16 @@ class GroupMaker:
             yield replace(base, measurements=attacks)
 
     def under_transfer(self, data_sets: Iterable[str]) -> Iterator[RunGroup]:
-        """Every seed of the compared algorithms under perturbations made on robust models of another seed.
+        """Every seed of the attacked algorithms under perturbations made on robust models of another seed.
 
-        The perturbations of a source are made once for all compared algorithms of a seed.
+        The perturbations of a source are made once for all attacked algorithms of a seed.
         """
-        for base in self.rows(data_sets):
+        for base in self.attacked_rows(data_sets):
             seeds = sorted({run.spec.seed for run in base.runs})
             measurements = tuple(
                 self._transfer(
                     self.run(base.data, base.norm, source, self.another_seed(seed)),
-                    [self.run(base.data, base.norm, target, seed) for target in COMPARED],
+                    [self.run(base.data, base.norm, target, seed) for target in self.attacked(base.data)],
                     f"seed {seed}",
                     self.scale.transfer_grid,
                 )

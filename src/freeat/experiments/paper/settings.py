@@ -35,6 +35,9 @@ FRIENDLY = "friendly-10"
 FRIENDLY_TWICE = "friendly-10-2eps"
 """Friendly trained at 2ε and evaluated at ε (Table 2)."""
 
+COMPARED = (VANILLA, FAST, FREE)
+"""What "vanilla, fast, and free" means in the figures."""
+
 
 def free(m: int) -> str:
     """The label of Free-m."""
@@ -82,8 +85,9 @@ class Scale:
 
     ``targets`` are the standard networks of Figure 9 by the paper's name. ``seeds`` is for the rows that decide
     the first claims, ``other_seeds`` for the rest, ``trades_seeds`` for Table 3. A curve has ``curve_points`` points
-    (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split. Of a data
-    set in ``lists`` only the list is made, one part after the other, instead of every row and series. With
+    (a multiple of four, so that Table 6's quarter is one of them) on ``curve_size`` images of each split. Square and
+    transferred attacks are run on the algorithms that ``attacked`` names for a data set, else on those of the paper. Of
+    a data set in ``lists`` only the list is made, one part after the other, instead of every row and series. With
     ``published_only`` a file that replaces a data set is refused; with ``synthetic`` all data are generated.
     """
 
@@ -104,6 +108,7 @@ class Scale:
     transfer_grid: RadiusGrid
     standard_grid: RadiusGrid
     transfer_images: int
+    attacked: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     threads: int = 1
     precision: str = "auto"
     published_only: bool = False
@@ -136,13 +141,14 @@ PAPER = Scale(
     published_only=True,
 )
 
+NIGHT_ALGORITHMS = (VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES)
 NIGHT_LIST = (
     ListPart(
         experiments=("table-1", "table-3", "table-5", "table-6", "figure-1", "figure-5", "figure-12"),
-        labels=(VANILLA, FAST, FREE, free(8), TRADES, FREE_TRADES),
+        labels=NIGHT_ALGORITHMS,
     ),
-    ListPart(experiments=("figure-2", "figure-3", "figure-6", "figure-7"), labels=(VANILLA, FAST, FREE)),
-    ListPart(experiments=("figure-4", "figure-10"), labels=(VANILLA, FAST, FREE)),
+    ListPart(experiments=("figure-2", "figure-3", "figure-6", "figure-7"), labels=NIGHT_ALGORITHMS),
+    ListPart(experiments=("figure-4", "figure-10"), labels=COMPARED),
 )
 """What a night makes of CIFAR-10: what two cores can carry with more than a thousand images and three seeds."""
 
@@ -165,6 +171,7 @@ NIGHT = Scale(
     transfer_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(1, 10))),
     standard_grid=RadiusGrid(l2=(64, 96, 128, 160, 192), linf=tuple(range(4, 13))),
     transfer_images=1000,
+    attacked={"cifar10": NIGHT_ALGORITHMS},
     lists={"cifar10": NIGHT_LIST},
 )
 
