@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from freeat.cli.compare import parse_seeds
+from freeat.cli.main import run
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
 from freeat.experiments.comparison import (
@@ -228,9 +229,42 @@ def test_averaged_weights_have_a_row_and_slow_weights_that_of_their_run() -> Non
         done_with(swa, replace(found, slow=scores["slow"])),
         done_with(averaged, replace(found, ema=scores["ema"])),
     ]
-    rows = summarize(done, names).algorithms
-    assert [(row.label, row.weights, row.robust_test.mean) for row in rows] == [
+    summary = summarize(done, names)
+    assert [(row.label, row.weights, row.robust_test.mean) for row in summary.algorithms] == [
         ("fast", "model", 0.2),
         ("fast + ema", "ema", 0.4),
         ("fast + swa", "slow", 0.3),
     ]
+    assert [(one.arm, one.reference, one.tests, one.robust_test.value) for one in summary.parts] == [
+        ("fast + ema", "fast", "ema", pytest.approx(0.2)),
+        ("fast + swa", "fast", "swa", pytest.approx(0.1)),
+    ]
+
+
+def test_parts_are_compared_with_the_same_algorithm_without_paired_by_seed() -> None:
+    names = ["fast", "fast+awp", "erm", "free-4+awp"]
+    robust = {("fast", 0): 0.3, ("fast", 1): 0.4, ("fast + awp", 0): 0.36, ("fast + awp", 1): 0.44}
+    done = [
+        done_with(task, result(0.5, robust.get((task.spec.label, task.spec.seed), 0.2)))
+        for task in tasks(names, [0, 1], updates=4)
+    ]
+    (found,) = summarize(done, names).parts
+    assert (found.arm, found.reference, found.tests, found.seeds) == ("fast + awp", "fast", "awp", (0, 1))
+    assert found.robust_test.value == pytest.approx(0.05)
+    assert found.robust_gap.value == pytest.approx(-0.05)
+    assert found.robust_gap.low is not None
+    assert found.matched_gap is None
+
+
+def test_a_comparison_of_parts_is_a_table_and_a_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["compare", "--data", "digits", "--train-size", "40", "--model", "mlp-w8", "--norm", "l2"]
+    command += ["--eps", "0.3", "--updates", "6", "--seeds", "2", "--eval-every", "2", "--eval-size", "20"]
+    command += ["--final-size", "20", "--jobs", "1", "--out", str(tmp_path / "parts")]
+    assert run([*command, "--algorithms", "fast,erm", "--with", "none,label-smoothing"]) == 0
+    assert "| fast + label-smoothing | fast | label-smoothing |" in (tmp_path / "parts/table.md").read_text(
+        encoding="utf-8"
+    )
+    assert (tmp_path / "parts/parts.png").stat().st_size > 1000
+    assert "parts.png" in capsys.readouterr().out

@@ -94,7 +94,7 @@ def test_each_difference_says_what_it_tests(folder: Path) -> None:
     assert last.robust_gap.value == pytest.approx(expected)
     assert last.robust_gap.low is not None
     table = (folder / "table.md").read_text(encoding="utf-8")
-    assert "free-3 − vanilla-10 weak + replay tests the simultaneous update: robust gap" in table
+    assert "| free-3 | vanilla-10 weak + replay | the simultaneous update |" in table
     assert "| vanilla-10 weak + replay |" in table
     assert "The weak arms train at ε" in table
 

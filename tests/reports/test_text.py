@@ -95,6 +95,12 @@ def test_a_share_of_more_than_twice_the_whole_is_said_as_a_multiple(share: float
     assert text.replace("it", "the training of free-4") in remark
 
 
+def test_the_evaluation_costs_of_many_trainings_are_a_range() -> None:
+    (remark,) = share_remark({"fast": 3.0, "free-4": 16.0, "vanilla-10": 0.5, "erm": 2.5, "trades-10": 0.01})
+    assert "between 50.0 % of the training of vanilla-10 and 16 times the training of free-4" in remark
+    assert "fast" not in remark
+
+
 def test_remarks_name_chance_level_collapse_and_failures() -> None:
     printed = remarks(
         summary(

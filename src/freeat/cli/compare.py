@@ -81,6 +81,7 @@ def compare(
     from freeat.experiments.comparison import (
         CURVES,
         LOG,
+        PARTS,
         PRESETS,
         TABLE,
         check_folder,
@@ -96,7 +97,7 @@ def compare(
     )
     from freeat.files.documents import plain, to_json, write_text
     from freeat.reports.text import comparison_markdown, print_comparison, remarks
-    from freeat.reports.training import draw_curves
+    from freeat.reports.training import draw_curves, draw_parts
     from freeat.runs.folder import RunFolder
     from freeat.tasks import make_backend
 
@@ -160,12 +161,15 @@ def compare(
         write_comparison(out, summary)  # first: it says what the folder is
         write_text(out / TABLE, comparison_markdown(summary))
         draw_curves(out / CURVES, curves, axis=axis, title=title)
+        if summary.parts:
+            draw_parts(out / PARTS, summary.algorithms, title=title)
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
         print_comparison(summary)
         if summary.algorithms:
-            files = {"curves": CURVES, "table": TABLE, "log": LOG}
+            files = {"curves": CURVES, "parts": PARTS, "table": TABLE, "log": LOG}
+            files = {what: name for what, name in files.items() if name != PARTS or summary.parts}
             click.echo("\n".join(f"{what + ':':<7} {out / name}" for what, name in files.items()))
     return 1 if summary.failures else 0
 

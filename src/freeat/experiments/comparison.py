@@ -1,6 +1,6 @@
 """Several algorithms and seeds on one data set: the runs, what comes out of them, and ready-made comparisons."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments import mechanism
 from freeat.experiments.budget import Budget, algorithm_of, label_of
-from freeat.experiments.curves import CurveSummary, summarize_curves
+from freeat.experiments.curves import ArmDifference, CurveSummary, SeedRun, arm_difference, summarize_curves
 from freeat.experiments.mechanism import (
     AttackStrength,
     Mechanism,
     arm_differences,
     resolve_mechanism,
+    runs_by_seed,
     strength_of,
     weak_tasks,
 )
@@ -28,12 +29,12 @@ from freeat.files.locks import check_unclaimed
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
-from freeat.runs.spec import EvalSpec, TrainSpec, short_name, split_parts, split_settings
+from freeat.runs.spec import PLUS, EvalSpec, TrainSpec, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
 from freeat.training.records import Record, record_of
 from freeat.training.trainer import Plan, plan_training
 
-FILE, CURVES, TABLE, LOG = "comparison.json", "curves.png", "table.md", "log.txt"
+FILE, CURVES, PARTS, TABLE, LOG = "comparison.json", "curves.png", "parts.png", "table.md", "log.txt"
 
 DEMO: dict[str, Any] = {
     "algorithms": "erm,vanilla-10,fast,free-4,trades-10,free-trades-4",
@@ -110,7 +111,10 @@ class FailedRun:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """The results of all runs; ``settings`` are those that they share, ``budget`` is what each may spend."""
+    """The results of all runs; ``settings`` are those that they share, ``budget`` is what each may spend.
+
+    ``parts`` are the algorithms with parts minus the same without.
+    """
 
     algorithms: tuple[AlgorithmSummary, ...]
     failures: tuple[FailedRun, ...] = ()
@@ -118,6 +122,7 @@ class Comparison:
     settings: Mapping[str, Any]
     budget: Budget = field(default_factory=Budget)
     mechanism: Mechanism | None = None
+    parts: tuple[ArmDifference, ...] = ()
 
 
 Recipe = tuple[AlgorithmName, dict[str, float]]
@@ -185,7 +190,7 @@ def comparison_tasks(
             # Friendly's step follows the radius it is evaluated at
             one, _ = split_settings({**own, **evaluation.settings(), "seed": seed})
             name = f"{one.label}/seed-{seed}"
-            added = one.label.removeprefix(short_name(algorithm)).replace(" + ", "-").replace(" ", "-")
+            added = one.label.removeprefix(short_name(algorithm)).replace(PLUS, "-").replace(" ", "-")
             folder = options.folder / "runs" / f"{algorithm.replace(':', '.')}{added}"
             tasks.append(
                 TrainTask(
@@ -265,7 +270,28 @@ def summarize(
         settings=settings or {},
         budget=budget or Budget(),
         mechanism=found and replace(found, differences=arm_differences(by_label)),
+        parts=() if found else tuple(_part_differences(rows, done)),
     )
+
+
+def _part_differences(
+    rows: Sequence[AlgorithmSummary], done: Sequence[EndedTask[TrainTask]]
+) -> Iterator[ArmDifference]:
+    """Every row of an algorithm minus the one of it with the fewest parts, paired by seed."""
+
+    def arm(row: AlgorithmSummary) -> tuple[str, dict[int, SeedRun]]:
+        own = [o.task for o in done if o.failure is None and str(o.task.options.folder) in row.folders]
+        return row.label, runs_by_seed(own, row.weights)
+
+    by_algorithm: dict[str, list[AlgorithmSummary]] = {}
+    for row in rows:
+        by_algorithm.setdefault(row.algorithm, []).append(row)
+    for own in by_algorithm.values():
+        plain, *others = sorted(own, key=lambda row: row.label.count(PLUS))
+        for row in others:
+            tests = row.label.removeprefix(plain.label).removeprefix(PLUS)
+            if (found := arm_difference(arm(row), arm(plain), tests)) is not None:
+                yield found
 
 
 def _labels(done: Sequence[EndedTask[TrainTask]], recipes: Sequence[Recipe]) -> list[str]:
@@ -333,7 +359,7 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
             )
     else:  # it may be left from a comparison that was killed before it was stored
         check_unclaimed(folder, "is not a comparison", "runs", LOG)
-    check_output(*(folder / name for name in (FILE, CURVES, TABLE, LOG)))
+    check_output(*(folder / name for name in (FILE, CURVES, PARTS, TABLE, LOG)))
 
 
 def weak_arms(

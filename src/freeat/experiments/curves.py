@@ -1,4 +1,4 @@
-"""Summaries of learning curves: gaps at equal robust training accuracy, robust overfitting."""
+"""What runs and their learning curves say: paired differences, gaps at equal robust training accuracy, overfitting."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,12 @@ import numpy as np
 
 from freeat.evaluation.matched import (
     ImageOutcomes,
+    Interval,
     LearningCurves,
     MatchedGap,
     RobustOverfitting,
     matched_gap,
+    paired_difference,
     pass_common_level,
     robust_overfitting,
 )
@@ -38,6 +40,57 @@ class CurveSummary:
     test_images: int
     matched_gap: MatchedGap | None = None
     robust_overfitting: RobustOverfitting | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedRun:
+    """A finished run: its final evaluation, and its learning curve."""
+
+    final: Record
+    history: list[Record]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmDifference:
+    """One arm of a comparison minus another, paired by seed, with 95 % intervals; accuracies as shares.
+
+    Args:
+        tests: what the two arms differ in.
+        robust_gap, robust_test: the difference of the final evaluations, by Student's t.
+        matched_gap: the robust gaps at equal robust training accuracy; None where the curves pass none in common.
+    """
+
+    arm: str
+    reference: str
+    tests: str
+    seeds: tuple[int, ...]
+    robust_gap: Interval
+    robust_test: Interval
+    matched_gap: MatchedGap | None
+
+
+def arm_difference(
+    arm: tuple[str, Mapping[int, SeedRun]], reference: tuple[str, Mapping[int, SeedRun]], tests: str
+) -> ArmDifference | None:
+    """The difference of two arms, each a name and its runs by seed; None where they have no seed in common."""
+    (name, own), (other, theirs) = arm, reference
+    seeds = sorted(own.keys() & theirs.keys())
+    if not seeds:
+        return None
+    pair = [[runs[seed] for seed in seeds] for runs in (own, theirs)]
+    return ArmDifference(
+        arm=name,
+        reference=other,
+        tests=tests,
+        seeds=tuple(seeds),
+        robust_gap=paired_difference(*(np.array([run.final.gap.value for run in runs]) for runs in pair)),
+        robust_test=paired_difference(
+            *(np.array([run.final.test.robust_accuracy for run in runs]) for runs in pair)
+        ),
+        matched_gap=matched_curves(
+            *({seed: run.history for seed, run in zip(seeds, runs, strict=True)} for runs in pair)
+        ),
+    )
 
 
 def comparable(history: Sequence[Record]) -> list[Record]:

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from freeat.algorithms.registry import parse_algorithm
 from freeat.errors import InputError
-from freeat.evaluation.matched import Interval, MatchedGap, paired_difference
 from freeat.evaluation.statistics import mean_std
-from freeat.experiments.curves import matched_curves
+from freeat.experiments.curves import ArmDifference, SeedRun, arm_difference
 from freeat.experiments.tasks import TrainTask
+from freeat.training.records import record_of
 
 PRESET = "mechanism"
 
@@ -65,25 +63,6 @@ class WeakRadius:
     eps: float
     strength: float
     seeds: tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmDifference:
-    """One arm minus the arm before it, paired by seed, with 95 % intervals; accuracies as shares.
-
-    Args:
-        tests: what the two arms differ in.
-        robust_gap, robust_test: the difference after equally many weight updates, by Student's t.
-        matched_gap: the robust gaps at equal robust training accuracy; None where the curves pass none in common.
-    """
-
-    arm: str
-    reference: str
-    tests: str
-    seeds: tuple[int, ...]
-    robust_gap: Interval
-    robust_test: Interval
-    matched_gap: MatchedGap | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,30 +155,21 @@ def weak_tasks(vanilla: Sequence[TrainTask], weak: WeakRadius, m: int) -> list[T
     return made
 
 
+def runs_by_seed(runs: Sequence[TrainTask], weights: str = "model") -> dict[int, SeedRun]:
+    """The finished runs by their seeds, with the scores of these weights."""
+    return {
+        run.spec.seed: SeedRun(
+            final=record_of(result, weights),
+            history=[record_of(record, weights) for record in run.folder.history()],
+        )
+        for run in runs
+        if (result := run.result()) is not None
+    }
+
+
 def arm_differences(arms: Mapping[str, Sequence[TrainTask]]) -> tuple[ArmDifference, ...]:
     """Every arm minus the one before it, over the seeds that both have finished."""
-    labels = list(arms)
-    runs = {label: {run.spec.seed: run for run in own} for label, own in arms.items()}
-    found = []
-    for reference, arm, tests in zip(labels, labels[1:], TESTS, strict=False):
-        seeds = sorted(runs[arm].keys() & runs[reference].keys())
-        if not seeds:
-            continue
-        pair = [[runs[label][seed] for seed in seeds] for label in (arm, reference)]
-        results = [[result for run in own if (result := run.result()) is not None] for own in pair]
-        found.append(
-            ArmDifference(
-                arm=arm,
-                reference=reference,
-                tests=tests,
-                seeds=tuple(seeds),
-                robust_gap=paired_difference(*(np.array([r.gap.value for r in own]) for own in results)),
-                robust_test=paired_difference(
-                    *(np.array([r.test.robust_accuracy for r in own]) for own in results)
-                ),
-                matched_gap=matched_curves(
-                    *({run.spec.seed: list(run.folder.history()) for run in own} for own in pair)
-                ),
-            )
-        )
-    return tuple(found)
+    own = [(label, runs_by_seed(runs)) for label, runs in arms.items()]
+    pairs = zip(own[1:], own, TESTS, strict=False)
+    found = (arm_difference(arm, reference, tests) for arm, reference, tests in pairs)
+    return tuple(difference for difference in found if difference is not None)

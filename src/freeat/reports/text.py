@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from freeat.experiments.budget import Budget
     from freeat.experiments.comparison import Comparison
     from freeat.experiments.curves import CurveSummary
-    from freeat.experiments.mechanism import Mechanism
+    from freeat.experiments.mechanism import WeakRadius
     from freeat.experiments.pairing import RunDifference
     from freeat.runs.inventory import RunRow, StoredRun
 
@@ -55,6 +55,9 @@ COMPARISON_COLUMNS = (
     "gradient evaluations",
     "seconds",
 )
+
+MOST_SHARES = 3
+"""The most trainings whose evaluation costs are named one by one."""
 
 
 def runs_lines(rows: Sequence["RunRow"]) -> list[str]:
@@ -123,8 +126,12 @@ def share_remark(shares: Mapping[str, float]) -> list[str]:
     """What learning curves cost, by the name of what was trained, where it is more than the usual part."""
     from freeat.evaluation.evaluator import BUDGET
 
-    over = [share_text(share, f"the training of {name}") for name, share in shares.items() if share > BUDGET]
-    return [f"Evaluations during training cost {', '.join(over)}: fewer with --eval-every."] if over else []
+    over = {name: share for name, share in shares.items() if share > BUDGET}
+    texts = [share_text(share, f"the training of {name}") for name, share in over.items()]
+    if len(texts) > MOST_SHARES:
+        texts.sort(key=dict(zip(texts, over.values(), strict=True)).__getitem__)
+        texts = [f"between {texts[0]} and {texts[-1]}"]
+    return [f"Evaluations during training cost {', '.join(texts)}: fewer with --eval-every."] if texts else []
 
 
 def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[str]:
@@ -196,7 +203,7 @@ def comparison_table(comparison: "Comparison") -> ReportTable:
 
 
 def strength_table(comparison: "Comparison") -> ReportTable | None:
-    """How strong the training attacks are, and what the arms of the mechanism test; None where it was not measured."""
+    """How strong the training attacks are; None where it was not measured."""
     rows = [
         [row.label, f"{found.size:.2f}", f"{found.loss_increase:.2f}", f"{found.margin_share:.2f}"]
         for row in comparison.algorithms
@@ -212,34 +219,48 @@ def strength_table(comparison: "Comparison") -> ReportTable | None:
         caption="strength of the training attack",
         columns=("algorithm", "‖δ‖/ε", "loss increase", "strength"),
         rows=rows,
-        notes=[strength, *mechanism_lines(comparison.mechanism)],
+        notes=[strength],
     )
 
 
-def mechanism_lines(found: "Mechanism | None") -> list[str]:
-    """The radius of the weak arms, and what the difference of each arm and the one before it tests."""
-    if found is None:
-        return []
-    weak = found.weak
-    lines = [
+def difference_table(comparison: "Comparison") -> ReportTable | None:
+    """The arms of the mechanism, or algorithms with parts and without, paired by seed; None where there are none."""
+    found = comparison.mechanism
+    differences = found.differences if found else comparison.parts
+    if not differences:
+        return None
+    rows = []
+    for one in differences:
+        matched, equal, level = one.matched_gap, NO_VALUE, NO_VALUE
+        if matched is not None:
+            equal, level = _percent_with_interval(matched.difference, signed=True), percent(matched.level)
+        gap, test = (
+            _percent_with_interval(value, signed=True) for value in (one.robust_gap, one.robust_test)
+        )
+        rows.append([one.arm, one.reference, one.tests, gap, equal, level, test, str(len(one.seeds))])
+    return ReportTable(
+        caption="paired differences in points [95 % interval]",
+        columns=(
+            "algorithm",
+            "minus",
+            "tests",
+            "robust gap",
+            "gap at equal robust train",
+            "robust train",
+            "robust test",
+            "seeds",
+        ),
+        rows=rows,
+        text_columns=3,
+        notes=_weak_radius(found.weak) if found else [],
+    )
+
+
+def _weak_radius(weak: "WeakRadius") -> list[str]:
+    return [
         f"The weak arms train at ε = {radius_text(weak.radius)}: the radius of Free times {weak.strength:.2f}, the "
         f"strength of its perturbations. All arms are evaluated at ε = {radius_text(weak.eps)}."
     ]
-    for one in found.differences:
-        equal = "no robust training accuracy in common"
-        if one.matched_gap is not None:
-            equal = (
-                f"{_percent_with_interval(one.matched_gap.difference, signed=True)} at equal robust training accuracy "
-                f"({percent(one.matched_gap.level)} %)"
-            )
-        gap, test = (
-            _percent_with_interval(found, signed=True) for found in (one.robust_gap, one.robust_test)
-        )
-        lines.append(
-            f"{one.arm} − {one.reference} tests {one.tests}: robust gap {gap} points at equal updates, {equal}; "
-            f"robust test accuracy {test} ({len(one.seeds)} paired seeds)."
-        )
-    return lines
 
 
 def budget_text(budget: "Budget") -> str:
@@ -324,9 +345,10 @@ def _percent_with_interval(found: "Interval", *, signed: bool = False) -> str:
 
 
 def comparison_tables(comparison: "Comparison") -> list[ReportTable]:
-    """The tables of a comparison; those of learning curves and of strength where there are any."""
+    """The tables of a comparison; those of learning curves, differences and strength where there are any."""
     curves = curves_table([(row.label, row.curves) for row in comparison.algorithms])
-    tables = (comparison_table(comparison), curves, strength_table(comparison))
+    differences = difference_table(comparison)
+    tables = (comparison_table(comparison), curves, differences, strength_table(comparison))
     return [table for table in tables if table is not None]
 
 
@@ -335,7 +357,9 @@ def print_comparison(comparison: "Comparison") -> None:
     for table in comparison_tables(comparison):
         heads = [column.replace(" ", "\n") for column in table.columns]
         rows = [[str(cell) for cell in row] for row in table.rows]
-        print_table(heads, rows, numbers=range(1, len(heads)), title=table.caption, wrap=False)
+        print_table(
+            heads, rows, numbers=range(table.text_columns, len(heads)), title=table.caption, wrap=False
+        )
         print_lines(table.notes)
 
 

@@ -1,4 +1,4 @@
-"""Charts of training: learning curves in the form of Figure 1, gradient norms in the form of Figure 12."""
+"""Charts of training: learning curves as in Figure 1, algorithms with parts, gradient norms as in Figure 12."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from freeat.experiments.comparison import AlgorithmSummary
 from freeat.experiments.curves import comparable, seed_curves
 from freeat.reports.charts import (
     ChartAxis,
@@ -19,8 +20,9 @@ from freeat.reports.charts import (
     seed_curve,
     thinned,
 )
-from freeat.reports.plots import draw_line_chart
+from freeat.reports.plots import draw_line_chart, save_figure, series_style, styled
 from freeat.reports.tables import ReportTable, number_text
+from freeat.runs.spec import PLUS
 from freeat.stability.results import GradientRecord
 from freeat.training.records import Record
 
@@ -143,6 +145,52 @@ def gap_chart(title: str, histories: Sequence[tuple[str, list[History]]]) -> Lin
             rows=rows,
         ),
     )
+
+
+def draw_parts(path: Path, algorithms: Sequence[AlgorithmSummary], *, title: str) -> Path:
+    """Gap and robust test accuracy of every algorithm with each of its parts: mean ± standard deviation over seeds.
+
+    The rows of an algorithm are grouped; a dotted line is its row with the fewest parts.
+    """
+    import matplotlib.pyplot as plt
+
+    rows = sorted(algorithms, key=lambda row: [one.algorithm for one in algorithms].index(row.algorithm))
+    names = list(dict.fromkeys(row.algorithm for row in rows))
+    heights = [k + 0.6 * names.index(row.algorithm) for k, row in enumerate(rows)]
+    with styled(**{"axes.grid": False}):
+        figure, axes = plt.subplots(
+            1, 2, figsize=(9.5, 0.26 * (heights[-1] + 1) + 1.3), sharey=True, layout="constrained"
+        )
+        panels = (
+            ("robust_gap", "robust generalization gap (points)"),
+            ("robust_test", "robust test accuracy (%)"),
+        )
+        for drawn, (key, label) in zip(axes, panels, strict=True):
+            for row, height in zip(rows, heights, strict=True):
+                value, style = getattr(row, key), series_style(names.index(row.algorithm))
+                drawn.errorbar(
+                    100 * value.mean,
+                    height,
+                    xerr=100 * (value.std or 0),
+                    fmt=style["marker"],
+                    color=style["color"],
+                )
+            for name in names:
+                own = [
+                    (row.label.count(PLUS), getattr(row, key).mean, h)
+                    for row, h in zip(rows, heights, strict=True)
+                    if row.algorithm == name
+                ]
+                plain = 100 * min(own)[1]
+                drawn.vlines(
+                    plain, own[0][2] - 0.4, own[-1][2] + 0.4, color="0.6", linestyle=":", linewidth=1
+                )
+            drawn.set_xlabel(label)
+            drawn.grid(axis="x", alpha=0.25, linewidth=0.6)
+        axes[0].set_yticks(heights, [row.label for row in rows])
+        axes[0].invert_yaxis()
+        figure.suptitle(title, fontsize=10.5)
+        return save_figure(figure, path)
 
 
 FRONT = "Pareto front"

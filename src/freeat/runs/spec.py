@@ -282,7 +282,7 @@ class TrainSpec(_Settings):
         values = {setting: getattr(self, setting) for setting, _ in PARTS.values()}
         on = {part: value for part, value in _parts_on(values) if part != "ema" or weights == "ema"}
         parts = [part if value is None else f"{part} {value:g}" for part, value in on.items()]
-        return " + ".join([short_name(self.algorithm), *parts])
+        return PLUS.join([short_name(self.algorithm), *parts])
 
     @property
     def weights(self) -> tuple[str, ...]:
@@ -327,6 +327,8 @@ PARTS: dict[str, tuple[str, float]] = {
     "ema": ("ema", 0.999),
 }
 """What can be added to any algorithm, by the names that tables use: the setting and its usual value."""
+PLUS = " + "
+"""Between an algorithm and its parts in a label."""
 
 
 def _parts_on(values: Mapping[str, Any]) -> list[tuple[str, float | None]]:
