@@ -480,7 +480,7 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["--help", "algorithms", "attacks", "models", "train --help"])
+@pytest.mark.parametrize("command", ["--help", "algorithms", "attacks", "models", "data list", "train --help"])
 def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
     code = (
         "import sys, time; t = time.process_time(); from freeat.cli.main import run; "
@@ -492,7 +492,7 @@ def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
 
 
 def test_the_stored_lists_are_what_is_there() -> None:
-    stored = {name: listing.stored_rows(name) for name in ("algorithms", "attacks", "models")}
+    stored = {name: listing.stored_rows(name) for name in ("algorithms", "attacks", "models", "data")}
     assert stored == listing.make_lists(), "write them again: python -m freeat.cli.listing"
 
 
