@@ -150,12 +150,14 @@ def test_all_modes_become_rgb_unless_all_are_grey(tmp_path: Path) -> None:
     assert load_data(tmp_path).shape == (3, 8, 8)
 
 
-def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "suffix"), [("I;16", "png"), ("I;16", "tif"), ("I;16B", "tif")])
+def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path, mode: str, suffix: str) -> None:
     deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
+    stored = deep.astype(">u2" if mode == "I;16B" else "<u2").tobytes()
     for label in ("a", "b"):
         for i in range(2):
-            save(tmp_path / "train" / label / f"{i}.png", deep)
-            save(tmp_path / "test" / label / f"{i}.png", deep)
+            save(tmp_path / "train" / label / f"{i}.{suffix}", Image.frombytes(mode, (8, 8), stored))
+            save(tmp_path / "test" / label / f"{i}.{suffix}", Image.frombytes(mode, (8, 8), stored))
     np.testing.assert_array_equal(load_data(tmp_path).train.x[0, 0].numpy(), deep >> 8)
 
 
