@@ -105,6 +105,14 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool
         load_data(synthetic_files.zipped(root) if packed else root)
 
 
+def test_all_empty_class_folders_are_named_at_once(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    for k in range(7):
+        (tmp_path / "pets" / f"owl-{k}").mkdir()
+    with pytest.raises(InputError, match=r"pets/owl-0, .*pets/owl-4 and 2 more: class folders without images"):
+        load_data(tmp_path / "pets")
+
+
 def test_folder_without_images_is_no_class_and_is_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     (tmp_path / "pets" / "labels").mkdir()
