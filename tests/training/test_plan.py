@@ -126,7 +126,7 @@ def test_cores_used_by_others_are_reported_with_the_remedy(monkeypatch: pytest.M
     assert plan_lines(replace(runs, at_once=2))[1].endswith("it may take longer")
 
 
-def test_the_plan_of_a_comparison_knows_how_many_runs_there_are_at_once(
+def test_the_plan_of_a_comparison_counts_the_runs_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("experiments.comparison", "cli.progress"):
