@@ -54,7 +54,9 @@ def test_nothing_that_is_kept_is_ignored() -> None:
 
 def test_metadata_are_complete_and_known_to_the_index() -> None:
     about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    facts = "description readme license license-files requires-python authors keywords classifiers urls scripts"
+    facts = (
+        "description readme license license-files requires-python authors keywords classifiers urls scripts"
+    )
     for fact in facts.split():
         assert about[fact], fact
     lowest = about["requires-python"].removeprefix(">=")

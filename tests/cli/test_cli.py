@@ -481,7 +481,9 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["--help", "algorithms", "attacks", "models", "data list", "train --help"])
+@pytest.mark.parametrize(
+    "command", ["--help", "algorithms", "attacks", "models", "data list", "train --help"]
+)
 def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
     code = (
         "import sys, time; t = time.process_time(); from freeat.cli.main import run; "

@@ -109,7 +109,9 @@ def test_all_empty_class_folders_are_named_at_once(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     for k in range(7):
         (tmp_path / "pets" / f"owl-{k}").mkdir()
-    with pytest.raises(InputError, match=r"pets/owl-0, .*pets/owl-4 and 2 more: class folders without images"):
+    with pytest.raises(
+        InputError, match=r"pets/owl-0, .*pets/owl-4 and 2 more: class folders without images"
+    ):
         load_data(tmp_path / "pets")
 
 

@@ -92,7 +92,9 @@ def test_the_script_of_the_card_gives_the_same_logits_without_freeat(
     photo = tmp_path / "photo.jpg"
     Image.open(photos / "dark" / "1.png").resize((21, 14)).save(photo, exif=exif)
     card = (exported / "README.md").read_text(encoding="utf-8")
-    script = next(block.split("```")[0] for block in card.split("```python\n") if "import onnxruntime" in block)
+    script = next(
+        block.split("```")[0] for block in card.split("```python\n") if "import onnxruntime" in block
+    )
     assert "freeat." not in script.replace("freeat.classes", "")
     for placeholder, own in (("path/to/this/folder", str(exported)), ("photo.jpg", str(photo))):
         script = script.replace(placeholder, own)

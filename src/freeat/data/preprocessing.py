@@ -93,7 +93,7 @@ def read_image_files(
 ) -> tuple[list[Path], list[Tensor], list[str]]:
     """The files that can be read, their pixels, and why the others cannot; those are refused unless skipped."""
     read, pixels, reasons = [], [], []
-    for count, file in enumerate(files, start=1):
+    for file in files:
         try:
             pixels.append(preprocess(file))
             read.append(file)
@@ -102,6 +102,7 @@ def read_image_files(
     if reasons and not skip_unreadable:
         listed = "\n".join(f"  {reason}" for reason in reasons)
         raise InputError(
-            f"{len(reasons)} of {count} images cannot be read:\n{listed}\nleave them out with --skip-unreadable"
+            f"{len(reasons)} of {len(read) + len(reasons)} images cannot be read:\n{listed}\n"
+            "leave them out with --skip-unreadable"
         )
     return read, pixels, reasons

@@ -96,7 +96,9 @@ def read_run(path: Path, store: Path) -> StoredRun:
     key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
     try:
         description, result = folder.description, folder.result
-        spec = replace(description.spec, model=description.resolved.model)  # auto is the network that it became
+        spec = replace(
+            description.spec, model=description.resolved.model
+        )  # auto is the network that it became
         updates = description.updates
     except InputError as error:
         return StoredRun(key=key, folder=folder, status="damaged", spec=None, error=str(error))

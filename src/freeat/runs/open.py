@@ -295,7 +295,7 @@ def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: 
             f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json): "
             + (
                 "name a folder inside it, as `freeat runs` lists them"
-                if Path(reference).is_dir()
+                if Path(str(reference)).is_dir()
                 else "there is no such folder; `freeat runs` lists the runs"
             )
         )

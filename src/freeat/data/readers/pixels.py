@@ -65,7 +65,9 @@ def read_header(tree: Tree, name: str) -> Header:
     with _opened(tree, name) as image:
         turned = image.getexif().get(0x0112, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
-        return Header(height=height, width=width, grey=image.mode in GREY_MODES or image.mode.startswith(SIXTEEN_BITS))
+        return Header(
+            height=height, width=width, grey=image.mode in GREY_MODES or image.mode.startswith(SIXTEEN_BITS)
+        )
 
 
 def decode(tree: Tree, name: str, frame: Frame) -> Array:
