@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from freeat.errors import FOR_DEVELOPERS
+
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = {"results", ".ci"}
 """What was measured, and what only the repository needs."""
@@ -48,6 +50,31 @@ def test_everything_else_of_the_repository_is_packed() -> None:
 def test_nothing_that_is_kept_is_ignored() -> None:
     """The builder leaves out what .gitignore names, even where git tracks it."""
     assert listed("--cached", "--ignored", "--exclude-standard") == []
+
+
+def test_metadata_are_complete_and_known_to_the_index() -> None:
+    about = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    facts = (
+        "description readme license license-files requires-python authors keywords classifiers urls scripts"
+    )
+    for fact in facts.split():
+        assert about[fact], fact
+    lowest = about["requires-python"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {lowest}" in about["classifiers"]
+    known = pytest.importorskip("trove_classifiers", reason="it comes with hatchling").classifiers
+    assert {*about["classifiers"]} <= known
+
+
+def test_the_first_page_lists_every_extra_of_a_user() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    page = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+    rows = re.search(r"\| extra \|.*?\n\n", page, re.S)
+    assert rows
+    listed = {*re.findall(r"`([a-z]+)`", "".join(row.split("|")[1] for row in rows[0].splitlines()[2:-1]))}
+    assert listed == {*extras} - {*FOR_DEVELOPERS, "browser"}
+    assert {line.split(">")[0] for line in extras["tensorboard"]} == {"tensorboard", "tensorboardX"}
 
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

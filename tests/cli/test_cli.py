@@ -466,6 +466,7 @@ def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
     output = capsys.readouterr().out
     assert "[default: 30]" in output
+    assert "[default: 8/255]" in output
     options = (
         "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum"
     )
@@ -480,7 +481,9 @@ def _python(code: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("command", ["--help", "algorithms", "attacks", "models", "train --help"])
+@pytest.mark.parametrize(
+    "command", ["--help", "algorithms", "attacks", "models", "data list", "train --help"]
+)
 def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
     code = (
         "import sys, time; t = time.process_time(); from freeat.cli.main import run; "
@@ -492,7 +495,7 @@ def test_help_and_lists_take_under_a_second_without_torch(command: str) -> None:
 
 
 def test_the_stored_lists_are_what_is_there() -> None:
-    stored = {name: listing.stored_rows(name) for name in ("algorithms", "attacks", "models")}
+    stored = {name: listing.stored_rows(name) for name in ("algorithms", "attacks", "models", "data")}
     assert stored == listing.make_lists(), "write them again: python -m freeat.cli.listing"
 
 

@@ -24,6 +24,7 @@ from freeat.errors import InputError
 from freeat.experiments import blocks
 from freeat.experiments.examples import load_examples
 from freeat.files.documents import plain, to_json
+from freeat.models import build
 from freeat.reports.html.gather import gather
 from freeat.runs.build import build_images
 from freeat.runs.folder import RunFolder
@@ -193,6 +194,21 @@ def test_a_weights_file_has_the_same_accuracy_as_its_run(runs: dict[str, Path], 
     assert list((tmp_path / "w.results").glob("*.json"))
     output = invoke(evaluate, f"mlp-w32@{tmp_path / 'w.pt'}", *options[:-1]).stdout.splitlines()
     assert output[-1] == f"stored in: {tmp_path / 'w.results'}"
+
+
+def test_a_weights_file_is_evaluated_on_photos_as_a_training_reads_them(tmp_path: Path) -> None:
+    data = photographs(tmp_path / "pets", 0)
+    torch.save(build("linear", classes=2, shape=(3, 4, 4)).state_dict(), tmp_path / "w.pt")
+    (data / "cats" / "torn.png").write_bytes(b"no image")
+    command = (evaluate, f"linear@{tmp_path / 'w.pt'}", "--data", data, "--norm", "linf", "--eps", "0.1")
+    with pytest.raises(InputError, match="leave it out with --skip-unreadable"):
+        invoke(*command)
+    options = ("--skip-unreadable", "--image-size", "4", "--attack", "fgsm", "--json")
+    (result,) = json.loads(invoke(*command, *options).stdout)["results"]
+    assert result["n"] == 8
+    assert any("1 of 41 images cannot be read and were left out" in note for note in result["notes"])
+    with pytest.raises(InputError, match="image size 0"):
+        invoke(*command, "--skip-unreadable", "--image-size", "0")
 
 
 def test_transfer_gives_a_matrix_of_sources_and_targets(runs: dict[str, Path], tmp_path: Path) -> None:

@@ -105,6 +105,16 @@ def test_an_empty_class_folder_is_named(tmp_path: Path, split: str, packed: bool
         load_data(synthetic_files.zipped(root) if packed else root)
 
 
+def test_all_empty_class_folders_are_named_at_once(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    for k in range(7):
+        (tmp_path / "pets" / f"owl-{k}").mkdir()
+    with pytest.raises(
+        InputError, match=r"pets/owl-0, .*pets/owl-4 and 2 more: class folders without images"
+    ):
+        load_data(tmp_path / "pets")
+
+
 def test_folder_without_images_is_no_class_and_is_noted(tmp_path: Path) -> None:
     classes(tmp_path / "pets")
     (tmp_path / "pets" / "labels").mkdir()
@@ -150,12 +160,14 @@ def test_all_modes_become_rgb_unless_all_are_grey(tmp_path: Path) -> None:
     assert load_data(tmp_path).shape == (3, 8, 8)
 
 
-def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "suffix"), [("I;16", "png"), ("I;16", "tif"), ("I;16B", "tif")])
+def test_sixteen_bit_grey_keeps_its_high_byte(tmp_path: Path, mode: str, suffix: str) -> None:
     deep = (np.arange(64, dtype=np.uint16) * 1000).reshape(8, 8)
+    stored = deep.astype(">u2" if mode == "I;16B" else "<u2").tobytes()
     for label in ("a", "b"):
         for i in range(2):
-            save(tmp_path / "train" / label / f"{i}.png", deep)
-            save(tmp_path / "test" / label / f"{i}.png", deep)
+            save(tmp_path / "train" / label / f"{i}.{suffix}", Image.frombytes(mode, (8, 8), stored))
+            save(tmp_path / "test" / label / f"{i}.{suffix}", Image.frombytes(mode, (8, 8), stored))
     np.testing.assert_array_equal(load_data(tmp_path).train.x[0, 0].numpy(), deep >> 8)
 
 

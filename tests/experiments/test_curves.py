@@ -79,6 +79,10 @@ def test_the_interval_says_how_it_was_made_and_includes_the_images_where_they_ar
     table = curves_table([("vanilla-10", None), ("free-4", known)])
     assert table is not None
     assert f"Interval of the gap difference: {known.matched_gap.method}." in table.notes
+    _, single = summarize_curves([{0: reference[0]}, {0: own[0]}])
+    alone = curves_table([("vanilla-10", None), ("free-4", single)])
+    assert alone is not None
+    assert "Interval of the gap difference: none, with one seed." in alone.notes
 
 
 def test_only_seeds_of_both_algorithms_are_paired() -> None:

@@ -84,6 +84,29 @@ def test_the_preprocessing_is_in_manifest_card_and_onnx(exported: Path) -> None:
     assert facts["freeat.preprocessing"]["low"] == 0.0
 
 
+def test_the_script_of_the_card_gives_the_same_logits_without_freeat(
+    photos: Path, exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    photo = tmp_path / "photo.jpg"
+    Image.open(photos / "dark" / "1.png").resize((21, 14)).save(photo, exif=exif)
+    card = (exported / "README.md").read_text(encoding="utf-8")
+    script = next(
+        block.split("```")[0] for block in card.split("```python\n") if "import onnxruntime" in block
+    )
+    assert "freeat." not in script.replace("freeat.classes", "")
+    for placeholder, own in (("path/to/this/folder", str(exported)), ("photo.jpg", str(photo))):
+        script = script.replace(placeholder, own)
+    names: dict[str, np.ndarray] = {}
+    exec(script, names)
+    assert capsys.readouterr().out == "dark\n"
+    model = freeat.load(exported)
+    pixels = model.preprocess(photo)  # type: ignore[operator]
+    np.testing.assert_array_equal(names["x"], pixels.numpy())
+    np.testing.assert_allclose(names["logits"], model(pixels).detach().numpy(), rtol=1e-4, atol=1e-4)
+
+
 def test_unreadable_images_are_listed_at_once_or_left_out(
     photos: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,13 +115,16 @@ def test_unreadable_images_are_listed_at_once_or_left_out(
     good = str(photos / "dark" / "0.png")
     assert run(["predict", str(trained), str(tmp_path), good]) == 2
     error = capsys.readouterr().err
-    assert "2 image(s) cannot be read" in error
+    assert "2 of 3 images cannot be read" in error
     assert "a.jpg" in error
     assert "b.png" in error
     assert run(["predict", str(trained), str(tmp_path), good, "--skip-unreadable"]) == 0
     shown = capsys.readouterr()
     assert "2 of 3 images cannot be read and were left out" in shown.err
     assert "dark" in shown.out
+    assert "then" in shown.out
+    assert run(["predict", str(trained), good, "--top", "1"]) == 0
+    assert "then" not in capsys.readouterr().out
 
 
 def test_hidden_files_of_a_folder_are_left_out_as_in_training(
@@ -118,6 +144,8 @@ def test_hidden_files_of_a_folder_are_left_out_as_in_training(
     ("model", "image", "message"),
     [
         ("nowhere", "x.png", "neither an exported model"),
+        ("nowhere", "x.png", "there is no such folder; `freeat runs` lists"),
+        (".", "x.png", "name a folder inside it"),
         ("nowhere.onnx", "x.png", "no such file"),
         ("", "no-such.png", "no such image"),
     ],

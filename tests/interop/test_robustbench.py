@@ -168,5 +168,8 @@ def test_an_export_writes_a_claim_for_the_leaderboard(tmp_path: Path) -> None:
     found, form = robustbench_claim(replace(manifest, further=(whole,)))
     assert (found.autoattack_acc, found.reported) == ("3.10", "3.10")
     assert "robust accuracy: 3.10 %" in form
+    assert "for digits there is none" in form
+    data = replace(manifest.run.data, name="cifar10")
+    assert "leaderboards" not in robustbench_claim(replace(manifest, run=replace(manifest.run, data=data)))[1]
     part, _ = robustbench_claim(replace(manifest, further=(replace(whole, n=100),)))
     assert part.autoattack_acc is None

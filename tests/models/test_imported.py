@@ -13,6 +13,7 @@ from freeat.models import build
 
 SOURCE = """
 import pathlib
+from collections import OrderedDict
 import torch
 from torch import nn
 
@@ -101,6 +102,7 @@ def test_a_factory_in_low_precision_is_brought_to_float32() -> None:
         ("brokenmodule:net", {}, "cannot be imported: SyntaxError"),
         ("hungry:net", {}, "no_such_package"),
         ("usermodels:nett", {}, "unknown model in module usermodels 'nett': did you mean 'net'"),
+        ("usermodels:xyz", {}, "known: (?!.*OrderedDict)"),
         ("usermodels:Net.large", {}, "unknown model"),
         ("usermodels:net", {}, "does not take the arguments.*inputs"),
         ("usermodels:net", {"inputs": 4, "depth": 2}, "depth.*signature is \\(inputs, classes=2\\)"),

@@ -64,6 +64,13 @@ def test_radius_axis_uses_255ths_where_all_radii_are_255ths(
     assert axis.lines[0].get_xdata()[-1] == pytest.approx(last)
 
 
+def test_panels_name_their_images_in_words(tmp_path: Path, drawn: list[Figure]) -> None:
+    splits = ("test", "train_augmented")
+    draw_radii(tmp_path / "r.png", [stored_evaluation("net", 0.1, split=split) for split in splits])
+    titles = [axis.get_title().replace("\n", " ") for axis in drawn[0].axes]
+    assert [title.split(" images")[0] for title in titles] == ["test", "augmented train"]
+
+
 def test_image_misclassified_without_attack_is_marked() -> None:
     examples = AdversarialExamples(
         x=np.zeros((2, 1, 2, 2)),

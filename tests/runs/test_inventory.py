@@ -76,6 +76,11 @@ def test_a_row_holds_progress_and_result(store: Path) -> None:
     json.dumps(plain(list(rows.values())))
 
 
+def test_the_network_of_auto_is_listed_by_its_name(tmp_path: Path) -> None:
+    carry_out(tmp_path / "run", model="auto", updates=1)
+    assert [run.row().model for run in runs_in(tmp_path)] == ["cnn"]
+
+
 def test_a_leased_run_is_listed_as_running(store: Path) -> None:
     with leased(store / "runs" / "stopped"):
         assert keys(store, status="running") == ["runs/stopped"]

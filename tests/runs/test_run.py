@@ -453,9 +453,10 @@ def test_init_from_makes_a_new_head_for_other_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"model": "mlp-w13"}, "only the head may differ; use the same --model"),
+        ({"model": "mlp-w13"}, "only the head may differ; use the same --model and --model-args"),
         ({"model": "cnn-w4"}, "belong to another --model"),
         ({"init_from": "nowhere.safetensors"}, "no such file"),
+        ({"model": "auto", "init_from": "FILE"}, "another model; name theirs, with --model"),
     ],
     ids=str,
 )
@@ -463,6 +464,8 @@ def test_init_from_refuses_weights_of_another_model(
     tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     carry_out(tmp_path / "first", updates=1)
+    if settings.get("init_from") == "FILE":
+        settings = {**settings, "init_from": str(tmp_path / "first" / "model.safetensors")}
     with pytest.raises(InputError, match=message):
         carry_out(tmp_path / "second", **{"init_from": str(tmp_path / "first"), **settings})
     assert not (tmp_path / "second").exists()

@@ -11,6 +11,7 @@ from freeat.cli.main import run
 from freeat.cli.progress import plan_lines, short_count
 from freeat.compute import machine
 from freeat.compute.machine import CpuClock, resolve_threads, usable_cores
+from freeat.experiments.comparison import check_tasks, comparison_tasks
 from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.models import network_for
 from freeat.runs.folder import RunFolder
@@ -118,7 +119,25 @@ def test_cores_used_by_others_are_reported_with_the_remedy(monkeypatch: pytest.M
     assert len(plan_lines(replace(PLAN, others=0.3))) == 1
     busy = plan_lines(replace(PLAN, others=1.8))[1]
     assert busy.startswith("other programs use 1.8 of the 2 cores")
+    assert "so that the time is a guess" in busy
     assert busy.endswith("try --threads 1")
+    runs = replace(PLAN, others=1.3, threads=1, runs=6)
+    assert len(plan_lines(runs)) == 1
+    assert plan_lines(replace(runs, at_once=2))[1].endswith("it may take longer")
+
+
+def test_the_plan_of_a_comparison_counts_the_runs_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("experiments.comparison", "cli.progress"):
+        monkeypatch.setattr(f"freeat.{module}.usable_cores", lambda: 4)
+    training, evaluation = split_settings({**SMALL_RUN, "updates": 2})
+    options = RunOptions(folder=tmp_path, device="cpu")
+    tasks = comparison_tasks(training, evaluation, ["fast", "free-2"], range(3), options)
+    plans = {jobs: check_tasks(tasks, jobs) for jobs in (None, 1, 3)}
+    assert [plan and plan.at_once for plan in plans.values()] == [4, 1, 3]
+    assert plans[1] is not None
+    assert plan_lines(plans[1])[0].endswith(" on 1 of 4 cores")
 
 
 def test_the_time_of_other_processes_is_separated_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,7 +140,7 @@ def compare(
     first = first_label(training, names)
     spends = resolve_budget(kind, tasks, reference=first, stored=stored_budget(out))
     tasks = within_budget(tasks, spends)
-    if (plan := check_tasks(tasks)) is not None:
+    if (plan := check_tasks(tasks, jobs)) is not None:
         click.echo("\n".join(plan_lines(plan)), err=True)
     keep_budget(out, settings, spends)
 

@@ -7,6 +7,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from freeat.cli.listing import stored_rows
 from freeat.cli.options import data_dir_option, json_option, print_result, workers_option
 from freeat.errors import unknown_name
 from freeat.reports.tables import print_table
@@ -21,11 +22,15 @@ def data() -> None:
 @data_dir_option
 @json_option
 def list_(data_dir: Path | None, as_json: bool) -> None:
-    """List the data sets known by name, with their state, sizes and licences."""
-    from freeat.data import available, data_folder
+    """List the data sets known by name, with their state, sizes and licences.
 
-    entries = available(data_dir)
+    Embedded ones come with the library; published ones are in the data folder, absent ones are not (`freeat data fetch
+    NAME`); of a substitute, your NAME.npz there is used instead.
+    """
+    from freeat.files.published import PublishedDataSet, data_folder
+
     folder = data_folder(data_dir)
+    entries = [PublishedDataSet(**row).in_folder(folder) for row in stored_rows("data")]
     if as_json:
         documents = [{**vars(entry), "present": entry.present} for entry in entries]
         click.echo(json.dumps({"folder": str(folder), "data": documents}, default=str))

@@ -1,4 +1,4 @@
-"""``freeat algorithms``, ``freeat attacks`` and ``freeat models``: lists of what can be chosen by name.
+"""``freeat algorithms``, ``freeat attacks``, ``freeat models``, and what ``freeat data list`` has of each data set.
 
 Their rows are stored in ``lists.json``, so that a list appears without importing torch. The command
 ``python -m freeat.cli.listing`` writes the file again; a test compares it with what is there.
@@ -86,12 +86,23 @@ def model_rows(classes: int, shape: str) -> list[Row]:
     ]
 
 
+def data_rows() -> list[Row]:
+    """The published data sets as their readers declare them."""
+    from freeat.data.catalogue import SOURCES, as_published
+
+    return [
+        {**vars(known), "shape": [*known.shape], "paths": [*known.paths]}
+        for known in map(as_published, SOURCES.values())
+    ]
+
+
 def make_lists() -> dict[str, list[Row]]:
     """The rows of every list, from the code that they are about."""
     return {
         "algorithms": algorithm_rows(),
         "attacks": attack_rows(),
         "models": model_rows(CLASSES, SHAPE),
+        "data": data_rows(),
     }
 
 

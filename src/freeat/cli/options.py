@@ -10,7 +10,7 @@ import click
 
 from freeat.errors import InputError
 from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, read_yaml
-from freeat.units import parse_number
+from freeat.units import parse_number, radius_text
 
 if TYPE_CHECKING:
     from freeat.runs.run import RunOptions
@@ -104,7 +104,7 @@ def _setting_option(name: str, default: Any, text: str) -> Decorator:
     if name in FLAGS:
         return click.option(FLAGS[name], name, is_flag=True, default=None, help=text)
     if default not in (None, 0.0):
-        text += f"  [default: {default:g}]" if isinstance(default, float) else f"  [default: {default}]"
+        text += f"  [default: {radius_text(default) if isinstance(default, float) else default}]"
     return click.option(f"--{name.replace('_', '-')}", name, default=None, help=text)
 
 

@@ -56,8 +56,9 @@ def predict(
     if as_json:
         click.echo(to_json({"model": model, "predictions": plain(found), "left_out": reasons}))
         return
+    titles = ["image", "class", "share", "then"][: 3 if top == 1 else 4]
     rows = [
         [one.image, one.label, f"{one.probability:.1%}", ", ".join(f"{k} {p:.1%}" for k, p in one.top[1:])]
         for one in found
     ]
-    print_table(["image", "class", "share", "then"], rows, numbers=(2,))
+    print_table(titles, [row[: len(titles)] for row in rows], numbers=(2,))

@@ -259,30 +259,38 @@ class SweepProgress(Reporter):
                 self.line(line)
 
 
-def busy_lines(others: float | None, threads: int | None) -> list[str]:
-    """The notice that other programs use cores that ``threads`` need, with the remedy; empty where they do not."""
+def busy_lines(
+    others: float | None, threads: int | None, *, at_once: int = 1, timed: bool = False
+) -> list[str]:
+    """The notice that other programs use cores that runs of ``threads`` need, with the remedy; empty where they do not.
+
+    A time that was measured meanwhile is a guess: a pass may have waited for a core or not.
+    """
     cores = usable_cores()
-    if others is None or threads is None or others + threads <= cores + 0.5:
+    if others is None or threads is None or others + threads * at_once <= cores + 0.5:
         return []
     remedy = (
         "threads that wait for a core slow each other down, so try --threads 1"
         if threads > 1
         else "it may take longer"
     )
-    return [f"other programs use {others:.1f} of the {cores} cores: {remedy}"]
+    guess = ", so that the time is a guess" if timed else ""
+    return [f"other programs use {others:.1f} of the {cores} cores{guess}: {remedy}"]
 
 
 def plan_lines(plan: "Plan") -> list[str]:
     """What a training, or several, will take, and whether other programs use the cores that it needs."""
     cores = usable_cores()
-    where = "this device" if plan.threads is None else f"{plan.threads} of {cores} cores"
-    if plan.threads is not None and (plan.threads >= cores or plan.runs > 1):
-        where = f"{cores} core{'s' if cores > 1 else ''}"
+    used = min(cores, (plan.threads or 1) * plan.at_once)
+    where = f"{used} of {cores} cores" if used < cores else f"{cores} core{'s' if cores > 1 else ''}"
+    if plan.threads is None:
+        where = "this device"
     time = "" if plan.seconds is None else f", about {duration(max(1, plan.seconds))} on {where}"
     counts = f"{plan.updates:,} updates, {plan.evaluations} evaluation{'s' if plan.evaluations > 1 else ''}"
     each = f"{plan.runs} runs of {counts}" if plan.runs > 1 else counts
     line = f"{plan.network}, {short_count(plan.parameters)} parameters, {each}{time}"
-    return [line, *busy_lines(plan.others, plan.threads)]
+    timed = plan.seconds is not None
+    return [line, *busy_lines(plan.others, plan.threads, at_once=plan.at_once, timed=timed)]
 
 
 def short_count(n: int) -> str:

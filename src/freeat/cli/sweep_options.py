@@ -59,6 +59,14 @@ def sweep_options(*, iterate: str) -> Decorator:
             "[default: all]",
         ),
         click.option("--data", help="data set by name or path  [default: the run's]"),
+        click.option(
+            "--image-size", type=int, help="side that images of a folder are resized to  [default: the run's]"
+        ),
+        click.option(
+            "--skip-unreadable",
+            is_flag=True,
+            help="leave out images of a folder that cannot be read, and say how many",
+        ),
         click.option("--alpha", help="step size of PGD in input units  [default: ε/4]"),
         click.option("--start", help="start of PGD: uniform, radius, gaussian or zero"),
         choice_option(
@@ -200,6 +208,11 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
         for attack in given["attacks"] or ("pgd-10",)
     )
     first = replace(specs[0] if specs else TrainSpec(), data=name)
+    first = replace(
+        first,
+        image_size=first.image_size if given["image_size"] is None else given["image_size"],
+        skip_unreadable=given["skip_unreadable"] or first.skip_unreadable,
+    )
     splits = {"both": ("train", "test"), "all": SPLITS}
     return Sweep(
         data=build_data(first, data_dir=given["data_dir"]),

@@ -1,10 +1,10 @@
 """Data sets: images in memory, in a cache or decoded as they are needed; readers of published and of users' files."""
 
 from freeat.data.augmentation import Augmentation, CropFlip, RandomResizedCrop, parse_augmentation
-from freeat.data.catalogue import KnownDataSet, available
+from freeat.data.catalogue import available
 from freeat.data.dataset import DataSet, load_data
 from freeat.data.images import Images
-from freeat.data.sources import data_folder
+from freeat.files.published import KnownDataSet, data_folder
 
 __all__ = [
     "Augmentation",

@@ -3,11 +3,10 @@
 from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from freeat.data.readers.arrays import npz_sizes
-from freeat.data.sources import FileLayout, Source, data_folder, verify
+from freeat.data.sources import FileLayout, Source, verify
 from freeat.errors import ImportedOnUse, InputError
+from freeat.files.published import KnownDataSet, PublishedDataSet, data_folder
 
 SOURCES: MutableMapping[str, Source] = ImportedOnUse(
     {
@@ -35,11 +34,6 @@ def _plain(name: str) -> str:
 def find_layout(source: Source, folder: Path) -> FileLayout | None:
     """The first layout of the data set that lies in the data folder."""
     return next((layout for layout in source.layouts if (folder / layout.path).exists()), None)
-
-
-def substitute_path(source: Source, folder: Path) -> Path:
-    """Where a user puts a file that replaces the data set while it is not there."""
-    return folder / f"{source.name}.npz"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,60 +82,21 @@ def is_intact(layout: FileLayout, path: Path) -> bool:
     return path.exists()
 
 
-State = Literal["embedded", "published", "substitute", "absent", "damaged"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnownDataSet:
-    """A data set by name: its state, and the sizes of the files found here, else the published sizes."""
-
-    name: str
-    title: str
-    state: State
-    path: Path | None
-    n_train: int
-    n_test: int
-    shape: tuple[int, int, int]
-    n_classes: int
-    licence: str
-
-    @property
-    def present(self) -> bool:
-        """Whether it can be loaded without fetching it."""
-        return self.state in ("embedded", "published", "substitute")
+def as_published(source: Source) -> PublishedDataSet:
+    """What the list of data sets needs of a source."""
+    return PublishedDataSet(
+        name=source.name,
+        title=source.title,
+        n_train=source.n_train,
+        n_test=source.n_test,
+        shape=source.shape,
+        n_classes=source.n_classes,
+        licence=source.licence,
+        paths=tuple(layout.path for layout in source.layouts),
+    )
 
 
 def available(data_dir: Path | str | None = None) -> list[KnownDataSet]:
     """Every data set known by name. Files are found, not verified: loading does that."""
     folder = data_folder(data_dir)
-    return [_known(source, folder) for source in SOURCES.values()]
-
-
-def _known(source: Source, folder: Path) -> KnownDataSet:
-    state, path, (n_train, n_test) = _found(source, folder)
-    return KnownDataSet(
-        name=source.name,
-        title=source.title,
-        state=state,
-        path=path,
-        n_train=n_train,
-        n_test=n_test,
-        shape=source.shape,
-        n_classes=source.n_classes,
-        licence=source.licence,
-    )
-
-
-def _found(source: Source, folder: Path) -> tuple[State, Path | None, tuple[int, int]]:
-    published = source.n_train, source.n_test
-    if not source.downloads:
-        return "embedded", None, published
-    if (layout := find_layout(source, folder)) is not None:
-        return "published", folder / layout.path, published
-    substitute = substitute_path(source, folder)
-    if not substitute.is_file():
-        return "absent", None, published
-    try:
-        return "substitute", substitute, npz_sizes(substitute)
-    except InputError:
-        return "damaged", substitute, published
+    return [as_published(source).in_folder(folder) for source in SOURCES.values()]

@@ -17,15 +17,15 @@ from freeat.data.catalogue import (
     find_layout,
     find_source,
     recognize,
-    substitute_path,
     verify_layout,
 )
 from freeat.data.images import Images
 from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
-from freeat.data.sources import Source, data_folder
+from freeat.data.sources import Source
 from freeat.errors import InputError, unknown_name
 from freeat.files.documents import sha256
+from freeat.files.published import data_folder, substitute_path
 
 if TYPE_CHECKING:
     from freeat.data.readers.store import PixelStore
@@ -228,7 +228,7 @@ def _load_named(source: Source, folder: Path, store: "PixelStore") -> DataSet:
         data = _dataset(source.name, layout.reader(folder / layout.path, store), source)
         _check_published(data, source, folder / layout.path)
         return data
-    substitute = substitute_path(source, folder)
+    substitute = substitute_path(source.name, folder)
     if substitute.is_file():
         return _with_substitute_note(_of_npz(source.name, substitute, source), substitute)
     raise InputError(

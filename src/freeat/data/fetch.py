@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from freeat.data.catalogue import SOURCES, find_layout, find_source, is_intact, verify_layout
-from freeat.data.sources import FileLayout, Source, data_folder, verify
+from freeat.data.sources import FileLayout, Source, verify
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
 from freeat.files.locks import Busy, Lease
+from freeat.files.published import data_folder
 
 Progress = Callable[[str, int, int | None], None]
 """Called with what is fetched, the bytes so far, and their total where it is known."""

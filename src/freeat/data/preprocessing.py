@@ -102,6 +102,7 @@ def read_image_files(
     if reasons and not skip_unreadable:
         listed = "\n".join(f"  {reason}" for reason in reasons)
         raise InputError(
-            f"{len(reasons)} image(s) cannot be read:\n{listed}\nleave them out with --skip-unreadable"
+            f"{len(reasons)} of {len(read) + len(reasons)} images cannot be read:\n{listed}\n"
+            "leave them out with --skip-unreadable"
         )
     return read, pixels, reasons

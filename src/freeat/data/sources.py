@@ -1,8 +1,6 @@
-"""What a published data set is: its downloads, file layouts, checksums, and the folder that holds it."""
+"""What a published data set is: its downloads, file layouts, checksums."""
 
 import hashlib
-import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,26 +71,6 @@ class Source:
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes; their numbers where only the files hold the names."""
         return self.classes or tuple(str(c) for c in range(self.n_classes))
-
-
-VARIABLE = "FREEAT_DATA"
-
-
-def data_folder(data_dir: Path | str | None = None) -> Path:
-    """The given folder, else ``$FREEAT_DATA``, else ``freeat/data`` in the user's cache folder."""
-    if data_dir is not None:
-        return Path(data_dir).expanduser()
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser()
-    return _user_cache() / "freeat" / "data"
-
-
-def _user_cache() -> Path:
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def md5_of(path: Path, *, unpacked: bool = False) -> str:

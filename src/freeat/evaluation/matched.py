@@ -165,7 +165,7 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
             spread = float((ones - twos).var(ddof=1))
         difference = student_interval(one - two, matched_differences(first, second), spread)
     if difference.low is None:
-        method = "one seed: no interval"
+        method = "none, with one seed"
     return MatchedGap(level=level, first=one, second=two, difference=difference, method=method)
 
 

@@ -206,11 +206,11 @@ def comparison_tasks(
     return sorted(tasks, key=lambda task: -algorithm_of(task).cost.gradient_evaluations - bool(task.spec.awp))
 
 
-def check_tasks(tasks: Sequence[TrainTask]) -> Plan | None:
-    """Refuse bad input before any run begins, and estimate what the unfinished ones take. Writes nothing.
+def check_tasks(tasks: Sequence[TrainTask], jobs: int | None = None) -> Plan | None:
+    """Refuse bad input before any run begins, and estimate what the unfinished ones take, ``jobs`` at a time.
 
-    The runs share their data and model, so one of them is assembled for all; finished runs need neither, but data
-    that changed since would make rows that cannot be compared.
+    Writes nothing. The runs share their data and model, so one of them is assembled for all; finished runs need
+    neither, but data that changed since would make rows that cannot be compared.
     """
     for task in tasks:
         task.folder.check(task.spec, task.evaluation)
@@ -234,10 +234,11 @@ def check_tasks(tasks: Sequence[TrainTask]) -> Plan | None:
         return algorithm_of(task).cost.total * (task.spec.updates or plan.updates)
 
     share = sum(map(cost, unfinished)) / cost(first)
-    at_once = max(1, min(len(unfinished), usable_cores() // (settled.threads or 1)))
+    most = max(1, usable_cores() // (settled.threads or 1))
+    at_once = min(len(unfinished), most, jobs or most)
     timed = plan.seconds if resolve_device(first.options.device).type == "cpu" else None
     seconds = None if timed is None else timed * share / at_once
-    return replace(plan, runs=len(unfinished), seconds=seconds)
+    return replace(plan, runs=len(unfinished), at_once=at_once, seconds=seconds)
 
 
 def summarize(

@@ -113,8 +113,9 @@ def _use(manifest: Manifest) -> str:
     text = f"""\
 ## Use
 
-Images are float, ({c}, {h}, {w}), with pixels in [{how.low:g}, {how.high:g}]; any normalization is inside the model. \
-An image of another size is scaled ({how.resize}), then cropped at its {how.crop}.
+Images are {"RGB" if c == 3 else f"of {c} channel{'s' * (c > 1)}"}, float, ({c}, {h}, {w}), with pixels in \
+[{how.low:g}, {how.high:g}]; any normalization is inside the model. An image is turned upright by its EXIF tag; one of \
+another size is scaled ({how.resize}), then cropped at its {how.crop}.
 
 ```python
 import freeat
@@ -130,11 +131,36 @@ for the folder.
 Classes, in the order of the logits: {shown}{f" and {rest} more, in freeat.json" if rest > 0 else ""}."""
     if manifest.onnx is None:
         return text
+    if c in (1, 3):
+        text += _onnx_script(c, h, w)
     return f"""{text}
 
 `model.onnx` takes `images` and returns `logits`, with any batch size, and holds classes and preprocessing in \
 its metadata (`freeat predict path/to/this/folder/model.onnx photo.jpg`); on random images onnxruntime's logits \
 differed from the model's by at most {manifest.onnx.largest_difference:.1e}."""
+
+
+def _onnx_script(c: int, h: int, w: int) -> str:
+    """Prediction without freeat, with the pixels that ``Preprocessing`` gives to 8-bit images."""
+    return f"""
+
+Without freeat, from `model.onnx` by onnxruntime and Pillow (a 16-bit image must be brought to 8 bits first):
+
+```python
+import json
+
+import numpy as np
+import onnxruntime
+from PIL import Image, ImageOps
+
+session = onnxruntime.InferenceSession("path/to/this/folder/model.onnx")
+classes = json.loads(session.get_modelmeta().custom_metadata_map["freeat.classes"])
+image = ImageOps.exif_transpose(Image.open("photo.jpg")).convert("{"RGB" if c == 3 else "L"}")
+image = ImageOps.fit(image, ({w}, {h}), Image.Resampling.BILINEAR)  # width, height
+x = np.asarray(image, np.float32).reshape(1, {h}, {w}, {c}).transpose(0, 3, 1, 2) / 255
+(logits,) = session.run(["logits"], {{"images": x}})
+print(classes[int(logits.argmax())])
+```"""
 
 
 def _training(manifest: Manifest) -> str:

@@ -122,6 +122,10 @@ def _images_of(dataset: str | Path) -> tuple[tuple[int, int, int], int]:
     return data.shape, len(data.classes)
 
 
+LEADERBOARDS = ("cifar10", "cifar100", "imagenet")
+"""The data sets of RobustBench's leaderboards."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """A model as RobustBench's ``model_info`` describes it; what freeat cannot know is empty.
@@ -178,6 +182,11 @@ def _form(manifest: Manifest, claim: Claim) -> str:
         else "\n\nAutoAttack was not run on all test images: run `freeat evaluate RUN --attack autoattack` and export "
         "again."
     )
+    if claim.dataset not in LEADERBOARDS:
+        missing += (
+            f"\n\nRobustBench has leaderboards for {', '.join(LEADERBOARDS)} only: for {claim.dataset} there is none "
+            "to enter this claim in."
+        )
     threat = {"linf": "Linf", "l2": "L2"}[spec.norm]
     return f"""\
 # Claim for RobustBench: {manifest.name}

@@ -55,10 +55,13 @@ def find_code(path: str, *, kind: str, trust_code: bool) -> object:
     try:
         found: object = attrgetter(attribute)(module)
     except AttributeError:
-        public = [
-            name for name, value in vars(module).items() if callable(value) and not name.startswith("_")
-        ]
-        raise unknown_name(f"{kind} in module {module_name}", attribute, public) from None
+        public = {
+            name: value
+            for name, value in vars(module).items()
+            if callable(value) and not name.startswith("_")
+        }
+        own = [name for name, value in public.items() if getattr(value, "__module__", "") == module_name]
+        raise unknown_name(f"{kind} in module {module_name}", attribute, own or public) from None
     return found
 
 

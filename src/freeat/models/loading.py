@@ -102,7 +102,8 @@ def _prefix(model: nn.Module, state: State, path: Path) -> str:
     if shortfalls[best]:
         raise InputError(
             f"{path.name} lacks {len(shortfalls[best])} of the model's {len(needed)} tensors, first "
-            f"{shortfalls[best][0]!r}; it begins with {next(iter(state))!r}: the weights belong to another model"
+            f"{shortfalls[best][0]!r}; it begins with {next(iter(state))!r}: the weights belong to another model; "
+            "name theirs, with --model or as NETWORK@FILE"
         )
     return best
 
@@ -118,6 +119,6 @@ def _normalization(extra: State, path: Path) -> Normalization | None:
     if rest:
         raise InputError(
             f"{path.name} has {len(rest)} tensors that are not in the model, first {next(iter(rest))!r}: "
-            "the weights belong to another model"
+            "the weights belong to another model; name theirs, with --model or as NETWORK@FILE"
         )
     return None

@@ -171,7 +171,7 @@ def radius_chart(title: str, evaluations: Sequence[StoredEvaluation]) -> LineCha
 
 
 def _panel_title(one: StoredEvaluation) -> str:
-    images = f"{one.split} images, {norm_text(one.norm)}"
+    images = f"{one.split.replace('train_augmented', 'augmented train')} images, {norm_text(one.norm)}"
     return images if one.source is None else f"{one.attack}, {images}"
 
 

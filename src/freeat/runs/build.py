@@ -190,7 +190,7 @@ def start_from(
         name = next(name for name in mismatched if name not in head)
         raise InputError(
             f"{name} is {tuple(weights[name].shape)} in {source} and {tuple(own[name].shape)} in the model: "
-            "only the head may differ; use the same --model"
+            "only the head may differ; use the same --model and --model-args"
         )
     model.load_state_dict({name: own[name] if name in mismatched else weights[name] for name in own})
     return mismatched

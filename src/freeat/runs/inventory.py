@@ -4,7 +4,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -96,7 +96,10 @@ def read_run(path: Path, store: Path) -> StoredRun:
     key = path.relative_to(store).as_posix() if path.is_relative_to(store) else str(path)
     try:
         description, result = folder.description, folder.result
-        spec, updates = description.spec, description.updates
+        spec = replace(
+            description.spec, model=description.resolved.model
+        )  # auto is the network that it became
+        updates = description.updates
     except InputError as error:
         return StoredRun(key=key, folder=folder, status="damaged", spec=None, error=str(error))
     if result is not None:

@@ -292,7 +292,12 @@ def load(reference: str | Path | Reference, *, device: str = "cpu", trust_code: 
     model, folder = stored_model(parsed, trust_code=trust_code), parsed.folder
     if model is None or folder is None:
         raise InputError(
-            f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json)"
+            f"{reference} is neither an exported model (freeat.json) nor a run folder (run.json): "
+            + (
+                "name a folder inside it, as `freeat runs` lists them"
+                if Path(str(reference)).is_dir()
+                else "there is no such folder; `freeat runs` lists the runs"
+            )
         )
     if any(hasattr(model, name) for name in ("classes", "preprocess")):  # your own model's attributes stay
         model = nn.Sequential(OrderedDict(model=model)).eval()

@@ -355,7 +355,8 @@ class Plan:
         gradient_evaluations: Of the training and all evaluations, in images.
         seconds: The expected time on this machine as busy as it is; None where nothing was timed.
         runs: How many runs like this one there are; ``seconds`` are of all of them.
-        threads: The CPU threads, None on another device.
+        at_once: How many of them run at the same time.
+        threads: The CPU threads of each, None on another device.
         others: The cores that other programs use; None where that is unknown.
     """
 
@@ -366,6 +367,7 @@ class Plan:
     gradient_evaluations: float
     seconds: float | None
     runs: int = 1
+    at_once: int = 1
     threads: int | None = None
     others: float | None = None
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from freeat.evaluation.statistics import wilson
 from freeat.reports.charts import thinned
+from freeat.reports.html.answer import remarks
 from freeat.reports.html.gather import gather
 from freeat.reports.html.groups import benchmarks_of, over_seeds
 
@@ -64,6 +65,20 @@ def test_algorithms_are_sorted_by_name_steps_and_train_size(store: Path) -> None
     (benchmark,) = benchmarks_of(runs[::-1])
     labels = [group.label for group in benchmark.groups]
     assert labels == [f"{name}, train size {n}" for name in ("free-4", "vanilla-2") for n in (40, 60)]
+
+
+def test_a_seed_that_was_run_again_is_counted_once(store: Path) -> None:
+    one, two = gather([store / "runs" / "free-4-60"]).runs
+    again = replace(one, description=replace(one.description, spec=replace(one.spec, threads=7)))
+    (benchmark,) = benchmarks_of([replace(again, result=None), one, again, two])
+    (group,) = benchmark.groups
+    assert [run.spec.seed for run in group.runs] == [0, 1]
+    assert len(group.finished) == 2
+    assert group.repeats == 2
+    (alone,) = benchmarks_of([one, again])
+    (group,) = alone.groups
+    assert group.gap() == benchmarks_of([one])[0].groups[0].gap()
+    assert "free-4: 1 more run repeats a seed" in "\n".join(remarks([alone], gather([store / "runs"])))
 
 
 def test_labels_write_step_sizes_in_255ths(store: Path) -> None:

@@ -246,12 +246,6 @@ def read_npz(path: Path) -> Arrays:
     )
 
 
-def npz_sizes(path: Path) -> tuple[int, int]:
-    """The numbers of training and test images, without reading the images."""
-    content = _read(path, ("y_train", "y_test"))
-    return content["y_train"].size, content["y_test"].size
-
-
 def _read(path: Path, keys: tuple[str, ...], optional: tuple[str, ...] = ()) -> dict[str, Array]:
     from freeat.files.npz import read_npz_arrays
 

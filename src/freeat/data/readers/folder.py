@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from freeat.data.augmentation import CropFlip
-from freeat.data.readers import Arrays, make_test_split
+from freeat.data.readers import NAMED, Arrays, make_test_split
 from freeat.data.readers.pixels import SUFFIXES, Frame, UnreadableImage, is_image
 from freeat.data.readers.store import LabelledFiles, PixelStore, StoredSplit
 from freeat.data.readers.trees import NestedTree, Tree, open_tree
@@ -148,11 +148,14 @@ def _without_images(tree: NestedTree, images: Iterable[str], prefix: str) -> Ite
         return {name.split("/", 1)[0] for name in inside if "/" in name}
 
     of_images, of_files = tops(images), tops(tree.files)
-    for label in sorted(tops(f"{folder}/" for folder in tree.folders) - of_images):
-        if label not in of_files:
-            raise InputError(
-                f"{tree.path}/{prefix}{label}: a class folder without images; add some or remove it"
-            )
+    without = tops(f"{folder}/" for folder in tree.folders) - of_images
+    if empty := sorted(without - of_files):
+        named = ", ".join(f"{tree.path}/{prefix}{label}" for label in empty[:NAMED])
+        if len(empty) == 1:
+            raise InputError(f"{named}: a class folder without images; add some or remove it")
+        more = f" and {len(empty) - NAMED} more" if len(empty) > NAMED else ""
+        raise InputError(f"{named}{more}: class folders without images; add some or remove them")
+    for label in sorted(without):
         yield f"{tree.path.name}: the folder {prefix}{label} holds no images and was left out."
 
 

@@ -22,7 +22,9 @@ from freeat.data.readers.trees import Tree
 from freeat.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
-GREY_MODES = ("1", "L", "LA", "I;16")
+SIXTEEN_BITS = "I;16"
+"""How the modes of 16-bit grey images begin; what follows is the order of the bytes."""
+GREY_MODES = ("1", "L", "LA")
 LARGEST_PIXELS = 50_000_000
 """An image with more pixels is refused: a small file can claim billions (a decompression bomb)."""
 
@@ -63,7 +65,9 @@ def read_header(tree: Tree, name: str) -> Header:
     with _opened(tree, name) as image:
         turned = image.getexif().get(0x0112, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
-        return Header(height=height, width=width, grey=image.mode in GREY_MODES)
+        return Header(
+            height=height, width=width, grey=image.mode in GREY_MODES or image.mode.startswith(SIXTEEN_BITS)
+        )
 
 
 def decode(tree: Tree, name: str, frame: Frame) -> Array:
@@ -83,7 +87,7 @@ def fitted(image: Image.Image, frame: Frame) -> Array:
 def _plain(image: Image.Image, frame: Frame) -> Image.Image:
     """The image upright, grey or RGB."""
     upright = ImageOps.exif_transpose(image)
-    if upright.mode == "I;16":
+    if upright.mode.startswith(SIXTEEN_BITS):
         upright = Image.fromarray((np.asarray(upright) >> 8).astype(np.uint8))
     return upright.convert("L" if frame.grey else "RGB")
 

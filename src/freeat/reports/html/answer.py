@@ -238,6 +238,9 @@ def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
 
 def _about(group: SeedGroup) -> list[str]:
     lines = []
+    if group.repeats:
+        more = f"{group.repeats} more runs repeat" if group.repeats > 1 else "1 more run repeats"
+        lines.append(f"{group.label}: {more} a seed with the same settings; each seed is counted once.")
     unfinished = [run for run in group.runs if run.result is None]
     if unfinished:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")

@@ -50,10 +50,11 @@ def over_seeds(values: Sequence[float], own: Limits, *, least: float) -> GroupMe
 
 @dataclass(frozen=True, kw_only=True)
 class SeedGroup:
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ in nothing but their seed, one of each; ``repeats`` more have a seed that is there already."""
 
     label: str
     runs: Sequence[FoundRun]
+    repeats: int = 0
 
     @property
     def finished(self) -> list[RunResult]:
@@ -144,9 +145,17 @@ def _groups(runs: Sequence[FoundRun], order: Sequence[str]) -> list[SeedGroup]:
     rank = {name: k for k, name in enumerate(order)}
     groups.sort(key=lambda own: (rank.get(own[0].spec.algorithm, len(rank)), *_rank(own[0].spec)))
     return [
-        SeedGroup(label=_label(own[0], varied), runs=sorted(own, key=lambda run: run.spec.seed))
-        for own in groups
+        SeedGroup(label=_label(own[0], varied), runs=kept, repeats=len(own) - len(kept))
+        for own, kept in zip(groups, map(_one_of_each_seed, groups), strict=True)
     ]
+
+
+def _one_of_each_seed(runs: Sequence[FoundRun]) -> list[FoundRun]:
+    """By seed; of several with the same, the first that is finished: a repeated run is no further draw."""
+    by_seed: dict[int, FoundRun] = {}
+    for run in sorted(runs, key=lambda run: run.result is None):
+        by_seed.setdefault(run.spec.seed, run)
+    return [by_seed[seed] for seed in sorted(by_seed)]
 
 
 def _rank(spec: TrainSpec) -> tuple[str, int, int]:
