@@ -79,7 +79,7 @@ def _matrix(evaluations: Sequence[StoredEvaluation], key: tuple[str, float, str,
 
 
 def gaps_section(evaluations: Sequence[StoredEvaluation]) -> Section:
-    """The gap of the same weights under other attacks and radii, from evaluations on both splits."""
+    """The gap of the same weights by attack and radius, from evaluations on both splits."""
     own = [one for one in evaluations if one.source is None]
     found = {(one.model, one.attack, one.norm, one.eps, one.split): one for one in own}
     rows: list[list[str | TableCell]] = []
@@ -99,12 +99,12 @@ def gaps_section(evaluations: Sequence[StoredEvaluation]) -> Section:
         )
     columns = ("model", "attack", "ball", "robust train %", "robust test %", "robust gap", "clean test %")
     table = ReportTable(
-        caption="Generalization gap under other attacks or radii", columns=columns, rows=rows, text_columns=3
+        caption="Generalization gap by attack and radius", columns=columns, rows=rows, text_columns=3
     )
     return Section(
         key="evaluations",
-        title="Generalization gap under other attacks",
-        lead="The same weights on both splits, under another attack or radius than in training.",
+        title="Generalization gap by attack",
+        lead="The same weights on both splits, under every attack and radius that they were evaluated with.",
         blocks=[table] if rows else [],
     )
 
