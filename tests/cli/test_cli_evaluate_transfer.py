@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner, Result
-from PIL import Image
 
 import troubled_models
 from freeat.attacks.pgd import Pgd
@@ -30,6 +29,7 @@ from freeat.runs.build import build_images
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import split_settings
+from synthetic_files import photographs
 
 
 @pytest.fixture(scope="module")
@@ -65,16 +65,6 @@ def small_run(path: Path, **options: object) -> Path:
     training, evaluation = split_settings({**settings, "final_size": 8, "attack": "pgd-1", **options})
     execute(training, evaluation, RunOptions(folder=path, device="cpu"))
     return path
-
-
-def photographs(folder: Path, seed: int) -> Path:
-    """A folder of images of two classes, without a test split."""
-    levels = np.random.default_rng(seed)
-    for k in range(40):
-        path = folder / ("cats", "dogs")[k % 2] / f"{k}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(levels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
-    return folder
 
 
 def invoke(command: object, *options: str | Path) -> Result:

@@ -11,6 +11,7 @@ from freeat import tasks
 from freeat.cli.stability import stability
 from freeat.errors import InputError
 from freeat.training.trainer import Stopped
+from synthetic_files import photographs
 
 SMALL = {
     "--model": "mlp-w8-softplus",
@@ -53,6 +54,16 @@ def test_json_of_a_finished_study_is_equal_and_trains_nothing(tmp_path: Path) ->
     assert [fit["algorithm"] for fit in first["exponents"]] == ["vanilla-2", "fast", "free-4"]
     assert any(path.endswith("exponents.png") for path in first["figures"])
     assert json.loads((tmp_path / "study" / "summary.json").read_text())["rows"] == first["rows"]
+
+
+def test_photos_are_studied_as_a_training_reads_them(tmp_path: Path) -> None:
+    data = photographs(tmp_path / "pets", 0)
+    (data / "cats" / "torn.png").write_bytes(b"no image")
+    options = ("--data", str(data), "--train-size", "20", "--algorithms", "fast", "--seeds", "1")
+    with pytest.raises(InputError, match="leave it out with --skip-unreadable"):
+        invoke(tmp_path / "study", *options)
+    text = invoke(tmp_path / "study", *options, "--skip-unreadable", "--image-size", "4", "--json")
+    assert json.loads(text)["settings"]["image_size"] == 4
 
 
 def test_several_sizes_without_sweep_are_refused(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from freeat.data.synthetic import cifar10_python, cifar100_python, svhn, tiny_imagenet
 
@@ -71,3 +72,13 @@ def zipped(folder: Path) -> Path:
         for file in sorted(folder.rglob("*")):
             out.write(file, file.relative_to(folder.parent))
     return archive
+
+
+def photographs(folder: Path, seed: int) -> Path:
+    """A folder of images of two classes, without a test split."""
+    levels = np.random.default_rng(seed)
+    for k in range(40):
+        path = folder / ("cats", "dogs")[k % 2] / f"{k}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(levels.integers(0, 256, (8, 8, 3), np.uint8)).save(path)
+    return folder

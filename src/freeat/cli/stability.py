@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 @click.command(context_settings={"show_default": True})
 @click.option("--data", default="digits", help="data set by name, .npz file or image folder")
+@click.option("--image-size", type=int, help="side that images of a folder are resized to")
+@click.option("--skip-unreadable", is_flag=True, help="leave out images of a folder that cannot be read")
 @click.option(
     "--algorithms",
     default="vanilla-10,fast,free-4",
@@ -80,13 +82,12 @@ def stability(as_json: bool, **given: Any) -> int:
     freeat stability --sweep n --train-size 125,250,500,1000 --updates 500
     """
     from freeat.cli.progress import run_all
-    from freeat.data import load_data
     from freeat.files.documents import plain, to_json
     from freeat.learner.distributed import is_main_process
     from freeat.tasks import make_backend
 
     study = _study(given)
-    data = load_data(given["data"], data_dir=given["data_dir"])
+    data = study.settings.load(given["data_dir"])
     document, tasks = study.prepare(data)
     backend = make_backend(threads=study.threads, device=given["device"], jobs=given["jobs"])
     ended = run_all("measuring", tasks, backend)
@@ -122,9 +123,10 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
     args = given["algorithm_args"]
-    same = ("data", "model", "norm", "updates", "batch_size", "lr", "augment", "replay", "replaced", "probes")
+    same = ["data", "model", "norm", "updates", "batch_size", "lr", "augment", "replay", "replaced", "probes"]
+    same += ["attack_steps", "eval_size", "probe_times", "image_size", "skip_unreadable"]
     settings = StudySettings(
-        **{name: given[name] for name in (*same, "attack_steps", "eval_size", "probe_times")},
+        **{name: given[name] for name in same},
         mode="theorem" if given["theorem"] else "ordinary",
         eps=parse_radius(given["eps"]),
         algorithm_args=parse_arguments(args, "--algorithm-args") if args else None,

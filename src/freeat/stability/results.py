@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +17,14 @@ from freeat.data import DataSet, Images, parse_augmentation
 from freeat.errors import InputError, unknown_name
 from freeat.learner import Learner
 from freeat.objectives import BoundedLoss, Objective
-from freeat.runs.build import build_algorithm, build_ball, build_batches, build_learner, build_model
+from freeat.runs.build import (
+    build_algorithm,
+    build_ball,
+    build_batches,
+    build_data,
+    build_learner,
+    build_model,
+)
 from freeat.runs.spec import TrainSpec, split_parts
 from freeat.stability.constants import Constants, constants_under_attack
 from freeat.stability.probes import ProbeAttack
@@ -65,6 +73,8 @@ class StudySettings:
     constant_points: int = 16
     sample_seed: int = 0
     algorithm_args: dict[str, Any] | None = None
+    image_size: int | None = None
+    skip_unreadable: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -99,6 +109,8 @@ class StudySettings:
             raise InputError(f"--batch-size {self.batch_size} exceeds the {n} examples of S: take fewer")
         return TrainSpec(
             data=self.data,
+            image_size=self.image_size,
+            skip_unreadable=self.skip_unreadable,
             train_size=n,
             augment="none" if self.theorem else self.augment,
             model=self.model,
@@ -118,6 +130,11 @@ class StudySettings:
             seed=seed,
             **parts,  # type: ignore[arg-type]
         )
+
+    def load(self, data_dir: Path | None) -> DataSet:
+        """The data set that S and the unseen images are of."""
+        spec = TrainSpec(data=self.data, image_size=self.image_size, skip_unreadable=self.skip_unreadable)
+        return build_data(spec, data_dir=data_dir)
 
     def sample(self, train: Images, n: int) -> Images:
         """S: n of the training images."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from freeat.compute.machine import arithmetic, resolve_device
-from freeat.data import DataSet, load_data
+from freeat.data import DataSet
 from freeat.errors import InputError
 from freeat.files.documents import check_output, in_file_name, read_document, write_document
 from freeat.files.locks import check_unclaimed, leased
@@ -78,7 +78,7 @@ class TwinTask(DocumentTask[TwinResult]):
 
     def compute(self, callback: Callback, should_stop: Callable[[], bool]) -> TwinResult:
         """Train the twins from their beginning, whatever was there before."""
-        data = load_data(self.settings.data, data_dir=self.options.data_dir)
+        data = self.settings.load(self.options.data_dir)
         return run_twins(self.setup(data), self.engine, on_update=stop_or_report(callback, should_stop))
 
     def described(self, result: TwinResult) -> str:
