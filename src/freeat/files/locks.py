@@ -18,7 +18,15 @@ from pathlib import Path
 import msgspec
 
 from freeat.errors import InputError
-from freeat.files.documents import is_alive, is_unfinished, made_folder, remove, space_for, temporary_name
+from freeat.files.documents import (
+    TAKEOVER,
+    is_alive,
+    is_unfinished,
+    made_folder,
+    remove,
+    space_for,
+    temporary_name,
+)
 
 LEASE = "lease.json"
 HEARTBEAT = 10.0
@@ -53,7 +61,7 @@ class Lease:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEASE
-        self._takeover = folder / ".takeover.tmp"
+        self._takeover = folder / TAKEOVER
         self.token = secrets.token_hex(8)
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
