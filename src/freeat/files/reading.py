@@ -27,6 +27,8 @@ LARGEST_SETTINGS = 1 << 20
 """Bytes of a YAML file."""
 LARGEST_FILE = 1 << 30
 """Bytes of a file or member that is read whole."""
+LARGEST_OLD_WEIGHTS = 1 << 32
+"""Bytes of a file of weights in the format before PyTorch 1.6, which is read whole; others are mapped into memory."""
 DEEPEST = 100
 """Levels of lists and mappings in a document."""
 MOST_ITEMS = 10_000
@@ -260,22 +262,41 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def check_not_compressed(path: Path) -> None:
-    """Refuse a zip archive whose members together are larger than itself; any other file is left to its decoder.
+def check_weights(path: Path) -> bool:
+    """Whether a file of ``torch.save`` is a zip archive; one whose members together are larger than itself is refused.
 
     ``torch.save`` compresses nothing, but ``torch.load`` expands what is compressed. So weights of any size are read,
-    and a small file never takes more memory than it has bytes.
+    and a small file never takes more memory than it has bytes. Names and shapes are pickled, and read whole.
     """
     with open_file(path) as file:
         if file.read(4) != b"PK\x03\x04":
-            return
+            check_size(path, path.stat().st_size, LARGEST_OLD_WEIGHTS)
+            return False
     with open_zip(path) as archive:
-        total, size = sum(member.file_size for member in archive.infolist()), path.stat().st_size
+        members = archive.infolist()
+    total, size = sum(member.file_size for member in members), path.stat().st_size
     if total > size:
         raise InputError(
             f"{path} expands from {size} bytes to {total}: weights are stored uncompressed; write it again with "
             "torch.save, best as safetensors"
         )
+    for member in members:
+        if member.filename.endswith(".pkl"):
+            check_size(f"{path}: {member.filename!r}", member.file_size, LARGEST_DOCUMENT)
+    return True
+
+
+class PickleFile:
+    """A file of pickles: text or bytes in one are limited to ``LARGEST_DOCUMENT``, arrays that follow it are not."""
+
+    def __init__(self, path: Path, file: BufferedReader) -> None:
+        self._path, self._file = path, file
+        self.readline, self.readinto = file.readline, file.readinto
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        check_size(f"{self._path}: a value in it", size, LARGEST_DOCUMENT)
+        return self._file.read(size)
 
 
 def read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> bytes:
