@@ -1,6 +1,5 @@
 """Weights from any file: wrappings, prefixes, normalizations, and files that must be refused."""
 
-import resource
 import zipfile
 from pathlib import Path
 
@@ -127,6 +126,7 @@ def test_weights_larger_than_any_file_that_is_read_whole_are_read(
 def test_weights_of_gigabytes_take_no_memory_before_they_are_known_to_be_those_of_the_model(
     tmp_path: Path,
 ) -> None:
+    resource = pytest.importorskip("resource", reason="POSIX's")
     with torch.serialization.skip_data():  # a file of holes
         torch.save({"w": torch.empty(3 << 28)}, tmp_path / "w.pt")
     assert (tmp_path / "w.pt").stat().st_size > 3 << 30

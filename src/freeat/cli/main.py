@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
 from typing import Any, TextIO
@@ -16,7 +16,7 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from freeat.errors import InputError, __version__, printable, unknown_name
+from freeat.errors import InputError, __version__, is_text, printable, unknown_name
 
 COMMANDS = {
     "train": "Train a robust classifier and measure its generalization gap.",
@@ -302,9 +302,19 @@ def _prints() -> bool:
     return is_main_process()
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse names that cannot be stored: of files whose names are bytes, not text, or that no file can have."""
+    for word in words:
+        if not is_text(word) or "\0" in word:
+            raise InputError(
+                f"{word!r} is not UTF-8 text, and freeat stores the names it is given: rename that file"
+            )
+
+
 def run(args: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
     try:
+        _check_words(sys.argv[1:] if args is None else args)
         with (
             open(os.devnull, "w", encoding="utf-8") as nowhere,
             redirect_stdout(_PrintableStream(sys.stdout if _prints() else nowhere)),

@@ -139,8 +139,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_bytes(path, text.encode())
+    """Write a text file atomically; bytes in the name of a file that are no text become question marks."""
+    write_bytes(path, text.encode(errors="replace"))
 
 
 @contextmanager

@@ -7,6 +7,7 @@ limited, and a message names the limit. Every reader of the package opens its fi
 import gzip
 import json
 import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -16,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from freeat.errors import InputError
+from freeat.errors import InputError, is_text
 
 if TYPE_CHECKING:
     import yaml
@@ -143,11 +144,22 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
     try:
         value = json.loads(text)
         check_depth(value)
+        check_text(text, value)
     except RecursionError:
         raise InputError(f"{where} is damaged: nested more than {DEEPEST} deep") from None
     except ValueError as error:
         raise InputError(f"{where} is damaged: {error}") from None
     return value
+
+
+_HALVES = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
+
+
+def check_text(text: str | bytes, value: Any) -> None:
+    """Raise ValueError where an escape in the text is half a character, with which nothing can be written."""
+    text = text if isinstance(text, str) else text.decode()
+    if _HALVES.search(text) and not is_text(json.dumps(value, ensure_ascii=False, default=str)):
+        raise ValueError("half of a character (\\ud800 to \\udfff)")
 
 
 def check_depth(value: Any) -> None:
@@ -181,7 +193,11 @@ def parse_yaml(text: str, where: Path | str) -> "tuple[yaml.Node | None, Any]":
             if node is None:
                 return None, None
             _check_nodes(node, where)
-            return node, loader.construct_document(node)
+            value = loader.construct_document(node)
+            check_text(text, value)
+            return node, value
+        except InputError:
+            raise
         except RecursionError:
             raise InputError(f"{where} is not YAML: nested more than {DEEPEST} deep") from None
         except yaml.YAMLError:

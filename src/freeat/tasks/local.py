@@ -90,7 +90,9 @@ class _Slot:
         self._gpu = gpu
         self._executor: ProcessPoolExecutor | None = None
         self._process: BaseProcess
-        self._pipe: Connection  # from the worker None when it has begun, then ticks; to it the request to stop
+        self._pipe: (
+            Connection  # from the worker None when it has begun, then ticks; to it the request to stop
+        )
         self._begun = False
         self._latest: Future[TaskOutcome] | None = None
 

@@ -1,6 +1,7 @@
 """Tables of images: parquet and arrow files, and folders saved by the datasets library."""
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -151,7 +152,7 @@ def _unpacked(file: Path, opened: Any, store: PixelStore) -> Path:
     """A parquet file as an arrow file in the store, written once: its rows can be read one by one."""
     arrow = need("pyarrow", extra="datasets", what=str(file))
     status = file.stat()
-    source = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
+    source = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
     listing = identity_of({"size": status.st_size, "changed": status.st_mtime_ns})
     path = store.folder / f"{source}-{listing}{ARROW}"
     store.folder.mkdir(parents=True, exist_ok=True)

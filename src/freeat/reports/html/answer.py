@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from freeat.evaluation.matched import Interval
 from freeat.evaluation.evaluate import FAILED
+from freeat.evaluation.matched import Interval
 from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
 from freeat.reports.html.blocks import CheckLine, CheckList, Section
