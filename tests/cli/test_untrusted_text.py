@@ -12,7 +12,7 @@ from freeat.cli import progress
 from freeat.cli.main import run as freeat
 from freeat.cli.progress import SweepProgress
 from freeat.errors import InputError, printable
-from freeat.reports.tables import ReportTable, listed, markdown_text
+from freeat.reports.tables import ReportTable, listed, markdown_text, print_table
 from freeat.runs.build import build_network
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import runs_in
@@ -157,3 +157,13 @@ def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run").rename(tmp_path / "r\udcff")
     assert freeat(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
     assert "r?" in (tmp_path / "report.html").read_text()
+
+
+def test_markup_in_a_name_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["class"], [["[/b]"], ["[red]x[/red] :bug:"]], title="[/i]")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "[/i]",
+        "class",
+        "[/b]",
+        "[red]x[/red] :bug:",
+    ]
