@@ -38,6 +38,9 @@ class ClassSummary:
     robust_accuracy: float
     robust_interval: Limits
 
+    def __post_init__(self) -> None:
+        _check_accuracies(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -63,6 +66,13 @@ class Summary:
     robust_loss: float | None = None
     constant_answer: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_accuracies(self)
+        if not self.per_class or self.n > self.population:
+            raise ValueError(
+                f"{self.n} images of {len(self.per_class)} classes are not {self.population} or fewer"
+            )
+
     @property
     def chance(self) -> float:
         """The accuracy of the best constant answer: the share of the largest class among these images."""
@@ -72,6 +82,18 @@ class Summary:
         """Whether an accuracy is above chance by its 95 % interval; that of a constant answer never is."""
         low, _ = self.robust_interval if measure == "robust_accuracy" else self.clean_interval
         return self.constant_answer is None and low > self.chance
+
+
+def _check_accuracies(summary: Summary | ClassSummary) -> None:
+    """Refuse numbers that no evaluation gives: reports compute with those of a file."""
+    shares = (
+        summary.clean_accuracy,
+        *summary.clean_interval,
+        summary.robust_accuracy,
+        *summary.robust_interval,
+    )
+    if summary.n < 1 or not all(0 <= share <= 1 for share in shares):
+        raise ValueError("accuracies are shares of at least one image")
 
 
 @dataclass(frozen=True, kw_only=True)
