@@ -56,6 +56,10 @@ class LeaseLost(RuntimeError):
     """The folder was deleted, or another process took it over; this one must not write there any more."""
 
 
+class FolderGone(LeaseLost):
+    """The folder was deleted or moved away."""
+
+
 class Lease:
     """Held on a folder from ``acquire`` until ``release``."""
 
@@ -105,7 +109,7 @@ class Lease:
             return
         folder = self.path.parent
         if not folder.exists():
-            raise LeaseLost(f"{folder} is gone: it was deleted or moved while it was in use; stopping")
+            raise FolderGone(f"{folder} is gone: it was deleted or moved while it was in use; stopping")
         raise LeaseLost(f"{folder} was taken over by another process; stopping without writing")
 
     def release(self) -> None:
