@@ -236,7 +236,9 @@ def test_invalid_backend_options_are_refused(tmp_path: Path, settings: dict[str,
         make_backend(**settings)
 
 
-def test_a_task_whose_folder_is_deleted_says_so_instead_of_waiting_for_another_process(tmp_path: Path) -> None:
+def test_a_task_whose_folder_is_deleted_says_so_instead_of_waiting_for_another_process(
+    tmp_path: Path,
+) -> None:
     class Deleting(MemoryTask):
         def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
             with leased(tmp_path / "run") as lease:
