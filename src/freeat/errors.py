@@ -44,6 +44,15 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub("", text)
 
 
+def is_text(text: str) -> bool:
+    """Whether it is Unicode: JSON can hold half a character, and the name of a file any bytes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def wrong_type(name: str, value: object, remedy: str) -> InputError:
     """The error for a value that is not of the kind an argument needs."""
     plain = isinstance(value, str | int | float | type | None)

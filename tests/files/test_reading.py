@@ -195,3 +195,19 @@ def test_whatever_a_decoder_raises_becomes_one_message_with_the_name(error: Exce
 
 def test_printable_text_has_no_control_characters() -> None:
     assert printable("a\x1b[2J\x07b\u202ec\x9bd\n\te\u202f1") == "a[2Jbcd\n\te\u202f1"
+
+
+@pytest.mark.parametrize("text", [r'{"a": "\ud800"}', r'{"\uDFFF": 1}', b'{"a": "\xed\xa0\x80"}'])
+def test_half_a_character_is_refused_where_it_is_read(text: str | bytes) -> None:
+    with pytest.raises(InputError, match=r"run\.json is damaged: "):
+        parse_json(text, "run.json")
+
+
+def test_whole_characters_are_read_however_they_are_written() -> None:
+    assert parse_json(r'{"a": "\ud83d\ude00 \\ud800"}', "run.json") == {"a": "😀 \\ud800"}
+
+
+@pytest.mark.parametrize("text", [r'"\ud800"', r'"\U0000D800"'])
+def test_half_a_character_in_settings_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="half of a character"):
+        parse_yaml(f"data: {text}", "spec.yaml")

@@ -108,6 +108,16 @@ def test_reading_a_document_removes_what_dead_processes_left_beside_it(tmp_path:
     assert sorted(tmp_path.iterdir()) == sorted([kept, tmp_path / "run.json"])
 
 
+def test_the_guard_of_a_killed_takeover_is_removed_and_that_of_a_living_one_kept(tmp_path: Path) -> None:
+    guard = tmp_path / documents.TAKEOVER
+    guard.touch()
+    remove_abandoned(tmp_path)
+    assert guard.exists()
+    os.utime(guard, (time.time() - documents.TAKEN_OVER_AFTER - 1,) * 2)
+    write_document(tmp_path / "run.json", "run", {})
+    assert not guard.exists()
+
+
 def test_a_temporary_file_of_another_host_is_removed_after_a_day(tmp_path: Path) -> None:
     path = tmp_path / ".a.json.00000000-1-00000000.tmp"
     path.write_text("half")

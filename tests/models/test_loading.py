@@ -121,3 +121,33 @@ def test_weights_larger_than_any_file_that_is_read_whole_are_read(
     save_file(state, tmp_path / "w.safetensors")
     for name in ("w.pt", "w.safetensors"):
         assert torch.equal(read_state(tmp_path / name)["w"], state["w"])
+
+
+def test_weights_of_gigabytes_take_no_memory_before_they_are_known_to_be_those_of_the_model(
+    tmp_path: Path,
+) -> None:
+    resource = pytest.importorskip("resource", reason="POSIX's")
+    with torch.serialization.skip_data():  # a file of holes
+        torch.save({"w": torch.empty(3 << 28)}, tmp_path / "w.pt")
+    assert (tmp_path / "w.pt").stat().st_size > 3 << 30
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(InputError, match="belong to another model"):
+        load_weights(net(), tmp_path / "w.pt", channels=3)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # in KiB
+
+
+def test_an_old_file_of_weights_is_read_and_what_it_claims_is_limited(tmp_path: Path) -> None:
+    state, path = {"w": torch.ones(1 << 12)}, tmp_path / "w.pt"
+    torch.save(state, path, _use_new_zipfile_serialization=False)
+    assert torch.equal(read_state(path)["w"], state["w"])
+    content = path.read_bytes()
+    with path.open("wb") as file:  # its first value, then text of 2 GiB
+        file.write(content[:15] + b"\x80\x02X\xff\xff\xff\x7f")
+        file.truncate(3 << 30)
+    with pytest.raises(InputError, match="a value in it has 2147483647 bytes, and at most 67108864 are read"):
+        read_state(path)
+    with path.open("wb") as file:
+        file.write(content)
+        file.truncate(1 << 40)
+    with pytest.raises(InputError, match="has 1099511627776 bytes, and at most 4294967296 are read"):
+        read_state(path)

@@ -3,8 +3,11 @@
 import math
 from pathlib import Path
 
+import pytest
 from matplotlib.figure import Figure
 
+from freeat.errors import InputError
+from freeat.files.documents import decoded, plain
 from freeat.reports.stability import BOUND_HEADROOM, draw_study, results_by_algorithm, study_table
 from freeat.stability import UniformStability
 from freeat.stability.results import Distances, GradientRecord, ProbeRecord, TwinResult
@@ -12,7 +15,7 @@ from freeat.stability.summary import SummaryRow
 
 
 def result(name: str, scale: int) -> TwinResult:
-    probe = {"robust_train": (), "robust_test": (), "risk_train": (), "risk_test": ()}
+    probe = dict.fromkeys(("robust_train", "robust_test", "risk_train", "risk_test"), (0.5, 0.5))
     bins = {"-10": 3 * scale, "-7": 100 * scale}
     return TwinResult(
         algorithm=name,
@@ -21,6 +24,8 @@ def result(name: str, scale: int) -> TwinResult:
         engine="stacked",
         seconds=1.0,
         replaced=(0,),
+        t0=(1,),
+        differences=((0.2,),),
         distances=tuple(Distances(update=k, d_w=(0.1 * k,), d_delta=(0.01,)) for k in (1, 2)),
         probes=(ProbeRecord(update=2, largest_difference=0.2, mean_difference=0.1, **probe),),
         gradient_norms=tuple(GradientRecord(update=k, bins=bins, smallest_so_far=0.1) for k in (1, 2)),
@@ -65,3 +70,11 @@ def test_table_gives_the_limits_of_the_uniform_stability_that_the_seeds_allow() 
     explained = [note for note in table.notes if note.startswith("uniform stability")]
     assert len(explained) == 3
     assert len([note for note in study_table(rows[:1]).notes if note.startswith("uniform")]) == 1
+
+
+@pytest.mark.parametrize("field", ["replaced", "t0", "distances", "probes", "differences"])
+def test_a_stored_result_without_what_every_study_shows_is_damaged(field: str) -> None:
+    whole = plain(result("fast", 1))
+    assert decoded(whole, TwinResult, "result.json") == result("fast", 1)
+    with pytest.raises(InputError, match=r"result\.json is damaged: twin runs that did not diverge"):
+        decoded(whole | {field: []}, TwinResult, "result.json")

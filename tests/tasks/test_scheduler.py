@@ -1,6 +1,7 @@
 """The scheduler: order, needs, failures, and tasks of other processes."""
 
 import random
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from freeat.errors import InputError
-from freeat.files.locks import Busy, LeaseLost
+from freeat.files.locks import Busy, LeaseLost, leased
 from freeat.tasks import Backend, EndedTask, NoProgress, Task, TaskOutcome, make_backend, run_tasks, scheduler
 from freeat.tasks.scheduler import Tick, attempt
 from freeat.training.records import Callback, Callbacks
@@ -233,3 +234,18 @@ def test_an_exception_of_a_worker_is_a_failure() -> None:
 def test_invalid_backend_options_are_refused(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         make_backend(**settings)
+
+
+def test_a_task_whose_folder_is_deleted_says_so_instead_of_waiting_for_another_process(
+    tmp_path: Path,
+) -> None:
+    class Deleting(MemoryTask):
+        def run(self, callback: Callback, should_stop: Callable[[], bool]) -> None:
+            with leased(tmp_path / "run") as lease:
+                shutil.rmtree(tmp_path / "run")
+                lease.check()
+
+    outcome = attempt(Deleting(name="a"), Callbacks(), lambda: False)
+    assert outcome.failure is not None
+    assert "is gone: it was deleted or moved" in outcome.failure
+    assert not outcome.busy

@@ -7,15 +7,16 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from types import FrameType
 from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from freeat.errors import InputError, __version__, printable, unknown_name
+from freeat.errors import InputError, __version__, is_text, printable, unknown_name
 
 COMMANDS = {
     "train": "Train a robust classifier and measure its generalization gap.",
@@ -162,6 +163,9 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 GRACE = 5.0
 """Seconds that a command has to end after a signal where it has nothing to save."""
 
+SAME = 0.5
+"""Seconds within which a second signal is the same request: `timeout` signals a command, and then its group with it."""
+
 SHOW_CURSOR = b"\x1b[?25h"
 
 
@@ -186,10 +190,15 @@ class StopRequest:
 
 
 _request: StopRequest | None = None
+_interrupted = False
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)
+    """End the command, once: a second signal that interrupted its clean-up would be a traceback; ``_watch`` ends it."""
+    global _interrupted
+    if not _interrupted:
+        _interrupted = True
+        raise Interrupted(number)
 
 
 @contextmanager
@@ -205,9 +214,9 @@ def stop_on_signal() -> Iterator[StopRequest]:
     request = _request = StopRequest()
 
     def receive(number: int, frame: FrameType | None) -> None:
-        if request.signal or not request.can_save:
-            raise Interrupted(number)
-        request.signal = number
+        if not request.can_save:
+            _interrupt(number, frame)
+        request.signal = request.signal or number
 
     before = {number: signal.signal(number, receive) for number in ENDING}
     try:
@@ -227,6 +236,8 @@ def ended_by_signals() -> Iterator[None]:
 
     The process also ends where it does not answer the first one for ``GRACE`` seconds and has nothing to save.
     """
+    global _interrupted
+    _interrupted = False
     received, sent = socket.socketpair()
     sent.setblocking(False)
     before = {number: signal.signal(number, _interrupt) for number in ENDING}
@@ -243,7 +254,7 @@ def ended_by_signals() -> Iterator[None]:
 
 
 def _watch(received: socket.socket) -> None:
-    count, latest = 0, 0
+    first, latest = 0.0, 0
     while True:
         try:
             number = received.recv(1)
@@ -253,17 +264,19 @@ def _watch(received: socket.socket) -> None:
             continue
         if not number:
             return
-        if number[0] in ENDING:
-            count, latest = count + 1, number[0]
+        if number[0] not in ENDING:
+            continue
+        if latest and time.monotonic() - first > SAME:
+            _end(number[0])
+        if not latest:
+            first, latest = time.monotonic(), number[0]
             received.settimeout(GRACE)
-        if count > 1:
-            _end(latest)
 
 
 def _end(number: int) -> None:
     """End this process and its workers without waiting for them: what they have published is whole."""
-    if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), SHOW_CURSOR)
+    with suppress(OSError, ValueError):  # it is closed
+        os.write(sys.stderr.fileno(), (SHOW_CURSOR + b"\n" if sys.stderr.isatty() else b"") + b"stopped\n")
     # Not imported here: the main thread may wait inside an import.
     if (processes := sys.modules.get("multiprocessing")) is not None:
         for worker in processes.active_children():
@@ -275,6 +288,8 @@ def main(args: list[str] | None = None) -> None:
     """The program ``freeat``."""
     with ended_by_signals():
         code = run(args)
+    for number in ENDING:  # Python's own handler of Ctrl-C would print a traceback while the interpreter ends
+        signal.signal(number, signal.SIG_DFL)
     sys.exit(code)
 
 
@@ -287,9 +302,19 @@ def _prints() -> bool:
     return is_main_process()
 
 
+def _check_words(words: Sequence[str]) -> None:
+    """Refuse names that cannot be stored: of files whose names are bytes, not text, or that no file can have."""
+    for word in words:
+        if not is_text(word) or "\0" in word:
+            raise InputError(
+                f"{word!r} is not UTF-8 text, and freeat stores the names it is given: rename that file"
+            )
+
+
 def run(args: list[str] | None = None) -> int:
     """Run a command line and return its exit code: 0, 2 for bad input, 1 for a failed run, 130/143 when stopped."""
     try:
+        _check_words(sys.argv[1:] if args is None else args)
         with (
             open(os.devnull, "w", encoding="utf-8") as nowhere,
             redirect_stdout(_PrintableStream(sys.stdout if _prints() else nowhere)),

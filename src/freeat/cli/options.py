@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from freeat.errors import InputError
+from freeat.files.reading import DEEPEST, check_depth, check_text
 from freeat.runs.spec import EvalSpec, TrainSpec, parse_parts, read_yaml
 from freeat.units import parse_number, radius_text
 
@@ -123,6 +124,10 @@ def parse_arguments(text: str, option: str = "--model-args") -> dict[str, Any]:
     if text.lstrip().startswith("{"):
         try:
             values = json.loads(text)
+            check_depth(values)
+            check_text(text, values)
+        except RecursionError:
+            raise InputError(f"{option} is nested more than {DEEPEST} deep") from None
         except ValueError as error:
             raise InputError(f"{option} {text!r} is not JSON: {error}") from None
         assert isinstance(values, dict)

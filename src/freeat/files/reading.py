@@ -7,6 +7,7 @@ limited, and a message names the limit. Every reader of the package opens its fi
 import gzip
 import json
 import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -16,7 +17,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from freeat.errors import InputError
+from freeat.errors import InputError, is_text
 
 if TYPE_CHECKING:
     import yaml
@@ -27,6 +28,8 @@ LARGEST_SETTINGS = 1 << 20
 """Bytes of a YAML file."""
 LARGEST_FILE = 1 << 30
 """Bytes of a file or member that is read whole."""
+LARGEST_OLD_WEIGHTS = 1 << 32
+"""Bytes of a file of weights in the format before PyTorch 1.6, which is read whole; others are mapped into memory."""
 DEEPEST = 100
 """Levels of lists and mappings in a document."""
 MOST_ITEMS = 10_000
@@ -141,11 +144,22 @@ def parse_json(text: str | bytes, where: Path | str) -> Any:
     try:
         value = json.loads(text)
         check_depth(value)
+        check_text(text, value)
     except RecursionError:
         raise InputError(f"{where} is damaged: nested more than {DEEPEST} deep") from None
     except ValueError as error:
         raise InputError(f"{where} is damaged: {error}") from None
     return value
+
+
+_HALVES = re.compile(r"\\(?:u|U0000)[dD][89a-fA-F]")
+
+
+def check_text(text: str | bytes, value: Any) -> None:
+    """Raise ValueError where an escape in the text is half a character, with which nothing can be written."""
+    text = text if isinstance(text, str) else text.decode()
+    if _HALVES.search(text) and not is_text(json.dumps(value, ensure_ascii=False, default=str)):
+        raise ValueError("half of a character (\\ud800 to \\udfff)")
 
 
 def check_depth(value: Any) -> None:
@@ -179,7 +193,11 @@ def parse_yaml(text: str, where: Path | str) -> "tuple[yaml.Node | None, Any]":
             if node is None:
                 return None, None
             _check_nodes(node, where)
-            return node, loader.construct_document(node)
+            value = loader.construct_document(node)
+            check_text(text, value)
+            return node, value
+        except InputError:
+            raise
         except RecursionError:
             raise InputError(f"{where} is not YAML: nested more than {DEEPEST} deep") from None
         except yaml.YAMLError:
@@ -260,22 +278,41 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def check_not_compressed(path: Path) -> None:
-    """Refuse a zip archive whose members together are larger than itself; any other file is left to its decoder.
+def check_weights(path: Path) -> bool:
+    """Whether a file of ``torch.save`` is a zip archive; one whose members together are larger than itself is refused.
 
     ``torch.save`` compresses nothing, but ``torch.load`` expands what is compressed. So weights of any size are read,
-    and a small file never takes more memory than it has bytes.
+    and a small file never takes more memory than it has bytes. Names and shapes are pickled, and read whole.
     """
     with open_file(path) as file:
         if file.read(4) != b"PK\x03\x04":
-            return
+            check_size(path, path.stat().st_size, LARGEST_OLD_WEIGHTS)
+            return False
     with open_zip(path) as archive:
-        total, size = sum(member.file_size for member in archive.infolist()), path.stat().st_size
+        members = archive.infolist()
+    total, size = sum(member.file_size for member in members), path.stat().st_size
     if total > size:
         raise InputError(
             f"{path} expands from {size} bytes to {total}: weights are stored uncompressed; write it again with "
             "torch.save, best as safetensors"
         )
+    for member in members:
+        if member.filename.endswith(".pkl"):
+            check_size(f"{path}: {member.filename!r}", member.file_size, LARGEST_DOCUMENT)
+    return True
+
+
+class PickleFile:
+    """A file of pickles: text or bytes in one are limited to ``LARGEST_DOCUMENT``, arrays that follow it are not."""
+
+    def __init__(self, path: Path, file: BufferedReader) -> None:
+        self._path, self._file = path, file
+        self.readline, self.readinto = file.readline, file.readinto
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        check_size(f"{self._path}: a value in it", size, LARGEST_DOCUMENT)
+        return self._file.read(size)
 
 
 def read_member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> bytes:

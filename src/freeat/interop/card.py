@@ -211,7 +211,7 @@ def _limits(manifest: Manifest) -> str:
         )
     if manifest.licence:
         limits.append(f"Terms of the training data: {markdown_text(manifest.licence)}.")
-    limits += [markdown_text(note) for note in data.notes]
+    limits += [markdown_text(note) for note in (*manifest.notes, *data.notes)]
     return "\n".join(["## Limitations", "", *(f"- {limit}" for limit in limits)])
 
 

@@ -12,7 +12,7 @@ from freeat.data import Images
 from freeat.data.catalogue import find_source
 from freeat.data.preprocessing import Preprocessing
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import check_finite, logits_of
+from freeat.evaluation.evaluate import check_finite, inconsistencies, logits_of
 from freeat.evaluation.evaluator import Scores
 from freeat.files.documents import atomic_folder, plain, sha256, to_json, write_document, write_text
 from freeat.files.hub import HubModel, check_push, push
@@ -97,7 +97,7 @@ def export(
     description, scores = folder.description, _scores(folder, weights)
     model = stored_model(f"{folder.path}@{weights}", trust_code=trust_code)
     assert model is not None  # the folder has a description
-    _check_answers(model, folder)
+    notes = _check_answers(model, folder)
     digest, source = weights_digest(model), find_source(description.data.name)
     preprocessing = Preprocessing.of_shape(description.data.shape)
     with atomic_folder(target) as unfinished:
@@ -126,6 +126,7 @@ def export(
             licence=source.licence if source else None,
             preprocessing=preprocessing,
             onnx=converted,
+            notes=notes,
         )
         write_document(unfinished / MANIFEST, "export", manifest)
         write_text(unfinished / CARD, model_card(manifest))
@@ -157,8 +158,11 @@ def push_export(folder: str | Path, name: str, *, private: bool = False) -> HubM
     return push(exported.path, name, replaced=(ONNX, *ROBUSTBENCH), private=private)
 
 
-def _check_answers(model: nn.Module, folder: RunFolder) -> None:
-    """Refuse a model that has no answer for some of the run's test images; for random ones where those are not here."""
+def _check_answers(model: nn.Module, folder: RunFolder) -> tuple[str, ...]:
+    """Refuse a model that has no answer for some of the run's test images; for random ones where those are not here.
+
+    Returns warnings about answers that are no function of the image.
+    """
     description = folder.description
     try:
         data = build_data(description.resolved)
@@ -176,6 +180,11 @@ def _check_answers(model: nn.Module, folder: RunFolder) -> None:
     finite = torch.cat([logits_of(model, images.batch(some)[0]).isfinite().all(-1) for some in rows])
     check_finite(finite, which)
     log.info("the exported model has finite logits on %d %s", len(finite), which)
+    x = images.batch(rows[0])[0]
+    notes = tuple(inconsistencies(model, x, logits_of(model, x)))
+    for note in notes:
+        log.warning("%s", note)
+    return notes
 
 
 def _name(run: Path) -> str:

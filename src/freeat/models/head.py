@@ -51,10 +51,10 @@ def check_logits(
         raise InputError(
             f"the model returns {output.dtype}, not floating-point logits: return them before argmax"
         )
-    if images is not None and not bool(output.isfinite().all()):
+    if images is not None and (bad := int((~output.isfinite().all(-1)).sum())):
         raise InputError(
-            "the model returns logits that are NaN or infinite before it is trained: check for weights that are "
-            "not finite, a division by zero or a logarithm in its forward pass"
+            f"the model returns logits that are NaN or infinite before it is trained, for {bad} of {len(output)} "
+            "images: check for weights that are not finite, a division by zero or a logarithm in its forward pass"
         )
     if output.device.type != "meta" and _are_probabilities(output):
         raise InputError(

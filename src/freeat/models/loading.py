@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from freeat.errors import InputError
-from freeat.files.reading import check_not_compressed, open_file, refusing
+from freeat.files.reading import PickleFile, check_weights, open_file, refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.normalize import Normalization, Prepared, network_of
 
@@ -55,13 +55,16 @@ def read_state(path: Path) -> State:
         raise InputError(f"{path}: no such weights file")
     if path.suffix == ".safetensors":
         return load_tensors(path)[0]
-    check_not_compressed(path)
+    zipped = check_weights(path)
     with (
         open_file(path) as file,
         refusing(path, "weights file", "give a .safetensors file or a saved state dict"),
     ):
         try:
-            content = torch.load(file, map_location="cpu", weights_only=True)
+            if zipped:  # mapped into memory: what belongs to another model is never read
+                content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            else:
+                content = torch.load(PickleFile(path, file), map_location="cpu", weights_only=True)  # type: ignore[arg-type]
         except pickle.UnpicklingError:
             raise InputError(
                 f"{path} holds more than tensors, and reading it would run code: save model.state_dict(), "

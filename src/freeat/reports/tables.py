@@ -84,14 +84,17 @@ def print_table(
 
     Without ``wrap`` a narrow terminal breaks lines rather than the text of a column.
     """
+    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
+    title = None if title is None else escape(printable(title))
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for index, column in enumerate(columns):
         justify: Literal["left", "right"] = "right" if index in numbers else "left"
-        table.add_column(column, justify=justify, no_wrap=index == 0 or not wrap)
+        table.add_column(Text(column), justify=justify, no_wrap=index == 0 or not wrap)
     for row in rows:
-        table.add_row(*map(printable, row))
+        table.add_row(*(Text(printable(cell)) for cell in row))  # as text: markup in a name is none
     console = _terminal()
     if not wrap:
         widest = console.measure(table, options=console.options.update(width=1000)).maximum

@@ -265,7 +265,7 @@ def gradient_heat_map(
         numbers=ReportTable(
             caption="Gradient norms as numbers, to a tenth of a decade",
             columns=heads,
-            rows=[_quantiles(name, row) for name, rows in shown.items() for row in rows],
+            rows=[_quantiles(name, row) for name, rows in shown.items() for row in rows if row.bins],
         ),
     )
 

@@ -84,7 +84,8 @@ class OnnxFacts:
 class Manifest:
     """What it takes to build an exported model again, what it is for, and where it comes from.
 
-    ``run`` holds the spec, the shape of images and the classes. Images are NCHW with pixels in [0, 1].
+    ``run`` holds the spec, the shape of images and the classes. Images are NCHW with pixels in [0, 1]. ``notes`` are
+    the sanity checks that the model failed.
     """
 
     name: str
@@ -97,6 +98,7 @@ class Manifest:
     licence: str | None
     preprocessing: Preprocessing
     onnx: OnnxFacts | None = None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from freeat.files.documents import (
 from freeat.files.locks import leased
 from freeat.files.tensors import load_tensors, save_tensors
 from freeat.models.imported import source_digest
+from freeat.threat import make_ball
 
 log = logging.getLogger(__name__)
 
@@ -89,6 +90,10 @@ class StoredEvaluation(Outcomes, Provenance):
     examples: str | None = None
     constant_class: str | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        make_ball(self.norm, self.eps)
+
 
 @dataclass(frozen=True, kw_only=True)
 class StoredChecks:
@@ -102,6 +107,9 @@ class StoredChecks:
 class _BallFacts:
     norm: Literal["l2", "linf"]
     eps: float
+
+    def __post_init__(self) -> None:
+        make_ball(self.norm, self.eps)  # refuses a radius that no ball has
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,11 @@ def execute(
                     **vars(final),
                     identity=spec.identity,
                     weights=weights_digest(trainer.learner.model),
-                    notes=(*description.data.notes, *description.notes),
+                    notes=tuple(
+                        dict.fromkeys(
+                            (*description.data.notes, *description.notes, *_inconsistencies(trainer))
+                        )
+                    ),
                 )
             )
             folder.checkpoints.clear()
@@ -289,7 +293,7 @@ def _published_mismatches(spec: TrainSpec, model: torch.nn.Module, classes: int)
 
 
 def _inconsistencies(trainer: Trainer) -> list[str]:
-    """Of the model before its training: answers that change, or that depend on the batch."""
+    """Of the model as it is: answers that change, or that depend on the batch."""
     model, images = trainer.learner.model, trainer.evaluator.train
     x = images.batch(torch.arange(min(len(images), LOOKED_AT)))[0].to(*device_and_dtype(model))
     with frozen_eval(model):

@@ -3,7 +3,8 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,21 @@ class TwinResult:
     gradient_norms: tuple[GradientRecord, ...] = ()
     constants: Constants | None = None
 
+    def __post_init__(self) -> None:
+        if self.diverged is not None:
+            return
+        probed = [(one.robust_train, one.robust_test, one.risk_train, one.risk_test) for one in self.probes]
+        shown = (
+            *(self.replaced, self.t0, self.distances, self.probes, self.differences),
+            *(one.d_w for one in self.distances),
+            *(of_members for one in probed for of_members in one),
+            *self.differences,
+        )
+        if self.n < 1 or not all(shown):
+            raise ValueError(
+                "twin runs that did not diverge show distances and differences of every neighbour"
+            )
+
 
 def converged(results: Sequence[TwinResult]) -> list[TwinResult]:
     """The results of runs that stayed finite."""
@@ -339,7 +355,8 @@ class TwinRecorder:
         """All that was recorded."""
         spec, twins = self.setup.spec, self.setup.twins
         m = self.setup.algorithm.updates_per_batch
-        about = TwinResult(
+        about = partial(
+            TwinResult,
             algorithm=self.setup.name,
             n=len(twins.sample),
             seed=spec.seed,
@@ -349,15 +366,14 @@ class TwinRecorder:
             diverged=self.diverged,
         )
         if self.diverged is not None:
-            return about
+            return about()
         assert self.differences is not None
         constants = self.constants
         if constants is not None and self.gradients:
             count = sum(sum(row.bins.values()) for row in self.gradients)
             constants = constants.with_gradients(self.gradients[-1].smallest_so_far, count)
         first = twins.first_batches(self.setup.batches, self.batches)
-        return replace(
-            about,
+        return about(
             t0=tuple(None if t is None else (t - 1) * m + 1 for t in first),
             distances=tuple(self.distances),
             probes=tuple(self.probes),

@@ -3,13 +3,15 @@
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, parent_process
+from multiprocessing import active_children, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 
 import torch
@@ -87,7 +89,11 @@ class _Slot:
     def __init__(self, gpu: str | None) -> None:
         self._gpu = gpu
         self._executor: ProcessPoolExecutor | None = None
-        self._pipe: Connection  # ticks from the worker, the request to stop to it
+        self._process: BaseProcess
+        self._pipe: (
+            Connection  # from the worker None when it has begun, then ticks; to it the request to stop
+        )
+        self._begun = False
         self._latest: Future[TaskOutcome] | None = None
 
     @property
@@ -102,32 +108,56 @@ class _Slot:
         except BrokenProcessPool:
             self.close()
         context = get_context("spawn")
+        _track_quietly()
+        others = active_children()
+        self._begun = False
         self._pipe, of_worker = context.Pipe()
         self._executor = ProcessPoolExecutor(
             1, mp_context=context, initializer=_begin, initargs=(of_worker, self._gpu)
         )
         with _signals_blocked():
             self._latest = self._executor.submit(_work, task)
+        self._process = next(process for process in active_children() if process not in others)
         of_worker.close()  # the worker holds it: when it dies, the pipe ends
         return self._latest
 
     def ticks(self) -> Iterator[Tick]:
         try:
             while self._executor is not None and self._pipe.poll():
-                yield self._pipe.recv()
+                if (tick := self._pipe.recv()) is None:
+                    self._begun = True
+                else:
+                    yield tick
         except (EOFError, OSError):
             return  # the worker was killed
 
     def stop(self) -> None:
-        if self._executor is not None:
+        if self._executor is None:
+            return
+        list(self.ticks())
+        if self._begun:
             with suppress(OSError):
                 self._pipe.send("stop")
+        else:
+            self._process.kill()  # it still imports, for seconds, and has nothing to save
 
     def close(self) -> None:
         if self._executor is not None:
             self._executor.shutdown(cancel_futures=True)
             self._pipe.close()
             self._executor = None
+
+
+QUIET = f"ignore::UserWarning:{resource_tracker.__name__}"
+
+
+def _track_quietly() -> None:
+    """Start Python's process that frees the semaphores of a killed one such that it does so without a warning."""
+    sys.warnoptions.append(QUIET)  # it is started with the options of this process
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(QUIET)
 
 
 @contextmanager
@@ -157,10 +187,13 @@ class _Worker:
         ):  # the main process receives it too, and stops its workers
             signal.signal(number, signal.SIG_IGN)
         threading.Thread(target=self._end_on_request, daemon=True).start()
+        pipe.send(None)
 
     def work(self, task: Task) -> TaskOutcome:
         with self._busy:
             self._can_save = False
+            if self._pipe.poll():
+                os._exit(1)  # asked to stop before it has begun
             return attempt(task, _TickSender(task.name, self._pipe), self._should_stop)
 
     def _should_stop(self) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from freeat.compute.machine import arithmetic
 from freeat.errors import InputError
 from freeat.files.documents import NoSpace, read_document, write_document
-from freeat.files.locks import Busy, LeaseLost, leased
+from freeat.files.locks import Busy, FolderGone, LeaseLost, leased
 from freeat.training.records import Callback
 from freeat.training.trainer import Stopped
 
@@ -205,6 +205,8 @@ def attempt(task: Task, callback: Callback, should_stop: Callable[[], bool]) -> 
     """Run a task in a worker; failures are returned, not raised."""
     try:
         task.run(callback, should_stop)
+    except FolderGone as error:
+        return TaskOutcome(failure=str(error))
     except (Busy, LeaseLost):
         return TaskOutcome(busy=True)
     except InputError as error:

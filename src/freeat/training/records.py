@@ -23,6 +23,11 @@ class NormCounts:
     smallest_so_far: float
     bins: dict[str, int]
 
+    def __post_init__(self) -> None:
+        for name, count in self.bins.items():
+            if not LOWEST <= int(name) <= HIGHEST or count < 0:
+                raise ValueError(f"{count} norms in bin {name!r}: bins are {LOWEST} to {HIGHEST}")
+
 
 @dataclass
 class GradientNorms:

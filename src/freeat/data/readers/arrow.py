@@ -1,6 +1,7 @@
 """Tables of images: parquet and arrow files, and folders saved by the datasets library."""
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, stored_arrays
 from freeat.data.readers.store import LabelledFiles, PixelStore
 from freeat.errors import InputError, need
-from freeat.files.documents import decoded, identity_of, space_for, temporary_name
+from freeat.files.documents import decoded, identity_of, remove_abandoned, space_for, temporary_name
 from freeat.files.locks import leased
 from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
 
@@ -151,10 +152,11 @@ def _unpacked(file: Path, opened: Any, store: PixelStore) -> Path:
     """A parquet file as an arrow file in the store, written once: its rows can be read one by one."""
     arrow = need("pyarrow", extra="datasets", what=str(file))
     status = file.stat()
-    source = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:16]
+    source = hashlib.sha256(os.fsencode(file.resolve())).hexdigest()[:16]
     listing = identity_of({"size": status.st_size, "changed": status.st_mtime_ns})
     path = store.folder / f"{source}-{listing}{ARROW}"
     store.folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(store.folder)
     with leased(path.with_name(f".{path.name}.lock"), wait=True):
         if not path.is_file():
             temporary = temporary_name(path)

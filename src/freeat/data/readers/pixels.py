@@ -22,6 +22,8 @@ from freeat.data.readers.trees import Tree
 from freeat.errors import InputError
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000")
+"""What a file may hold, whatever its name says: for other formats Pillow starts programs, Ghostscript for one."""
 SIXTEEN_BITS = "I;16"
 """How the modes of 16-bit grey images begin; what follows is the order of the bytes."""
 GREY_MODES = ("1", "L", "LA")
@@ -114,7 +116,7 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower
-            image = Image.open(io.BytesIO(tree.read(name)))
+            image = Image.open(io.BytesIO(tree.read(name)), formats=FORMATS)
         if image.width * image.height > LARGEST_PIXELS:
             raise UnreadableImage(
                 f"{what}: {image.width}×{image.height} pixels; at most {LARGEST_PIXELS} are read, scale it down"

@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import math
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -271,7 +272,7 @@ def labels_digest(y: NDArray[np.int64]) -> str:
 
 def _source(tree: Tree) -> str:
     """The beginning of the names of all that is kept of a tree."""
-    return hashlib.sha256(str(tree.path.resolve()).encode()).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(tree.path.resolve())).hexdigest()[:16]
 
 
 def _facts(cache: Path) -> CacheFacts | None:

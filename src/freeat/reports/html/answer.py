@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from freeat.evaluation.evaluate import FAILED
 from freeat.evaluation.matched import Interval
 from freeat.evaluation.sanity import SanityCheck, compare
 from freeat.evaluation.statistics import chance_remark
@@ -246,6 +247,8 @@ def _about(group: SeedGroup) -> list[str]:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
     if collapsed := sum(result.collapsed for result in group.finished):
         lines.append(collapse_remark(group.label, collapsed, runs=len(group.finished)))
+    notes = dict.fromkeys(note for result in group.finished for note in result.notes)
+    lines += [f"{group.label}: {note}." for note in notes if note.startswith(FAILED)]
     if not group.above_chance:
         constant = sum(result.constant_answer is not None for result in group.finished)
         lines.append(chance_remark(group.label, constant, runs=len(group.finished)))

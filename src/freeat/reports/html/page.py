@@ -146,6 +146,7 @@ def render(document: ReportPage) -> str:
         version=freeat.__version__,
         written=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
+    page = page.encode(errors="replace").decode()  # folders whose names are no text
     if (size := len(page.encode())) > LIMIT:
         raise InputError(
             f"the page would have {size / 1e6:.1f} MB, more than {LIMIT / 1e6:g}: report fewer folders at once"
