@@ -201,6 +201,19 @@ def test_a_weights_file_is_evaluated_on_photos_as_a_training_reads_them(tmp_path
         invoke(*command, "--skip-unreadable", "--image-size", "0")
 
 
+def test_a_model_without_answers_is_named(runs: dict[str, Path], tmp_path: Path) -> None:
+    weights = build("linear", classes=10, shape=(1, 8, 8)).state_dict()
+    torch.save({name: value / 0 for name, value in weights.items()}, tmp_path / "spoilt.pt")
+    for command in (
+        (evaluate, runs["erm"], f"linear@{tmp_path / 'spoilt.pt'}"),
+        (transfer, runs["erm"], "--to", f"linear@{tmp_path / 'spoilt.pt'}"),
+    ):
+        with pytest.raises(InputError, match=r"^spoilt: the model's logits are NaN or infinite for 8 of 8"):
+            invoke(
+                *command, "--data", "digits", "--norm", "l2", "--eps", "0.1", "--attack", "fgsm", "-n", "8"
+            )
+
+
 def test_transfer_gives_a_matrix_of_sources_and_targets(runs: dict[str, Path], tmp_path: Path) -> None:
     both = (runs["free-4"], runs["erm"])
     done = invoke(

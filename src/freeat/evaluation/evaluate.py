@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -418,6 +418,15 @@ def check_finite(finite: Tensor, images: str = "images") -> None:
             f"the model's logits are NaN or infinite for {bad} of {len(finite)} {images}, and it has no answer there: "
             "check its weights, and its forward pass for a division by zero or a logarithm"
         )
+
+
+@contextmanager
+def named(model: str) -> Iterator[None]:
+    """A model that is refused inside is named."""
+    try:
+        yield
+    except NonFiniteLogits as error:
+        raise NonFiniteLogits(f"{model}: {error}") from None
 
 
 FAILED = "sanity check failed"

@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import Evaluation, Progress, device_and_dtype, evaluate
+from freeat.evaluation.evaluate import Evaluation, Progress, device_and_dtype, evaluate, named
 from freeat.experiments.sweep import Condition, Sweep
 from freeat.files.locks import Busy
 from freeat.runs.open import Opened
@@ -135,20 +135,21 @@ class BlockwiseEvaluation:
     def _evaluated(self, number: int) -> Evaluation:
         rows, sweep, condition, model = self._rows(number), self.sweep, self.condition, self.model.model
         try:
-            block = evaluate(
-                model,
-                condition.images.take(rows).to(device_and_dtype(model)[0]),
-                condition.attack,
-                condition.ball,
-                classes=len(sweep.data.classes),
-                seed=sweep.seed,
-                augment=condition.augment,
-                batch_size=sweep.batch_size,
-                with_loss=sweep.with_loss,
-                recheck=sweep.recheck,
-                keep_delta=self.keep_delta,
-                progress=self._advance,
-            )
+            with named(self.model.name):
+                block = evaluate(
+                    model,
+                    condition.images.take(rows).to(device_and_dtype(model)[0]),
+                    condition.attack,
+                    condition.ball,
+                    classes=len(sweep.data.classes),
+                    seed=sweep.seed,
+                    augment=condition.augment,
+                    batch_size=sweep.batch_size,
+                    with_loss=sweep.with_loss,
+                    recheck=sweep.recheck,
+                    keep_delta=self.keep_delta,
+                    progress=self._advance,
+                )
         except RuntimeError as error:
             if not out_of_memory(error):
                 raise

@@ -9,7 +9,7 @@ import torch
 from freeat.attacks.result import Attack
 from freeat.compute.machine import provenance
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import Evaluation, Gap, device_and_dtype, gap, joined
+from freeat.evaluation.evaluate import Evaluation, Gap, device_and_dtype, gap, joined, named
 from freeat.evaluation.sanity import IMAGES, SanityCheck, compare, sanity_checks
 from freeat.evaluation.transfer import apply_to, weakness
 from freeat.experiments.blocks import BlockwiseEvaluation, StartProgress, all_found, no_progress, numbered
@@ -390,7 +390,8 @@ def _transferred(
         images = condition.images.take(torch.arange(done, done + len(block.y)))
         for target, parts in zip(targets, evaluated, strict=True):
             near = images.to(device_and_dtype(target.model)[0])
-            parts.append(apply_to(target.model, near, block, condition.ball, batch_size=batch_size))
+            with named(target.name):
+                parts.append(apply_to(target.model, near, block, condition.ball, batch_size=batch_size))
         made.append(replace(block, delta=None))
         done += len(block.y)
     one, *others = (joined(parts, population=condition.population) for parts in (made, *evaluated))

@@ -182,7 +182,10 @@ def _check_size(text: str, make: Callable[[], Any], largest: int) -> None:
     except Exception:  # what is wrong is said when the network is built
         return
     if found > largest:
-        raise InputError(f"model {text!r} has {found} parameters, and at most {largest} are possible here")
+        raise InputError(
+            f"model {text!r} has {found} parameters, and at most {largest} are allowed: as many as its weights hold, "
+            "where they are read"
+        )
 
 
 def _with_weights(

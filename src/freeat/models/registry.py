@@ -336,7 +336,7 @@ def _check_size(name: str, classes: int, shape: tuple[int, int, int], largest: i
     if found > largest:
         raise InputError(
             f"model {name!r} for {classes} classes and images of shape {shape} has {found} parameters, and at most "
-            f"{largest} are possible here"
+            f"{largest} are allowed: as many as its weights hold, where they are read"
         )
 
 

@@ -429,10 +429,13 @@ def open_model(
         results = _results_folder(parsed)
     if device is not None:
         model = model.to(device)
-    where = device_and_dtype(model)[0]
-    models.check_logits(model, data.shape, len(data.classes), where, images=data.example_batch)
+    title = name or _title(reference)
+    try:
+        models.check_logits(model, data.shape, len(data.classes), device_and_dtype(model)[0])
+    except InputError as error:
+        raise InputError(f"{title}: {error}") from error
     return Opened(
-        name=name or _title(reference),
+        name=title,
         model=model,
         digest=weights_digest(model),
         spec=description.resolved if description else None,
