@@ -74,7 +74,11 @@ REFUSED: dict[str, tuple[Prepare, list[str], str]] = {
         "a run of another spec",
     ),
     "predict: no model": (file("photo.jpg"), ["predict", "nowhere", "photo.jpg"], "nowhere"),
-    "predict: no image": (file("photo.jpg"), ["predict", "fast", "photo.jpg"], "1 image(s) cannot be read"),
+    "predict: no image": (
+        file("photo.jpg"),
+        ["predict", "fast", "photo.jpg"],
+        "1 of 1 images cannot be read",
+    ),
     "evaluate: the second model": (nothing, ["evaluate", "fast", "nowhere"], "'nowhere' is not a run folder"),
     "evaluate: other data": (
         lambda path: run_json(path / "erm", '"digest": "', '"digest": "0'),

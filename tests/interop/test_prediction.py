@@ -112,7 +112,9 @@ def test_unreadable_images_are_listed_at_once_or_left_out(
 ) -> None:
     for name in ("a.jpg", "b.png"):
         (tmp_path / name).write_text("no image")
-    good = str(photos / "dark" / "0.png")
+    long = tmp_path.with_name("a-long-name-" * 6)
+    long.mkdir()
+    good = str(shutil.copy(photos / "dark" / "0.png", long))
     assert run(["predict", str(trained), str(tmp_path), good]) == 2
     error = capsys.readouterr().err
     assert "2 of 3 images cannot be read" in error

@@ -61,4 +61,4 @@ def predict(
         [one.image, one.label, f"{one.probability:.1%}", ", ".join(f"{k} {p:.1%}" for k, p in one.top[1:])]
         for one in found
     ]
-    print_table(titles, [row[: len(titles)] for row in rows], numbers=(2,))
+    print_table(titles, [row[: len(titles)] for row in rows], numbers=(2,), wrap=False)

@@ -125,7 +125,7 @@ def test_a_list_is_made_part_by_part_and_what_is_not_in_it_is_named(tmp_path: Pa
     store = Store(path=tmp_path / "store", data_dir=tmp_path)
     work = prepare(["all"], NIGHT, store, data=["cifar10"])
     names = [task.name for task in work.tasks]
-    assert len(names) == len(set(names)) == 36 + 18 + 12 + 36  # runs, Square, transfers, smaller n
+    assert len(names) == len(set(names)) == 36 + 36 + 12 + 36  # runs, Square, transfers, smaller n
     parts = [0 if n.startswith("cifar10") and " n=" not in n else 2 if " n=" in n else 1 for n in names]
     assert parts == sorted(parts)
     (left_out,) = work.absent
