@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from freeat.experiments.comparison import AlgorithmSummary
 from freeat.experiments.curves import comparable, seed_curves
 from freeat.reports.charts import (
     ChartAxis,
@@ -25,6 +25,9 @@ from freeat.reports.tables import ReportTable, number_text
 from freeat.runs.spec import PLUS
 from freeat.stability.results import GradientRecord
 from freeat.training.records import Record
+
+if TYPE_CHECKING:
+    from freeat.experiments.comparison import AlgorithmSummary
 
 AXES = {
     "epochs": ("equivalent_epoch", "epochs (Free's × m: equal numbers of weight updates)"),
@@ -147,7 +150,7 @@ def gap_chart(title: str, histories: Sequence[tuple[str, list[History]]]) -> Lin
     )
 
 
-def draw_parts(path: Path, algorithms: Sequence[AlgorithmSummary], *, title: str) -> Path:
+def draw_parts(path: Path, algorithms: Sequence["AlgorithmSummary"], *, title: str) -> Path:
     """Gap and robust test accuracy of every algorithm with each of its parts: mean ± standard deviation over seeds.
 
     The rows of an algorithm are grouped; a dotted line is its row with the fewest parts.
