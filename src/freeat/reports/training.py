@@ -157,40 +157,27 @@ def draw_parts(path: Path, algorithms: Sequence["AlgorithmSummary"], *, title: s
     """
     import matplotlib.pyplot as plt
 
-    rows = sorted(algorithms, key=lambda row: [one.algorithm for one in algorithms].index(row.algorithm))
-    names = list(dict.fromkeys(row.algorithm for row in rows))
-    heights = [k + 0.6 * names.index(row.algorithm) for k, row in enumerate(rows)]
+    groups: dict[str, list[AlgorithmSummary]] = {}
+    for row in algorithms:
+        groups.setdefault(row.algorithm, []).append(row)
+    names = list(groups)
+    rows = [row for group in groups.values() for row in group]
+    heights = {row.label: k + 0.6 * names.index(row.algorithm) for k, row in enumerate(rows)}
+    panels = {"robust_gap": "robust generalization gap (points)", "robust_test": "robust test accuracy (%)"}
     with styled(**{"axes.grid": False}):
-        figure, axes = plt.subplots(
-            1, 2, figsize=(9.5, 0.26 * (heights[-1] + 1) + 1.3), sharey=True, layout="constrained"
-        )
-        panels = (
-            ("robust_gap", "robust generalization gap (points)"),
-            ("robust_test", "robust test accuracy (%)"),
-        )
-        for drawn, (key, label) in zip(axes, panels, strict=True):
-            for row, height in zip(rows, heights, strict=True):
-                value, style = getattr(row, key), series_style(names.index(row.algorithm))
-                drawn.errorbar(
-                    100 * value.mean,
-                    height,
-                    xerr=100 * (value.std or 0),
-                    fmt=style["marker"],
-                    color=style["color"],
-                )
-            for name in names:
-                own = [
-                    (row.label.count(PLUS), getattr(row, key).mean, h)
-                    for row, h in zip(rows, heights, strict=True)
-                    if row.algorithm == name
-                ]
-                plain = 100 * min(own)[1]
-                drawn.vlines(
-                    plain, own[0][2] - 0.4, own[-1][2] + 0.4, color="0.6", linestyle=":", linewidth=1
-                )
+        size = (9.5, 0.26 * (heights[rows[-1].label] + 1) + 1.3)
+        figure, axes = plt.subplots(1, 2, figsize=size, sharey=True, layout="constrained")
+        for drawn, (key, label) in zip(axes, panels.items(), strict=True):
+            for index, group in enumerate(groups.values()):
+                at, values = [heights[row.label] for row in group], [getattr(row, key) for row in group]
+                mean, std = [100 * one.mean for one in values], [100 * (one.std or 0) for one in values]
+                style = series_style(index)
+                drawn.errorbar(mean, at, xerr=std, fmt=style["marker"], color=style["color"])
+                plain = min(range(len(group)), key=lambda k: group[k].label.count(PLUS))
+                drawn.vlines(mean[plain], at[0] - 0.4, at[-1] + 0.4, color="0.6", linestyle=":", linewidth=1)
             drawn.set_xlabel(label)
             drawn.grid(axis="x", alpha=0.25, linewidth=0.6)
-        axes[0].set_yticks(heights, [row.label for row in rows])
+        axes[0].set_yticks(list(heights.values()), list(heights))
         axes[0].invert_yaxis()
         figure.suptitle(title, fontsize=10.5)
         return save_figure(figure, path)
