@@ -59,4 +59,4 @@ $(SLOW): $(STAMP)
 	touch $(SLOW)
 
 clean:
-	rm -rf $(VENV) $(VENV)-wheel dist demo docs/_build
+	rm -rf $(VENV) $(VENV)-wheel dist demo docs/_build docs/jupyter_execute
