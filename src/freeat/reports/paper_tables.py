@@ -31,6 +31,8 @@ LABELS = {
     "friendly-10-2eps": "Friendly (2ε)",
     "trades-10": "TRADES",
     "free-trades-4": "Free-TRADES",
+    "vanilla-10-half-eps": "Vanilla-10 (ε/2)",
+    "free-4-half-eps": "Free-4 (ε/2)",
 }
 NETWORKS = {"resnet18": "ResNet-18", "resnet50": "ResNet-50", "wrn34": "Wide-ResNet-34"}
 COLUMNS = {

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -68,8 +69,10 @@ class Adversary:
 
 
 def paper_adversary(data: str, norm: str, label: str) -> Adversary | None:
-    """The adversary of the paper under that label (section 5, appendix B); None for ERM."""
+    """The adversary of the paper under that label (section 5, appendix B), or the same at ε/2; None for ERM."""
     eps = 128.0 if norm == "l2" else 4.0 if data == "tiny-imagenet" else 8.0
+    if label.endswith("-half-eps"):
+        eps, label = eps / 2, label.removesuffix("-half-eps")
     start = "radius" if norm == "l2" else "uniform"  # as the code behind the paper, as "gaussian" below
     found = re.fullmatch(r"([a-z-]+?)(?:-(\d+))?(?:/255|-2eps)?", label)
     assert found is not None, label
@@ -135,7 +138,8 @@ def test_every_run_is_trained_and_evaluated_as_its_label_says(name: str) -> None
             assert (spec.validation, spec.augment, spec.normalize) == (0.0, augment, None)
             assert (spec.precision, spec.ema, spec.init_from) == ("fp32", None, None)
             assert (evaluation.attack, evaluation.iterate) == ("pgd-10", "last")
-            assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(evaluated_at)
+            expected = evaluated_at / 2 if group.label.endswith("-half-eps") else evaluated_at
+            assert 255 * (evaluation.eval_eps or spec.eps) == pytest.approx(expected)
             assert evaluation.eval_alpha is None
             assert evaluation.eval_start == ("radius" if group.norm == "l2" else "uniform")
             assert evaluation.final_size is None
@@ -172,6 +176,20 @@ def test_no_scale_leaves_a_row_or_series_out_of_data_without_a_list(scale: Scale
         return {one for one in series(found) if one[0] not in scale.lists}
 
     assert without_lists(at(scale, name)) == without_lists(at(PAPER, name))
+
+
+def test_the_table_of_radii_has_every_algorithm_at_both_with_the_same_seeds() -> None:
+    groups = at(PAPER, "radii").groups
+    for norm, label in product(BOTH, ("vanilla-10", "free-4")):
+        whole, half = (
+            next(g for g in groups if (g.norm, g.label) == (norm, wanted))
+            for wanted in (label, f"{label}-half-eps")
+        )
+        assert [run.spec.seed for run in whole.runs] == [run.spec.seed for run in half.runs] == [0, 1, 2]
+        assert {run.spec.eps for run in half.runs} == {run.spec.eps / 2 for run in whole.runs}
+    assert {run.key for group in groups for run in group.runs if "half" not in group.label} <= {
+        run.key for group in at(PAPER, "table-1").groups for run in group.runs
+    }
 
 
 def test_a_night_makes_its_list_of_cifar10() -> None:

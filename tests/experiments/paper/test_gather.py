@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from freeat.evaluation.evaluator import RobustRight
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.gather import gather
 from freeat.experiments.tasks import Measurement, Store, TrainTask
 from freeat.files.documents import plain, to_json
-from freeat.training.records import NormCounts
+from freeat.training.records import NormCounts, Record
 from invented_runs import TOTAL, describe, finish, finish_measurement, record, training
 from made_records import make_classes, make_provenance, make_result
 
@@ -151,6 +153,27 @@ def test_curves_are_errors_at_the_points_all_seeds_have(tmp_path: Path) -> None:
         {"left": pytest.approx(0.1), "seen": True, "learnt": True},
     ]
     assert all(point["low"] < point["mean"] < point["high"] for point in series["points"])
+
+
+def test_overfitting_is_chosen_on_one_half_of_the_test_images_and_evaluated_on_the_other(
+    tmp_path: Path,
+) -> None:
+    def some(update: int, right: int) -> Record:
+        found = record(0.8, 0.3, update=update)
+        rows = torch.arange(found.test.n)
+        by_chance = (rows % 2 == update // 100 % 2) & (
+            rows < 100
+        )  # right by chance on the one half or the other
+        return replace(
+            found, robust_right=RobustRight.of(rows < 1, (rows >= 100) & (rows < 100 + right) | by_chance)
+        )
+
+    run = training(tmp_path, "fast", 0)
+    finish(run, some(TOTAL, 200), [some(100, 400), some(200, 400)])
+    series = only_series(document("curves", "figure-1", group("fast", [run])))
+    n = run.result().test.n
+    assert series["overfitting"]["values"] == pytest.approx([(200 - 50) / n])
+    assert series["overfitting"]["of_seeds"] == [0]
 
 
 def test_square_accuracies_are_averaged_over_seeds_at_each_radius(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_tasks_are_ordered_by_importance_then_seed_then_cost(tmp_path: Path) -> 
     substitute(tmp_path, "cifar10", 300)
     work = prepare(["all"], HOUR, Store(path=tmp_path / "store", data_dir=tmp_path), data=["cifar10"])
     names = [task.name for task in work.tasks]
-    assert len(names) == len(set(names)) == 130
+    assert len(names) == len(set(names)) == 142
     headline = [name for name in names if name.startswith("cifar10 l2 free-8 seed")]
     assert headline == [f"cifar10 l2 free-8 seed {seed}" for seed in range(3)]
     assert names.index("cifar10 l2 free-8 seed 2") < names.index("cifar10 l2 free-6 seed 0")
@@ -129,7 +129,7 @@ def test_a_list_is_made_part_by_part_and_what_is_not_in_it_is_named(tmp_path: Pa
     parts = [0 if n.startswith("cifar10") and " n=" not in n else 2 if " n=" in n else 1 for n in names]
     assert parts == sorted(parts)
     (left_out,) = work.absent
-    assert left_out.what == "cifar10: table-2, figure-9, figure-11"
+    assert left_out.what == "cifar10: table-2, radii, figure-9, figure-11"
     with pytest.raises(InputError, match="table-2: not in the list of cifar10 at the scale night"):
         prepare(["table-2"], NIGHT, store, data=["cifar10"])
 

@@ -167,7 +167,8 @@ def check_points(kind: str, group: RunGroup, series: dict[str, Any]) -> None:
 def test_every_file_is_written(whole: Whole) -> None:
     out = whole.store / "out"
     written = {path.relative_to(out).as_posix() for path in out.rglob("*.*")}
-    tables = {f"tables/table-{k}.{ending}" for k in range(1, 7) for ending in ("md", "tex", "csv")}
+    names = [*(f"table-{k}" for k in range(1, 7)), "radii"]
+    tables = {f"tables/{name}.{ending}" for name in names for ending in ("md", "tex", "csv")}
     figures = {f"figures/figure-{k}.{ending}" for k in range(1, 13) for ending in ("png", "pdf")}
     assert written == {"reproduction.json", "claims.md"} | tables | figures
     assert all((out / name).stat().st_size > 100 for name in written)

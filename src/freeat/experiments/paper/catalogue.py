@@ -1,4 +1,4 @@
-"""Tables 1 to 6 and Figures 1 to 12 of the paper: for each row and series, the runs and measurements behind it."""
+"""Tables 1 to 6 and Figures 1 to 12 of the paper, and a table of two radii: the runs and measurements behind them."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,6 +25,7 @@ from freeat.experiments.paper.settings import (
     RadiusGrid,
     Scale,
     free,
+    half_radius,
     radius,
     run_of,
     train_size,
@@ -155,6 +156,13 @@ class GroupMaker:
             yield self.row("cifar10", norm, VANILLA)
             yield self.row("cifar10", norm, FRIENDLY)
             yield self.row("cifar10", norm, FRIENDLY, label=FRIENDLY_TWICE, eps=2 * eps, eval_eps=eps)
+
+    def two_radii(self) -> Iterator[RunGroup]:
+        """Not in the paper: algorithms trained and evaluated at ε/2, beside the same at ε."""
+        for norm, algorithm in product(NORMS, (VANILLA, FREE)):
+            yield self.row("cifar10", norm, algorithm)
+            eps = radius("cifar10", norm) / 2
+            yield self.row("cifar10", norm, algorithm, label=half_radius(algorithm), eps=eps)
 
     def stopped_early(self) -> Iterator[RunGroup]:
         """Table 6: after a quarter of the training, the paper's 50th epoch."""
@@ -289,6 +297,7 @@ EXPERIMENTS: dict[str, tuple[Kind, str, Callable[[GroupMaker], Iterable[RunGroup
         "Vanilla, Fast (step 10/255) and Free stopped at a quarter of the training, Linf, CIFAR-10",
         GroupMaker.stopped_early,
     ),
+    "radii": ("table", "Vanilla and Free at two radii on CIFAR-10", GroupMaker.two_radii),
     "figure-1": ("curves", "Learning curves on CIFAR-10", lambda make: make.rows(("cifar10",))),
     "figure-2": (
         "radius",
@@ -346,7 +355,7 @@ EXPERIMENTS: dict[str, tuple[Kind, str, Callable[[GroupMaker], Iterable[RunGroup
         lambda make: make.rows(CIFAR, (FREE, free(6)), norms=("l2",)),
     ),
 }
-"""Kind, title and groups of every table and figure, in the paper's order."""
+"""Kind, title and groups of every table and figure, in the paper's order; ``radii`` is a table of our own."""
 
 ALL = "all"
 

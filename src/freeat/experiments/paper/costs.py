@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from freeat.algorithms import make_algorithm
+from freeat.algorithms.step import training_cost
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.registry import parse_attack
 from freeat.attacks.square import Square
@@ -17,20 +18,13 @@ from freeat.data import load_data
 from freeat.data.catalogue import available, find_source
 from freeat.experiments.tasks import Measurement, PaperTask, TrainTask
 from freeat.learner import Learner
-from freeat.runs.build import (
-    build_algorithm,
-    build_awp,
-    build_ball,
-    build_batches,
-    build_network,
-    gradients_per_update,
-)
+from freeat.runs.build import build_algorithm, build_awp, build_ball, build_batches, build_network
 from freeat.runs.spec import TrainSpec
 
 SURVIVING = 0.5
 """The part of Square's queries that is made, roughly: an image that is fooled is queried no more."""
 
-SANITY = 64 * 85
+SANITY_GRADIENTS, SANITY_FORWARDS = 64 * 90, 64 * 120 + 256
 """Passes of the sanity checks that go with an attack (``evaluation.sanity``)."""
 
 FEW = 4
@@ -92,7 +86,7 @@ def passes_of(task: PaperTask, info: DatasetInfo) -> Iterator[NetworkPasses]:
         return
     yield _attack_passes(task, task.source or task.target, info)
     if task.source is None:
-        yield NetworkPasses(run=task.target, gradient=SANITY, forward=SANITY)
+        yield NetworkPasses(run=task.target, gradient=SANITY_GRADIENTS, forward=SANITY_FORWARDS)
     else:
         images = _images(task, info)
         yield from (NetworkPasses(run=target, forward=2 * images) for target in task.targets)
@@ -105,11 +99,11 @@ def training_passes(run: TrainTask, info: DatasetInfo) -> NetworkPasses:
     algorithm = build_algorithm(spec, spec.updates)
     batches = build_batches(spec, spec.train_size or info.n_train)
     awp = build_awp(spec, spec.updates, batches.per_epoch)
-    images = spec.updates * batches.mean_size
+    cost = training_cost(algorithm, spec.updates, awp)
     return NetworkPasses(
         run=run,
-        gradient=gradients_per_update(algorithm, awp, spec.updates) * images,
-        forward=algorithm.cost.forward_passes * images,
+        gradient=cost.gradient_evaluations * batches.mean_size,
+        forward=cost.forward_passes * batches.mean_size,
     )
 
 

@@ -117,7 +117,9 @@ class Collapse:
 class CurveSeries(PointSeries):
     """A learning curve: robust errors, and their gap as points, on ``images`` of each split.
 
-    ``fits`` are robust training accuracies with the values of the seeds; empty in a document without them.
+    ``fits`` are robust training accuracies on plain images and ``fit_gaps`` their gaps, for comparisons at equal fit;
+    empty in a document without them.
+    ``overfitting`` is best minus last robust test accuracy, cross-fitted; None where the images are not known.
     """
 
     epochs: tuple[float, ...]
@@ -127,6 +129,8 @@ class CurveSeries(PointSeries):
     images: tuple[int, ...]
     collapse: tuple[Collapse, ...]
     fits: tuple[SeedMean, ...] = ()
+    fit_gaps: tuple[SeedMean, ...] = ()
+    overfitting: SeedMean | None = None
 
     side_by_side: ClassVar[tuple[str, ...]] = ("points", "epochs", "updates", "train", "test")
 

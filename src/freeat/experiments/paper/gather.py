@@ -3,8 +3,10 @@
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from freeat.compute.machine import Provenance
-from freeat.evaluation.matched import Interval
+from freeat.evaluation.matched import Interval, best_minus_last
 from freeat.experiments.curves import comparable
 from freeat.experiments.paper.catalogue import Experiment, RunGroup
 from freeat.experiments.paper.claims import decide_claims, sufficiency_of
@@ -162,16 +164,25 @@ def _key(group: RunGroup) -> PanelKey:
 
 
 def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]:
-    """Figures 1, 5, 11: robust errors and their gap against the updates, on the augmented view as the paper's."""
+    """Figures 1, 5, 11: robust errors and their gap against the updates, on the augmented view as the paper's.
+
+    What is compared at equal fit is of the plain images, which define the robust training risk.
+    """
     for group in groups:
         histories = {run: comparable(list(run.folder.history())) for run in finished(group.runs)}
         if not histories:
             continue
         shared = list(zip(*histories.values(), strict=False))  # the points that all seeds have
         seeds = [run.spec.seed for run in histories]
-        train, test, gap = (
-            [over_seeds(point, f"robust_{name}", "augmented", seeds) for point in shared]
-            for name in ("train", "test", "gap")
+        views: tuple[tuple[str, View], ...] = (
+            ("train", "augmented"),
+            ("test", "augmented"),
+            ("gap", "augmented"),
+            ("train", "plain"),
+            ("gap", "plain"),
+        )
+        train, test, gap, fits, fit_gaps = (
+            [over_seeds(point, f"robust_{name}", view, seeds) for point in shared] for name, view in views
         )
         first = [point[0] for point in shared]
         series = CurveSeries(
@@ -184,9 +195,23 @@ def curves(groups: Sequence[RunGroup]) -> Iterator[tuple[PanelKey, CurveSeries]]
             points=tuple(gap),
             images=tuple(record.test.n for record in first),
             collapse=tuple(map(_collapse, histories.values())),
-            fits=tuple(train),
+            fits=tuple(fits),
+            fit_gaps=tuple(fit_gaps),
+            overfitting=_overfitting(list(zip(*shared, strict=True)), seeds),
         )
         yield _key(group), series
+
+
+def _overfitting(histories: Sequence[Sequence[Record]], seeds: Sequence[int]) -> SeedMean | None:
+    """Best minus last robust test accuracy; the error of the images as if both were on images of their own."""
+    halves = [[record.test_halves for record in history] for history in histories]
+    n = histories[0][0].test.n
+    if n < 2 or any(None in run for run in halves):
+        return None
+    right = np.array(halves)
+    ends = right.sum(-1)[:, -1] / n
+    errors = [math.hypot(*[proportion_error(float(end), n)] * 2) for end in ends]
+    return seed_mean(best_minus_last(right, n).tolist(), errors, (-1.0, 1.0), of_seeds=seeds)
 
 
 def _collapse(history: Sequence[Record]) -> Collapse:

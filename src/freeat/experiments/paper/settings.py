@@ -44,6 +44,11 @@ def free(m: int) -> str:
     return f"free-{m}"
 
 
+def half_radius(algorithm: str) -> str:
+    """The label of an algorithm that is trained and evaluated at ε/2."""
+    return f"{algorithm}-half-eps"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Setup:
     """What a data set is trained with: its network, the number of training images (None: all), batch and rate.

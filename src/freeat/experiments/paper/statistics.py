@@ -195,6 +195,8 @@ def _on_curves_at_equal_fit(title: str, panel: FigurePanel[CurveSeries], label: 
     )
     curves = [_learning_curves(series, seeds) for series in both]
     matched = matched_gap(*curves)
+    if matched is None:
+        raise NoStatistic(f"{label} and {VANILLA} have no robust training accuracy in common")
     detail = f"at {100 * matched.level:.1f} % robust training accuracy: gap {100 * matched.second:.1f} %; "
     detail += f"that of {VANILLA} {100 * matched.first:.1f} %"
     if not seeds:
@@ -216,7 +218,7 @@ def _learning_curves(series: CurveSeries, seeds: Sequence[int]) -> LearningCurve
         return LearningCurves(fit=np.array(fit), gap=np.array([[point.mean for point in series.points]]))
     fits, gaps = (
         [[dict(zip(mean.of_seeds, mean.values, strict=True))[seed] for mean in means] for seed in seeds]
-        for means in (series.fits, series.points)
+        for means in (series.fits, series.fit_gaps or series.points)
     )
     return LearningCurves(fit=np.array(fits), gap=np.array(gaps))
 
@@ -238,6 +240,39 @@ def _in_tables_at_equal_fit(panel: str, evidence: Evidence, block: Block) -> Pan
     detail = f"at {100 * fit.value:.1f} % robust training accuracy: gap {100 * own.value:.1f} %, interpolated between "
     detail += f"{less[1]} and {more[1]}; that of {VANILLA}, stopped early, {100 * gap.value:.1f} %"
     return positive(panel, detail, gap - own)
+
+
+def free_overfits_less(evidence: Evidence, shown: Sequence[str]) -> Iterator[PanelTest]:
+    """Best minus last robust test accuracy of Vanilla minus that of Free.
+
+    From learning curves, cross-fitted; without any, from two checkpoints, the early stop of Table 6 and the end of
+    Table 1: what is better at the end has lost nothing.
+    """
+    if evidence.panels(CurveFigure, shown):
+        yield from in_panels(CurveFigure, _overfitting_on_curves, ALL_FREE)(evidence, shown)
+        return
+
+    def fall(block: Block, label: str) -> ErrorEstimate:
+        early = evidence.number(("table-6",), block, label, "robust_test")
+        last = evidence.number(MAIN, block, label, "robust_test")
+        return early - last if early.value > last.value else last.times(0)
+
+    def in_tables(panel: str, block: Block) -> PanelTest:
+        vanilla, own = fall(block, VANILLA), fall(block, FREE)
+        detail = f"better minus last robust test accuracy of two checkpoints: {VANILLA} {100 * vanilla.value:.1f}, "
+        return positive(panel, f"{detail}{FREE} {100 * own.value:.1f} points", vanilla - own)
+
+    for block in evidence.blocks([name for name in shown if name == "table-6"]):
+        yield attempt(" ".join(block), in_tables, block)
+
+
+def _overfitting_on_curves(title: str, panel: FigurePanel[CurveSeries], label: str) -> PanelTest:
+    found = [mean for name in (VANILLA, label) if (mean := series_of(panel, name).overfitting) is not None]
+    if len(found) < 2:
+        raise NoStatistic("the outcomes of the images are not stored")
+    vanilla, own = map(ErrorEstimate.of_mean, found)
+    detail = f"best minus last robust test accuracy: {VANILLA} {100 * vanilla.value:.1f}, {label} {100 * own.value:.1f}"
+    return positive(title, f"{detail} points", vanilla - own)
 
 
 def gap_grows_with_updates(evidence: Evidence, tables: Sequence[str]) -> Iterator[PanelTest]:
