@@ -341,7 +341,7 @@ def main(
     torch.set_num_threads(threads)
     clock = time.process_time if cpu_time else time.perf_counter
     data = load_data("cifar10", data_dir=data_dir)
-    x, y = data.test.batch(torch.arange(n))
+    x, y = data.test.sample(n).batch(torch.arange(n))
     x = x.contiguous(memory_format=torch.contiguous_format)
     rows = []
     for opened, ball in models(robust, data):

@@ -54,7 +54,7 @@ def evaluated_by_pyautoattack(
         key = {"by": "pyautoattack", "what": what, "n": n, "weights": opened.digest, "eps": ball.eps}
         path = out / "theirs" / f"{identity_of(key)}.json"
         if not path.is_file():
-            x, y = data.test.batch(torch.arange(n))
+            x, y = data.test.sample(n).batch(torch.arange(n))
             x = x.contiguous(memory_format=torch.contiguous_format)
             began = time.perf_counter()
             with torch.no_grad():

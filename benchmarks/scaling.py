@@ -14,7 +14,8 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -141,10 +142,13 @@ def against_twins(rounds: int) -> dict[str, Any]:
 
 
 def against_processes(rounds: int) -> dict[str, Any]:
-    """Seconds per weight update of one training in 1 and 2 processes of one thread, start-up left out."""
+    """Seconds per weight update of one training in 1 and 2 processes of one thread, start-up left out.
+
+    And what two processes exchange in a batch: collective calls and their bytes.
+    """
     found: dict[str, Any] = {}
     for network in ("cnn-w8", "resnet18-w16"):
-        times = {}
+        times, exchanged = {}, {}
         for count in (1, 2):
             worker = [str(Path(__file__).resolve()), "--worker", network, "--rounds", str(rounds)]
             launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count), *worker]
@@ -155,13 +159,33 @@ def against_processes(rounds: int) -> dict[str, Any]:
                 text=True,
                 env={**os.environ, "OMP_NUM_THREADS": "1"},
             )
-            times[str(count)] = float(run.stdout.strip().splitlines()[-1])
-        found[network] = {"seconds": times, "speed-up": times["1"] / times["2"]}
+            printed = json.loads(run.stdout.strip().splitlines()[-1])
+            times[str(count)], exchanged = printed["seconds"], printed["exchanged"]
+        found[network] = {"seconds": times, "speed-up": times["1"] / times["2"], "a batch of 2": exchanged}
     return found
 
 
+@contextmanager
+def exchanges() -> Iterator[dict[str, int]]:
+    """Inside, the all-reduces of this process and their bytes are counted."""
+    import torch.distributed as dist
+
+    counted, reduce = {"all-reduces": 0, "bytes": 0}, dist.all_reduce
+
+    def counting(tensor: torch.Tensor, *given: Any, **options: Any) -> Any:
+        counted["all-reduces"] += 1
+        counted["bytes"] += tensor.numel() * tensor.element_size()
+        return reduce(tensor, *given, **options)
+
+    dist.all_reduce = counting
+    try:
+        yield counted
+    finally:
+        dist.all_reduce = reduce
+
+
 def worker(network: str, rounds: int) -> None:
-    """One of the processes of a training on batches of 64 images; the first prints the seconds per weight update."""
+    """One of the processes of a training on batches of 64 images; the first prints seconds per update and exchanges."""
     import torch.distributed as dist
 
     from freeat.learner.distributed import join_process_group
@@ -183,8 +207,10 @@ def worker(network: str, rounds: int) -> None:
             next(steps)
             if k:
                 seconds.append((time.perf_counter() - began) / 4)
+        with exchanges() as exchanged:
+            next(steps)
         if processes.is_main:
-            print(statistics.median(seconds))
+            print(json.dumps({"seconds": statistics.median(seconds), "exchanged": exchanged}))
 
 
 def shares(rounds: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Nothing on the hot path waits for a device: no value of a tensor is looked at, but for what is named here."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 import freeat.rng
 from freeat import Learner, Linf, Pgd
 from freeat.algorithms import make_algorithm
+from freeat.algorithms.registry import FAMILIES
 from freeat.algorithms.strength import MeasuredObjective
 from freeat.attacks.apgd import Apgd
 from freeat.attacks.pgd import COMPACT_EVERY
@@ -26,7 +27,8 @@ from freeat.compute.frozen import frozen_eval
 from freeat.compute.precision import Precision
 from freeat.data import CropFlip, Images
 from freeat.data.batches import Batches
-from freeat.objectives import CrossEntropy
+from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
+from freeat.objectives import OBJECTIVES, CrossEntropy
 from freeat.rng import ImageRng
 from freeat.threat import L2, Ball
 from freeat.training.loop import Meter, train
@@ -128,35 +130,44 @@ def batch(n: int = 12) -> tuple[Tensor, Tensor]:
     return torch.rand(n, 3, 8, 8, generator=g), torch.randint(10, (n,), generator=g)
 
 
-def a_learner(precision: str = "fp32", **settings: Any) -> Learner:
+def a_learner(precision: str = "fp32", parts: str = "none", **settings: Any) -> Learner:
     net = network()
     sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    return Learner(net, sgd, precision=Precision(precision, torch.device("cpu")), **settings)
+    return Learner(
+        net, sgd, precision=Precision(precision, torch.device("cpu")), **PARTS[parts](net), **settings
+    )
 
 
-ALGORITHMS = [
-    "erm",
-    "fast",
-    "vanilla-3",
-    "free-3",
-    "friendly",
-    "trades-3",
-    "free-trades-2",
-    "mart-3",
-    "alp-3",
-]
+ALGORITHMS = [*FAMILIES, *(f"{name}-3" for name in OBJECTIVES if name != "ce"), "free-trades-2"]
+PARTS: dict[str, Callable[[nn.Module], dict[str, Any]]] = {
+    "none": lambda net: {"clip_grad": 1.0},
+    "awp": lambda net: {"awp": WeightPerturbation(gamma=0.01)},
+    "ema": lambda net: {"average": WeightAverage(net, 0.999)},
+    "proximal": lambda net: {"proximal": ProximalTerm(WeightAverage(net, 1.0, first=0, every=1), 5e-4)},
+}
 
 
 @pytest.mark.parametrize("ball", [Linf(8 / 255), L2(0.5)], ids=["linf", "l2"])
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_a_step_reads_no_value(name: str, ball: Ball, monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = batch()
-    learner = a_learner(micro_batch=5, clip_grad=1.0)
+    learner = a_learner(micro_batch=5)
     algorithm = make_algorithm(name, ball)
     meter = Meter()
     learner.expect(len(x), 0)
     with as_on_a_gpu(monkeypatch) as seen:
         meter.add(algorithm.step(learner, x, y), len(x))
+    assert seen == []
+
+
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("name", ["free-3", "vanilla-3", "n-fgsm"])
+def test_a_step_with_parts_reads_no_value(name: str, parts: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch()
+    learner, algorithm = a_learner(parts=parts), make_algorithm(name, Linf(8 / 255))
+    learner.expect(len(x), 0)
+    with as_on_a_gpu(monkeypatch) as seen:
+        algorithm.step(learner, x, y)
     assert seen == []
 
 
