@@ -15,7 +15,7 @@ from freeat.data import Augmentation, DataSet, load_data
 from freeat.errors import InputError, wrong_type
 from freeat.evaluation.evaluate import Gap
 from freeat.learner.learner import check_model, check_optimizer
-from freeat.learner.schedules import Schedule
+from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models import check_logits
 from freeat.runs.build import build_evaluator, build_trainer
 from freeat.runs.folder import RunFolder, RunResult
@@ -68,8 +68,9 @@ def train(
     epochs: float | None = None,
     updates: int | None = None,
     batch_size: int = 128,
+    replay: int = 1,
     optimizer: torch.optim.Optimizer | None = None,
-    schedule: Schedule | None = None,
+    schedule: Schedule | str | None = None,
     lr: float = 0.1,
     momentum: float = 0.9,
     weight_decay: float = 2e-4,
@@ -94,7 +95,7 @@ def train(
     """Train a model in place with any algorithm on any data, and measure its robust generalization gap.
 
     The parameters come in six groups: what is trained (``model`` to ``augment``), how long (``epochs`` to
-    ``batch_size``), the optimizer (``optimizer`` to ``weight_decay``), parts that are added to any algorithm
+    ``replay``), the optimizer (``optimizer`` to ``weight_decay``), parts that are added to any algorithm
     (``label_smoothing`` to ``ema``), threat model and evaluation (``ball`` to ``eval_every``), and the machine
     (``seed`` to ``callback``).
 
@@ -110,9 +111,13 @@ def train(
             visits every image epochs/m times.
         updates: Number of weight updates T, instead of ``epochs``.
         batch_size: Images per batch.
+        replay: How many times in a row a batch is used, with a new start of the attack each time; every use is a weight
+            update.
         optimizer: An optimizer over ``model.parameters()``; by default SGD with the three settings below.
-        schedule: Learning rate of each update. By default ``lr``, divided by 10 after a half and after three quarters
-            of the updates; an ``optimizer`` of your own keeps its learning rate by default.
+        schedule: Learning rate of each update: ``"piecewise"`` (the default: ``lr``, divided by 10 after a half and
+            after three quarters of the updates), ``"constant"``, ``"cyclic"``, ``"cosine"``, ``"one-cycle"``,
+            ``"vanishing"``, or a function of ``freeat.learner.schedules.Clock``. An ``optimizer`` of your own keeps
+            its learning rate by default; a schedule by name then has its peak at ``lr``.
         lr: Learning rate of the default optimizer.
         momentum: Momentum of the default optimizer.
         weight_decay: Weight decay of the default optimizer.
@@ -129,8 +134,9 @@ def train(
         ball: The perturbations that an algorithm given by name trains against, and that the model is evaluated against;
             by default the ball of the algorithm.
         attack: The attack of the evaluations; by default PGD-10 with its worst iterate.
-        eval_every: Weight updates between two evaluations; by default they cost about 15 % of the gradient
-            evaluations of the training.
+        eval_every: Weight updates between two evaluations; by default 12 evaluations follow that at update 0, on at
+            least 128 images of each split. ``result.evaluation_share`` is their cost as a part of the training's: of a
+            cheap algorithm such as Free it may exceed 1.
         seed: Seed of every random draw: batches, augmentation, starts of the attacks.
         device: ``"cpu"``, ``"cuda"``, ``"mps"``, or ``"auto"`` for the fastest present.
         precision: ``"fp32"``, ``"bf16"``, ``"fp16"``, or ``"auto"`` for bf16 where the hardware has it.
@@ -158,6 +164,10 @@ def train(
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
+    if isinstance(schedule, str):
+        schedule = make_schedule(schedule, lr, algorithm.updates_per_batch)
+    elif schedule is not None and not callable(schedule):
+        raise wrong_type("schedule", schedule, "pass a name such as 'cosine', or a function of the clock")
     if label_smoothing:
         algorithm = with_smoothing(algorithm, label_smoothing)
     data = data if isinstance(data, DataSet) else load_data(data)
@@ -165,6 +175,7 @@ def train(
         epochs=epochs,
         updates=updates,
         batch_size=batch_size,
+        replay=replay,
         lr=lr,
         momentum=momentum,
         weight_decay=weight_decay,

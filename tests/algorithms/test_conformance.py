@@ -17,12 +17,11 @@ from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm, StepRecord, WarmUp
 from freeat.algorithms.nfgsm import NFgsm
 from freeat.algorithms.registry import FAMILIES, example_names, make_algorithm
-from freeat.algorithms.step import with_smoothing
+from freeat.algorithms.step import training_cost, with_smoothing
 from freeat.compute.precision import Precision
 from freeat.learner import Learner
 from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
 from freeat.objectives import OBJECTIVES, Objective
-from freeat.runs.build import gradients_per_update
 from freeat.threat import STARTS, Ball, Start
 from problems import BALLS, batch_norm_net, images, same_bits, smooth_net, weights
 
@@ -217,10 +216,9 @@ class TestEveryAlgorithm:
         seen = []
         net.register_forward_pre_hook(lambda _, args: seen.append(len(args[0])))
         learner, records = train(case, net, device, batches=1)
-        declared = case.algorithm().cost
-        gradients = gradients_per_update(case.algorithm(), learner.awp, case.updates)
-        assert learner.cost.gradient_evaluations == B * gradients * case.updates
-        assert learner.cost.forward_passes == B * declared.forward_passes * case.updates
+        declared = training_cost(case.algorithm(), case.updates, learner.awp)
+        assert learner.cost.gradient_evaluations == B * declared.gradient_evaluations
+        assert learner.cost.forward_passes == B * declared.forward_passes
         assert sum(seen) == learner.cost.gradient_evaluations + learner.cost.forward_passes
         assert (learner.updates, learner.batches) == (case.updates, 1)
         assert records[0].losses.shape == (B,)

@@ -36,6 +36,29 @@ def test_an_algorithm_by_name_gives_the_same_bits() -> None:
     assert one.result.update == 8
 
 
+def test_a_schedule_by_name_is_that_of_the_command_line() -> None:
+    from freeat.learner.schedules import Cosine
+
+    torch.manual_seed(0)
+    named, made = net(), net()
+    made.load_state_dict(named.state_dict())
+    settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 6, "device": "cpu", "lr": 0.2}
+    freeat.train(named, "digits", schedule="cosine", **settings)
+    freeat.train(made, "digits", schedule=Cosine(lr=0.2), **settings)
+    assert all(torch.equal(p, q) for p, q in zip(named.parameters(), made.parameters(), strict=True))
+
+
+def test_replayed_batches_are_fewer_images_at_the_same_updates() -> None:
+    results = [
+        freeat.train(
+            net(), "digits", algorithm="fast", ball=freeat.L2(0.3), updates=6, replay=replay, device="cpu"
+        ).result
+        for replay in (1, 3)
+    ]
+    assert [result.update for result in results] == [6, 6]
+    assert results[1].epoch == pytest.approx(results[0].epoch / 3)
+
+
 def test_a_name_needs_a_ball() -> None:
     with pytest.raises(freeat.InputError, match="needs a ball"):
         freeat.train(net(), "digits", algorithm="free-4", updates=1)
@@ -80,6 +103,8 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "no algorithm": ({"algorithm": 4}, "algorithm is 4, a int"),
     "attack by name": ({"attack": "pgd-20"}, "attack is 'pgd-20', a str: training is evaluated by PGD"),
     "optimizer by class": ({"optimizer": torch.optim.SGD}, "pass a torch optimizer, such as"),
+    "unknown schedule": ({"schedule": "cosin"}, "did you mean 'cosine'"),
+    "no schedule": ({"schedule": 0.1}, "schedule is 0.1, a float: pass a name such as 'cosine'"),
     "both lengths": ({"epochs": 2, "updates": 3}, "both --epochs 2 and --updates 3 given"),
     "no update": ({"epochs": None, "updates": 0}, "--updates 0 must be at least 1"),
     "no batch": ({"batch_size": 0}, "--batch-size 0 must be at least 1"),

@@ -178,6 +178,17 @@ def test_parts_of_a_run_violate_plain_sgd(part: dict[str, float], tmp_path: Path
     assert "plain_sgd" in {h["key"] for h in found["hypotheses"] if h["status"] == "violated"}
 
 
+def test_the_default_eta_of_an_linf_run_is_marked(tmp_path: Path) -> None:
+    plain = {"momentum": 0.0, "weight_decay": 0.0, "eps": 0.1, "box": False}
+    for norm, status in (("linf", "violated"), ("l2", "unknown")):
+        _train(tmp_path / norm, model="linear", algorithm="vanilla-1", norm=norm, **plain)
+        options = ("--from", str(tmp_path / norm), "--points", "2", "--algorithm", "approximate", "--json")
+        found = json.loads(invoke(*options, given={}))
+        assert {h["key"]: h["status"] for h in found["hypotheses"]}["approximately_smooth"] == status
+        found = json.loads(invoke(*options, given={"--eta": "3"}))
+        assert {h["key"]: h["status"] for h in found["hypotheses"]}["approximately_smooth"] == "unknown"
+
+
 def test_from_an_ordinary_relu_run_beta_must_be_given(tmp_path: Path) -> None:
     _train(tmp_path / "run", model="cnn-w4", algorithm="vanilla-2", norm="linf", eps=0.1)
     with pytest.raises(InputError, match=r"β is not defined.*relu.*--beta"):

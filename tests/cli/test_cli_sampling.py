@@ -116,6 +116,29 @@ def test_a_command_that_samples_takes_the_classes_in_proportion(
     assert all(counts == [SAMPLED // CLASSES] * CLASSES for counts in found)
 
 
+@pytest.mark.parametrize("command", ["bound", "export"])
+def test_images_that_a_command_only_looks_at_are_of_all_classes(
+    command: str, runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[list[int]]()
+    sample = Images.sample
+
+    def watched(images: Images, *given: Any, **more: Any) -> Images:
+        found = sample(images, *given, **more)
+        seen.append(found.y.bincount(minlength=CLASSES).tolist())
+        return found
+
+    monkeypatch.setattr(Images, "sample", watched)
+    monkeypatch.setattr("freeat.interop.export.CHECKED_IMAGES", SAMPLED)
+    arguments = {
+        "bound": ("bound", "--from", str(runs[0]), "--points", str(SAMPLED), "--beta", "1"),
+        "export": ("export", str(runs[0]), "--out", str(tmp_path / "exported")),
+    }
+    assert run([*arguments[command]]) == 0
+    assert seen
+    assert all(counts == [SAMPLED // CLASSES] * CLASSES for counts in seen)
+
+
 def test_both_runs_are_evaluated_on_the_same_images(runs: tuple[Path, Path], tmp_path: Path) -> None:
     for path in runs:
         assert run(["evaluate", str(path), *SWEEP, "--out", str(tmp_path / path.name / "out")]) == 0

@@ -10,7 +10,6 @@ from freeat.evaluation.matched import (
     matched_gap,
     mean_interval,
     paired_difference,
-    pass_common_level,
     robust_overfitting,
 )
 
@@ -104,9 +103,9 @@ def test_unpaired_or_misshapen_curves_are_refused() -> None:
 
 def test_curves_that_begin_above_the_other_share_no_level() -> None:
     low, high = curves([0.1, 0.4], [0.0, 0.1]), curves([0.5, 0.9], [0.0, 0.3])
-    assert not pass_common_level(low, high)
-    assert not pass_common_level(high, low)
-    assert pass_common_level(low, curves([0.3, 0.9], [0.0, 0.3]))
+    assert matched_gap(low, high) is None
+    assert matched_gap(high, low) is None
+    assert matched_gap(low, curves([0.3, 0.9], [0.0, 0.3])) is not None
 
 
 def test_best_checkpoint_is_chosen_on_one_half_and_evaluated_on_the_other() -> None:

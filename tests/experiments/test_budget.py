@@ -128,3 +128,16 @@ def test_the_pass_of_a_weight_perturbation_is_counted(tmp_path: Path) -> None:
     made = tasks(tmp_path, ["fast", "fast+awp"], updates=12)
     budget = resolve_budget("gradients", made, reference="fast")
     assert budget.updates == {"fast": 12, "fast + awp": 8}
+
+
+def test_a_weight_perturbation_is_counted_from_where_it_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 3 batches an epoch: it begins at update 6
+    made = tasks(tmp_path, ["fast", "fast+awp"], updates=12, train_size=48, awp_from=2)
+    budget = resolve_budget("gradients", made, reference="fast")
+    assert budget.updates == {"fast": 12, "fast + awp": 10}  # 12 · 2 = 6 · 2 + 4 · 3
+    assert budget.update_cost["fast + awp"] == pytest.approx(16 * 2.4)
+    monkeypatch.setattr(budgets, "seconds_per_update", lambda task: 0.3 if task.spec.awp else 0.1)
+    budget = resolve_budget("seconds", made, reference="fast")
+    assert budget.updates == {"fast": 12, "fast + awp": 8}  # 12 · 0.1 = 6 · 0.1 + 2 · 0.3

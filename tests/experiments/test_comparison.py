@@ -21,6 +21,7 @@ from freeat.experiments.comparison import (
     write_comparison,
 )
 from freeat.experiments.tasks import TrainTask
+from freeat.reports.text import remarks
 from freeat.runs.folder import RunResult
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
@@ -238,6 +239,56 @@ def test_averaged_weights_have_a_row_and_slow_weights_that_of_their_run() -> Non
     assert [(one.arm, one.reference, one.tests, one.robust_test.value) for one in summary.parts] == [
         ("fast + ema", "fast", "ema", pytest.approx(0.2)),
         ("fast + swa", "fast", "swa", pytest.approx(0.1)),
+    ]
+
+
+def test_two_averages_of_the_same_training_share_the_row_without_one() -> None:
+    names = ["fast+ema=0.99", "fast+ema=0.9"]
+    made = tasks(names, [0], updates=4)
+    found = result(0.5, 0.2)
+    scores = Scores(**{field.name: getattr(found, field.name) for field in fields(Scores)})
+    summary = summarize([done_with(task, replace(found, ema=scores)) for task in made], names)
+    assert [row.label for row in summary.algorithms] == ["fast", "fast + ema 0.99", "fast + ema 0.9"]
+    assert [one.tests for one in summary.parts] == ["ema 0.99", "ema 0.9"]
+
+
+def test_the_shared_row_is_that_of_the_runs_with_most_seeds() -> None:
+    made = tasks(["fast+ema=0.99", "fast+ema=0.9"], [0, 1])
+    average = make_record(*[make_summary(0.5, 0.5, n=200)] * 2)
+    done = [done_with(task, replace(result(0.5, 0.4), ema=average)) for task in made]
+    lost = [(task.spec.ema, task.spec.seed) for task in made].index((0.99, 1))
+    done[lost] = replace(done[lost], failure="lost")
+    rows = {row.label: row for row in summarize(done, ["fast+ema=0.99", "fast+ema=0.9"]).algorithms}
+    assert {label: row.seeds for label, row in rows.items()} == {
+        "fast": (0, 1),
+        "fast + ema 0.99": (0,),
+        "fast + ema 0.9": (0, 1),
+    }
+
+
+@pytest.mark.parametrize(
+    ("setting", "algorithm"), [({"awp": 0.01}, "fast+awp=0"), ({"ema": 0.999}, "fast+ema=0.9")]
+)
+def test_a_part_of_one_algorithm_that_is_set_for_all_is_refused(
+    setting: dict[str, float], algorithm: str
+) -> None:
+    with pytest.raises(InputError, match="holds for every run and 'fast"):
+        tasks(["fast", algorithm], [0], **setting)
+
+
+def test_a_part_that_is_off_is_no_run_of_its_own() -> None:
+    assert len(tasks(["fast", "fast+awp=0", "fast+label-smoothing=0"], [0], updates=4)) == 1
+
+
+def test_a_collapse_is_said_once_and_of_the_last_weights() -> None:
+    names = ["fast", "fast+ema", "fast+swa"]
+    averaged, swa = tasks(names, [0], updates=4)
+    found = replace(result(0.5, 0.2), collapsed=True)
+    scores = Scores(**{field.name: getattr(found, field.name) for field in fields(Scores)})
+    done = [done_with(swa, replace(found, slow=scores)), done_with(averaged, replace(found, ema=scores))]
+    assert [line for line in remarks(summarize(done, names)) if "collapsed" in line] == [
+        "fast collapsed (catastrophic overfitting) in 1 of 1 runs.",
+        "the last weights of fast + swa collapsed (catastrophic overfitting) in 1 of 1 runs.",
     ]
 
 

@@ -103,6 +103,13 @@ def test_records_on_other_numbers_of_images_are_left_out() -> None:
     assert second.matched_gap.level == pytest.approx(0.5)
 
 
+def test_a_point_that_was_evaluated_twice_is_one_point() -> None:
+    """The final evaluation may differ from the last of the curve in the validation images only."""
+    record = make_record(make_summary(0.5, 0.6, n=10), make_summary(0.4, 0.5, n=10), update=3)
+    later = replace(record, update=6)
+    assert comparable([record, later, replace(later, kind="final")]) == [record, later]
+
+
 def test_curves_without_a_common_accuracy_have_no_matched_gap() -> None:
     second = summarize_curves([{0: history([0.5, 0.9], 0.3)}, {0: history([0.1, 0.4], 0.3)}])[1]
     assert second is not None

@@ -1,6 +1,8 @@
 """The preset mechanism: four arms that share data, initial weights and batches, and what their differences test."""
 
 import json
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,10 @@ import pytest
 
 from freeat.cli.main import run
 from freeat.errors import InputError
-from freeat.experiments.comparison import read_comparison
-from freeat.experiments.mechanism import SETTINGS, arms_of, pair_of
+from freeat.experiments.comparison import comparison_tasks, read_comparison
+from freeat.experiments.mechanism import SETTINGS, arm_differences, arms_of, pair_of
 from freeat.runs.folder import RunFolder
+from freeat.runs.run import RunOptions
 from freeat.runs.spec import split_settings
 from small_runs import arguments
 
@@ -81,6 +84,14 @@ def test_weak_vanilla_is_about_as_strong_as_free(folder: Path) -> None:
     assert weak.margin_share == pytest.approx(free.margin_share, rel=0.35)
 
 
+def test_weak_radius_follows_the_radius_that_strength_is_relative_to(tmp_path: Path) -> None:
+    assert run([*mechanism_arguments(tmp_path / "arms", eps=0.25, eval_eps=0.5), "--seeds", "1"]) == 0
+    found = read_comparison(tmp_path / "arms").mechanism
+    assert found is not None
+    assert found.weak.eps == 0.5
+    assert found.weak.radius == pytest.approx(0.5 * found.weak.strength, rel=1e-3)
+
+
 def test_each_difference_says_what_it_tests(folder: Path) -> None:
     comparison = read_comparison(folder)
     assert comparison.mechanism is not None
@@ -97,6 +108,55 @@ def test_each_difference_says_what_it_tests(folder: Path) -> None:
     assert "| free-3 | vanilla-10 weak + replay | the simultaneous update |" in table
     assert "| vanilla-10 weak + replay |" in table
     assert "The weak arms train at ε" in table
+    assert "free-3 minus vanilla-10 weak + replay (the simultaneous update): " in table
+
+
+@pytest.mark.parametrize("missing", ARMS)
+def test_a_missing_arm_gives_no_difference_to_another(folder: Path, missing: str) -> None:
+    training, evaluation = split_settings({})
+    options = RunOptions(folder=folder)
+    (task,) = comparison_tasks(training, evaluation, ["free-3"], [0], options)
+    found = {
+        arm: [
+            replace(task, spec=one.spec, options=replace(options, folder=one.path))
+            for one in runs_of(folder, arm)
+        ]
+        for arm in ARMS
+    }
+    whole = arm_differences(found)
+    left = [one for one in whole if missing not in (one.arm, one.reference)]
+    assert len(whole) == 3
+    assert list(arm_differences(found | {missing: []})) == left
+
+
+@pytest.mark.parametrize("budget", ["gradients", "seconds"])
+def test_arms_of_unequal_updates_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], budget: str
+) -> None:
+    assert run([*mechanism_arguments(tmp_path / "arms"), "--budget", budget]) == 2
+    assert "leave --budget out" in capsys.readouterr().err
+    assert not (tmp_path / "arms").exists()
+
+
+def test_arms_with_an_average_have_the_numbers_of_the_average(tmp_path: Path) -> None:
+    args = mechanism_arguments(tmp_path / "ema", alpha=0.2, eval_every=12, lr=0.5)
+    assert run([*args, "--seeds", "1", "--with", "ema=0.98"]) == 0
+    comparison = read_comparison(tmp_path / "ema")
+    assert [row.label for row in comparison.algorithms] == [
+        *arms_of("vanilla-10 + ema 0.98", "free-3 + ema 0.98")
+    ]
+    found = []
+    for row in comparison.algorithms:
+        result = RunFolder(Path(row.folders[0])).result
+        assert result is not None
+        assert result.ema is not None
+        assert row.robust_gap.mean == result.ema.gap.value
+        found.append((result.gap.value, result.ema.gap.value))
+    assert any(last != averaged for last, averaged in found)
+    assert comparison.mechanism is not None
+    differences = [one.robust_gap.value for one in comparison.mechanism.differences]
+    averaged = [one for _, one in found]
+    assert differences == pytest.approx([b - a for a, b in pairwise(averaged)])
 
 
 def test_the_radius_stays_when_seeds_join(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -173,6 +173,31 @@ def test_free_with_weight_perturbation_is_its_transcription(objective: CrossEntr
     assert learner.cost.gradient_evaluations == 6 * 3 * 2 * objective.loss_passes
 
 
+@pytest.mark.parametrize("norm", ["l2", "linf"])
+def test_vanilla_with_weight_perturbation_is_its_transcription(norm: str) -> None:
+    """AWP as it was published: the attack at w in evaluation mode, then v, then the descent at w + v."""
+    ball, gamma, lr, steps, (x, y) = BALLS[norm], 0.05, 0.1, 2, images(0, 6)
+    net, literal = (batch_norm_net(dtype=torch.float64).train() for _ in range(2))
+    learner = learner_of(net, awp=WeightPerturbation(gamma=gamma))
+    for batch in (1, 2):
+        record = Vanilla(ball=ball, m=steps).step(learner, x, y)
+        delta = ball.confine(x, ball.start(x, "uniform", StepRng(0, (batch,), 6, 0)))
+        literal.eval()
+        for _ in range(steps):
+            probe = delta.clone().requires_grad_()
+            (g,) = torch.autograd.grad(F.cross_entropy(literal(x + probe), y, reduction="sum"), probe)
+            length = g.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
+            move = ball.eps / 4 * (g / length if norm == "l2" else g.sign())
+            delta = ball.confine(x, ball.project(delta + move))
+        literal.train()
+        descent = perturbed(literal, lambda at=delta: F.cross_entropy(literal(x + at), y), gamma)
+        with torch.no_grad():
+            for p, g in zip(literal.parameters(), descent, strict=True):
+                p -= lr * g
+        torch.testing.assert_close(record.delta, delta, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(weights(net), weights(literal), rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("objective", [CrossEntropy(), Trades()], ids=["ce", "trades"])
 def test_a_perturbation_of_size_zero_costs_nothing_and_keeps_the_bits(
     objective: CrossEntropy | Trades,

@@ -6,9 +6,20 @@ from typing import Any
 import pytest
 
 from freeat.evaluation.evaluate import Gap
+from freeat.evaluation.matched import Interval
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
+from freeat.experiments.curves import ArmDifference
 from freeat.reports.tables import aligned, share_text
-from freeat.reports.text import accuracy_lines, comparison_markdown, print_comparison, remarks, share_remark
+from freeat.reports.text import (
+    accuracy_lines,
+    comparison_markdown,
+    difference_claim,
+    print_comparison,
+    remarks,
+    result_lines,
+    share_remark,
+)
+from freeat.runs.spec import TrainSpec
 from made_records import make_record, make_summary
 
 
@@ -46,6 +57,44 @@ def test_accuracy_lines_show_both_splits_and_the_gap() -> None:
     assert "clean" in lines[2]
     assert "90.0" in lines[2]
     assert lines[3].strip() == "on 40 of 600 training and 40 of 600 test images"
+
+
+def test_every_kind_of_weights_is_named_beside_its_own_accuracy() -> None:
+    last, ema, slow = (
+        make_record(
+            make_summary(p, 0.9, n=40, population=600), make_summary(p / 2, 0.9, n=40, population=600)
+        )
+        for p in (0.5, 0.75, 0.25)
+    )
+    plain = replace(last, update=40)
+    spec = TrainSpec(algorithm="free-4", ema=0.999, awp=0.01)
+    lines = result_lines(spec, replace(plain, ema=ema))
+    titles = [
+        (line.split(" after")[0], lines[k + 1].split()[2]) for k, line in enumerate(lines) if "after" in line
+    ]
+    assert titles == [("free-4 + awp", "50.0"), ("free-4 + awp + ema", "75.0")]
+    lines = result_lines(TrainSpec(algorithm="fast", proximal=5e-4), replace(plain, slow=slow))
+    titles = [
+        (line.split(" after")[0], lines[k + 1].split()[2]) for k, line in enumerate(lines) if "after" in line
+    ]
+    assert titles == [("fast + proximal (last weights)", "50.0"), ("fast + proximal (slow weights)", "25.0")]
+
+
+def test_a_difference_with_a_model_at_chance_decides_nothing_and_the_budget_is_named() -> None:
+    effect = Interval(value=-0.2, low=-0.3, high=-0.1)
+    found = ArmDifference(
+        arm="free-4",
+        reference="fast",
+        tests="free",
+        seeds=(0, 1),
+        robust_gap=effect,
+        robust_test=effect,
+        matched_gap=None,
+    )
+    assert difference_claim(found) == "free-4 minus fast (free): the gap falls at equal updates."
+    assert difference_claim(found, "gradients").endswith("the gap falls at equal gradient evaluations.")
+    constant = difference_claim(replace(found, at_chance=("free-4",)))
+    assert constant == "free-4 minus fast (free): nothing is decided, free-4 did not get above chance."
 
 
 def test_comparison_in_markdown() -> None:

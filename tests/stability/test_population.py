@@ -1,8 +1,11 @@
 """The population study: a stack equals single runs, pairing, controls, bounds, and the command."""
 
 import json
+import math
 import re
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ from freeat.errors import InputError
 from freeat.evaluation.matched import paired_difference
 from freeat.files.locks import LeaseLost
 from freeat.learner import Learner
+from freeat.reports.population import draw_population, population_tables
 from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
 from freeat.stability.population import (
     WEAK,
@@ -75,7 +79,9 @@ def test_the_exact_maximizer_has_strength_one_and_free_less() -> None:
 
 def _result(settings: PopulationSettings, arm: str, **options) -> PopulationResult:
     trajectory = train_population(settings, arm, **options)
-    return PopulationResult(settings=settings, arm=arm, radius=settings.radius, trajectory=trajectory)
+    return PopulationResult(
+        settings=settings, arm=arm, matched=None, radius=settings.radius, trajectory=trajectory
+    )
 
 
 def test_arms_share_sample_weights_and_batches() -> None:
@@ -109,6 +115,33 @@ def test_levers_compare_instances_that_differ_in_nothing_else_seed_by_seed() -> 
     assert trained[1].low == min(marks, key=lambda mark: abs(mark - SMALL.updates / 4))
     assert trained[1].change == paired_difference(own[:, -1], own[:, marks.index(int(trained[1].low))])
     assert not [row for row in levers if row.lever == "alpha"]
+
+
+def test_free_is_compared_with_the_control_of_its_own_m_only() -> None:
+    results = [_result(SMALL, arm) for arm in ("free-4", "free-8")]
+    results.append(replace(_result(SMALL, "vanilla-exact"), arm=WEAK_REPLAY, matched="free-4"))
+    summary = summarize_population(results)
+    assert [(row.arm, row.reference) for row in summary.differences] == [("free-4", WEAK_REPLAY)]
+
+
+def test_the_dimension_and_m_are_levers() -> None:
+    results = [_result(replace(SMALL, d=d), arm) for d in (10, 40) for arm in ("free-2", "free-8", "fast")]
+    levers = summarize_population(results).levers
+    assert [(row.arm, row.low, row.high) for row in levers if row.lever == "d"] == [
+        ("free-2", 10, 40),
+        ("free-8", 10, 40),
+        ("fast", 10, 40),
+    ]
+    assert [(row.arm, row.instance.d, row.low, row.high) for row in levers if row.lever == "m"] == [
+        ("free", 10, 2, 8),
+        ("free", 40, 2, 8),
+    ]
+
+
+@pytest.mark.parametrize("bad", [{"d": 0}, {"d": -3}, {"sigma": -1.0}, {"sigma": math.inf}])
+def test_impossible_mixtures_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"--{next(iter(bad))}"):
+        PopulationSettings(**bad)
 
 
 def test_the_step_of_the_attack_is_a_lever_of_the_algorithms_that_take_it() -> None:
@@ -190,6 +223,13 @@ def test_a_net_is_measured_on_fresh_draws_with_a_stated_error() -> None:
     trajectory = train_population(s, "free-4")
     assert 0 < trajectory.error < 0.05
     assert trajectory.strength is not None
+    tasks = [PopulationTask(settings=each, arm="fast", folder=Path("unused")) for each in (s, SMALL)]
+    of_net, of_linear = (
+        population_tables(summarize_population([task.compute(Callbacks(), lambda: False)]))[0].notes
+        for task in tasks
+    )
+    assert of_linear == []
+    assert "with a standard error of at most 0.0" in of_net[0]
     with pytest.raises(InputError, match="linear models only"):
         make_arm("vanilla-exact", s, s.ball)
 
@@ -232,6 +272,33 @@ def test_the_command_refuses_a_match_that_is_not_free(tmp_path, capsys) -> None:
     assert run(["population", "--match", "fast", "--out", str(tmp_path / "p")]) == 2
     assert "Free run" in capsys.readouterr().err
     assert not (tmp_path / "p").exists()
+
+
+@pytest.mark.parametrize("arm", ["trades-10", "free-trades-4"])
+def test_objectives_that_no_theorem_covers_are_refused(tmp_path, capsys, arm: str) -> None:
+    command = ["population", "--theorem", "--distance", "0.6", "--sigma", "0.1", "--algorithms", arm]
+    assert run([*command, "--out", str(tmp_path / "p")]) == 2
+    assert "not trades" in capsys.readouterr().err
+    assert not (tmp_path / "p").exists()
+
+
+def test_parts_are_added_to_all_arms_but_the_controls(tmp_path, capsys) -> None:
+    small = ["--d", "4", "--n", "12", "--updates", "8", "--seeds", "2", "--times", "2", "--jobs", "1"]
+    assert (
+        run(["population", *small, "--with", "none,awp=0,ema", "--out", str(tmp_path / "p"), "--json"]) == 0
+    )
+    arms = [row["arm"] for row in json.loads(capsys.readouterr().out)["summary"]["arms"]]
+    plain = ["vanilla-exact", "fast", "free-4"]
+    assert sorted(arms) == sorted([*plain, *(f"{arm}+ema" for arm in plain), WEAK, WEAK_REPLAY])
+
+
+def test_arms_that_never_share_a_training_risk_are_drawn_without_it(tmp_path) -> None:
+    tasks = [PopulationTask(settings=SMALL, arm=arm, folder=tmp_path) for arm in ("vanilla-exact", "erm")]
+    results = [task.compute(Callbacks(), lambda: False) for task in tasks]
+    summary = summarize_population(results)
+    apart = replace(summary, differences=tuple(replace(row, matched=None) for row in summary.differences))
+    assert apart.differences
+    assert draw_population(tmp_path / "population.png", apart).is_file()
 
 
 def test_the_report_shows_a_population_study(tmp_path, capsys) -> None:

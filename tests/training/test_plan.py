@@ -3,6 +3,7 @@
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,20 +32,36 @@ PLAN = Plan(
 )
 
 
-def test_a_plan_counts_what_the_run_then_does_and_changes_no_bit(tmp_path: Path) -> None:
+PARTS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "awp": {"awp": 0.01},
+    "awp for a half": {"awp": 0.01, "awp_from": 0.5},
+    "slow": {"proximal": 0.1, "proximal_from": 0.0, "proximal_every": 0.3},
+    "slow from a half on": {"proximal": 0.1, "proximal_every": 0.3},
+    "two averages": {"ema": 0.9, "swa": True, "proximal_from": 0.0, "proximal_every": 0.3},
+}
+
+
+@pytest.mark.parametrize("parts", PARTS)
+def test_a_plan_counts_what_the_run_then_does_and_changes_no_bit(tmp_path: Path, parts: str) -> None:
     plans: list[Plan] = []
     options = RunOptions(folder=tmp_path / "planned", device="cpu")
-    result = execute(*split_settings(SMALL_RUN), options, announce=plans.append)
-    carry_out(tmp_path / "plain")
+    result = execute(*split_settings({**SMALL_RUN, **PARTS[parts]}), options, announce=plans.append)
+    carry_out(tmp_path / "plain", **PARTS[parts])
     (plan,) = plans
     assert result is not None
     assert outcome(tmp_path / "planned") == outcome(tmp_path / "plain")
     history = list(RunFolder(tmp_path / "planned").history())
     assert (plan.network, plan.updates, plan.evaluations) == ("mlp-w12", result.update, len(history))
     spent = result.gradient_evaluations + sum(
-        split.cost.total for record in history for split in record.splits.values()
+        split.cost.total
+        for record in history
+        for scores in (record, record.ema, record.slow)
+        if scores is not None
+        for split in scores.splits.values()
     )
-    assert plan.gradient_evaluations == pytest.approx(spent, rel=0.2)
+    spent += sum(record.one_step.cost.total for record in history if record.one_step is not None)
+    assert plan.gradient_evaluations == pytest.approx(spent, rel=0.06)
     assert plan.seconds is not None
     assert 0 < plan.seconds < 60
 
@@ -138,6 +155,25 @@ def test_the_plan_of_a_comparison_counts_the_runs_at_once(
     assert [plan and plan.at_once for plan in plans.values()] == [4, 1, 3]
     assert plans[1] is not None
     assert plan_lines(plans[1])[0].endswith(" on 1 of 4 cores")
+
+
+@pytest.mark.parametrize("part", ["awp", "ema", "proximal", "awp+ema"])
+def test_the_plan_of_a_comparison_is_the_sum_of_the_plans_of_its_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    monkeypatch.setattr("freeat.training.trainer._seconds_per_gradient", lambda trainer: 1.0)
+    training, evaluation = split_settings({**SMALL_RUN, "updates": 24})
+    options = RunOptions(folder=tmp_path, device="cpu")
+
+    def seconds(*names: str) -> float:
+        plan = check_tasks(comparison_tasks(training, evaluation, names, [0], options), jobs=1)
+        assert plan is not None
+        assert plan.seconds is not None
+        return plan.seconds
+
+    alone = seconds("vanilla-2"), seconds(f"vanilla-2+{part}")
+    assert alone[1] > alone[0]
+    assert seconds("vanilla-2", f"fast+{part}") == pytest.approx(alone[0] + seconds(f"fast+{part}"))
 
 
 def test_the_time_of_other_processes_is_separated_from_our_own(monkeypatch: pytest.MonkeyPatch) -> None:

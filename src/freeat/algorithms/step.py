@@ -1,7 +1,7 @@
 """What the algorithms have in common: the protocol of a step, its record and strength, and the warm-up of ε."""
 
 from dataclasses import dataclass, is_dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
@@ -10,6 +10,9 @@ from freeat.errors import InputError
 from freeat.learner import Learner, Loss
 from freeat.objectives import Objective
 from freeat.threat import Ball
+
+if TYPE_CHECKING:
+    from freeat.learner.modifiers import WeightPerturbation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +145,17 @@ def perturbed_loss(objective: Objective, learner: Learner, ball: Ball) -> Loss:
 def without_warm_up(algorithm: Algorithm) -> Algorithm:
     """The algorithm itself, without its warm-up."""
     return algorithm.algorithm if isinstance(algorithm, WarmUp) else algorithm
+
+
+def training_cost(algorithm: Algorithm, updates: int, awp: "WeightPerturbation | None" = None) -> Cost:
+    """What ``updates`` weight updates cost per image; with AWP, from its first update on, one loss more."""
+    perturbed = 0 if awp is None else max(0, updates - awp.first)
+    passes = getattr(getattr(without_warm_up(algorithm), "objective", None), "loss_passes", 1)
+    own = algorithm.cost
+    return Cost(
+        gradient_evaluations=updates * own.gradient_evaluations + perturbed * passes,
+        forward_passes=updates * own.forward_passes,
+    )
 
 
 def with_smoothing(algorithm: Algorithm, smoothing: float) -> Algorithm:

@@ -109,7 +109,9 @@ def bound(
         names = tuple(name.strip() for name in algorithm.split(","))
     else:
         names = (found.algorithm,) if found else tuple(THEOREMS)
-    facts = {} if found is None else found.facts
+    facts = {} if found is None else dict(found.facts)
+    if own["eta"] is not None:  # what is doubted of a run is the default, 2βε
+        facts.pop("approximately_smooth", None)
     output = Output(
         constants=None if found is None else found.constants,
         bounds=tuple(_bound(name, parameters, facts, average=average) for name in names),

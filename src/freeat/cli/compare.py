@@ -130,6 +130,10 @@ def compare(
     else:
         names = with_each(names, variants)
     algorithm_args, kind = chosen.pop("algorithm_args", None), str(chosen.pop("budget"))
+    if preset == mechanism.PRESET and kind != "updates":
+        raise InputError(
+            f"--preset {preset} --budget {kind}: its arms differ in one part each at equal updates; leave --budget out"
+        )
     training, evaluation = split_settings(chosen)
     tasks = comparison_tasks(training, evaluation, names, numbers, options, algorithm_args)
     settings = training.settings() | evaluation.settings()

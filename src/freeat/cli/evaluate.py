@@ -122,9 +122,9 @@ def _as_trained(
             threads = given["threads"] or folder.description.chosen.threads
             with arithmetic(threads=resolve_threads(threads), deterministic=folder.spec.deterministic):
                 report = evaluate_models([model], sweep, folder=out, checks=False, watch=progress.watch)
-            update = folder.weights_update(named.reference.weights or "model")
+            weights = named.reference.weights or "model"
             reports.append(report)
-            lines, remarks = trained_lines(report, folder.spec.algorithm, update)
+            lines, remarks = trained_lines(report, folder.spec, weights, folder.weights_update(weights))
             tables += lines
             notes |= dict.fromkeys(remarks)
     return merged_reports(reports), tables, list(notes)

@@ -81,7 +81,7 @@ def population(
     from freeat.stability.population_summary import POPULATION, PopulationStudy, summarize_population
     from freeat.tasks import make_backend
 
-    tasks = _tasks(out, with_each(split_commas(arms), parse_variants(added)), match, given)
+    tasks = _tasks(out, split_commas(arms), parse_variants(added), match, given)
     check_output(*(out / name for name in (POPULATION, "table.md", "population.png", "results/result")))
     ended = run_all("measuring", tasks, make_backend(threads=1, device="cpu", jobs=jobs))
     failures = {done.task.name: done.failure for done in ended if done.failure is not None}
@@ -99,13 +99,19 @@ def population(
     return 1 if failures else 0
 
 
-def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) -> "list[PopulationTask]":
-    """The grid: every arm on every instance; a control comes with the Free run that it is matched to."""
-    from freeat.algorithms import parse_algorithm
-    from freeat.runs.spec import canonical_parts, split_parts
-    from freeat.stability.population import CONTROLS, EXACT, PopulationSettings, PopulationTask, make_arm
+def _tasks(
+    out: Path, arms: Sequence[str], variants: Sequence[str], match: str, given: dict[str, Any]
+) -> "list[PopulationTask]":
+    """The grid: every arm on every instance; a control comes with the Free run that it is matched to.
 
-    names = [arm if split_parts(arm)[0] in (EXACT, *CONTROLS) else canonical_parts(arm) for arm in arms]
+    Every arm but the controls is there with each of the variants.
+    """
+    from freeat.algorithms import parse_algorithm
+    from freeat.stability.population import CONTROLS, PopulationSettings, PopulationTask, make_arm
+
+    controls = [arm for arm in arms if arm in CONTROLS]
+    varied = with_each([arm for arm in arms if arm not in CONTROLS], variants)
+    names = [_canonical_arm(arm) for arm in (*varied, *controls)]
     matched = str(parse_algorithm(match))
     if parse_algorithm(match).family != "free":
         raise InputError(f"--match {match}: the controls are matched to a Free run, such as free-4")
@@ -130,3 +136,14 @@ def _tasks(out: Path, arms: Sequence[str], match: str, given: dict[str, Any]) ->
         for settings in instances
         for name in dict.fromkeys(names)
     ]
+
+
+def _canonical_arm(arm: str) -> str:
+    """An arm with its parts, written in one way; the exact maximizer and the controls are no algorithms' names."""
+    from freeat.runs.spec import canonical_parts, split_parts
+    from freeat.stability.population import CONTROLS, EXACT
+
+    name, parts = split_parts(arm)
+    if name not in (EXACT, *CONTROLS):
+        return canonical_parts(arm)
+    return arm if parts else name

@@ -75,8 +75,8 @@ def reproduce(
 ) -> int:
     """Train and evaluate what the paper's tables and figures need; show our numbers beside the published ones.
 
-    NAME is table-1 … table-6, figure-1 … figure-12, or all. A run that several of them need is trained once. Finished
-    runs are taken from the store, interrupted ones resume.
+    NAME is table-1 … table-6, figure-1 … figure-12, radii (not in the paper: Vanilla and Free at ε/2 and ε), or all. A
+    run that several of them need is trained once. Finished runs are taken from the store, interrupted ones resume.
 
     \b
     freeat reproduce table-1 figure-2 --scale hour --data cifar10

@@ -65,7 +65,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     try:
         with (
             stop_on_signal() as stop,
-            RunProgress(training.label, training.batch_size) as progress,
+            RunProgress(training.label_of("model"), training.batch_size) as progress,
             _tracking(track, folder) as tracking,
             redirect_stdout(sys.stderr),  # a user's model may print, and stdout is for the result
         ):
@@ -88,7 +88,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
         click.echo(f"error: {failure}", err=True)
         return 1
     if result:
-        _print(folder.path, training.label, result, as_json=as_json)
+        _print(folder.path, training, result, as_json=as_json)
     return 0
 
 
@@ -108,15 +108,16 @@ def _name(spec: TrainSpec) -> str:
     return f"{spec.algorithm.replace(':', '.')}-{spec.norm}-{Path(spec.data).stem}-{spec.identity[:8]}"
 
 
-def _print(folder: Path, algorithm: str, result: "RunResult", *, as_json: bool) -> None:
+def _print(folder: Path, spec: TrainSpec, result: "RunResult", *, as_json: bool) -> None:
     """Print the result, with the remarks that its reader needs."""
     from freeat.files.documents import plain
-    from freeat.reports.text import accuracy_lines, run_remarks, share_remark
+    from freeat.reports.text import result_lines, run_remarks, share_remark
 
+    algorithm = spec.label_of("model")
     notes = [
         *run_remarks(algorithm, result, result.notes),
         *share_remark({algorithm: result.evaluation_share}),
     ]
     document = {"folder": str(folder), **plain(result), "notes": notes}
-    lines = [*accuracy_lines(algorithm, result.update, result), *notes, f"run folder: {folder}"]
+    lines = [*result_lines(spec, result), *notes, f"run folder: {folder}"]
     print_result(document, lines, as_json=as_json)

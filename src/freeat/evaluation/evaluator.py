@@ -209,8 +209,8 @@ def collapse_warning(one_step: float, pgd: float, best_pgd: float) -> str | None
         return None
     return (
         f"collapse (catastrophic overfitting): one-step robust training accuracy {one_step:.1%}, but only "
-        f"{pgd:.1%} against PGD, which was {best_pgd:.1%} at its best; --algorithm n-fgsm, free-m, a smaller "
-        "--alpha or more attack steps help"
+        f"{pgd:.1%} against PGD, which was {best_pgd:.1%} at its best; --algorithm n-fgsm (a larger "
+        "--noise), free-m, a smaller --alpha or more attack steps help"
     )
 
 

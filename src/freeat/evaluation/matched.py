@@ -106,18 +106,21 @@ def robust_overfitting(right: NDArray[np.int64], n: int) -> RobustOverfitting:
         raise InputError(
             f"{n} images, counts of shape {right.shape}: give (seeds, times, 2), none empty, and two images or more"
         )
-    accuracy = right / np.array([n - n // 2, n // 2])
-    times = accuracy.shape[1]
-    best = times - 1 - accuracy[:, ::-1].argmax(1)  # (seeds, halves)
-    chosen_on_other = np.take_along_axis(accuracy, best[:, None, ::-1], axis=1)[:, 0]
-    values = (chosen_on_other - accuracy[:, -1]).mean(-1)
     on_all = right.sum(-1) / n
     return RobustOverfitting(
-        difference=mean_interval(values),
+        difference=mean_interval(best_minus_last(right, n)),
         same_images=float((on_all.max(1) - on_all[:, -1]).mean()),
-        evaluations=times,
+        evaluations=right.shape[1],
         n=n,
     )
+
+
+def best_minus_last(right: NDArray[np.int64], n: int) -> Array:
+    """The difference of ``robust_overfitting`` of every seed."""
+    accuracy = right / np.array([n - n // 2, n // 2])
+    best = right.shape[1] - 1 - accuracy[:, ::-1].argmax(1)  # (seeds, halves)
+    chosen_on_other = np.take_along_axis(accuracy, best[:, None, ::-1], axis=1)[:, 0]
+    return np.asarray((chosen_on_other - accuracy[:, -1]).mean(-1))
 
 
 def paired_difference(first: Array, second: Array) -> Interval:
@@ -131,8 +134,9 @@ def mean_interval(values: Array) -> Interval:
     return student_interval(float(values.mean()), values)
 
 
-def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
-    """The gaps at the largest training accuracy that both reach, paired by seed.
+def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | None:
+    """The gaps at the largest training accuracy that both reach, paired by seed; None where the curves pass none in
+    common: one begins above all that the other reaches.
 
     Curves are averaged over seeds and made monotone in t by isotonic regression; the time at which they reach the level
     is found by linear interpolation, and the gap is read there. The level is found anew in every replicate.
@@ -147,6 +151,9 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap:
         raise InputError(
             f"{seeds} and {len(second.fit)} seeds: comparisons are paired, give the same seeds to both"
         )
+    fits = [isotonic_regression(curve.fit.mean(0)).x for curve in (first, second)]
+    if max(fit[0] for fit in fits) > min(fit[-1] for fit in fits):
+        return None
     whole = np.full((1, seeds), 1 / seeds)
     level, one, two = (float(v[0]) for v in _read(first, second, whole))
     rng = np.random.default_rng(stream_key(0, "matched gap", seeds))
@@ -207,12 +214,6 @@ def matched_differences(first: LearningCurves, second: LearningCurves) -> Array:
 def leave_one_out(seeds: int) -> Array:
     """The weights of the seeds in the means of all but one of them, a row for each; one seed is not left out."""
     return (np.ones((seeds, seeds)) - np.eye(seeds)) / (seeds - 1) if seeds > 1 else np.ones((1, 1))
-
-
-def pass_common_level(first: LearningCurves, second: LearningCurves) -> bool:
-    """Whether the curves pass a common training accuracy: neither begins above the largest that the other reaches."""
-    fits = [isotonic_regression(curve.fit.mean(0)).x for curve in (first, second)]
-    return bool(max(fit[0] for fit in fits) <= min(fit[-1] for fit in fits))
 
 
 def student_interval(value: float, values: Array, images: float = 0.0) -> Interval:

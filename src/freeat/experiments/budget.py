@@ -2,17 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from freeat.algorithms import Algorithm
+from freeat.algorithms.step import training_cost
 from freeat.compute.machine import CALLS, arithmetic, quickest, resolve_device
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import TrainTask
 from freeat.learner.distributed import SINGLE_PROCESS
-from freeat.runs.build import build_algorithm, gradients_per_update
+from freeat.runs.build import build_algorithm
 from freeat.runs.run import assemble, settle
+from freeat.runs.spec import TrainSpec
 from freeat.training.loop import train
 from freeat.training.trainer import Trainer
+
+if TYPE_CHECKING:
+    from freeat.learner.modifiers import WeightPerturbation
 
 BudgetKind = Literal["updates", "gradients", "seconds"]
 KINDS: tuple[str, ...] = get_args(BudgetKind)
@@ -27,7 +32,7 @@ class Budget:
             training on the machine where it was resolved.
         reference: the algorithm whose ``--epochs`` or ``--updates`` set the amount.
         amount: what a run of the reference spends, in gradient evaluations or seconds.
-        update_cost: what one weight update spends, by algorithm.
+        update_cost: what one weight update spends in the mean, by algorithm.
         updates: the weight updates T, by algorithm. Equal numbers of updates need no resolution: nothing is stored.
         eval_size: the images of each split that learning curves are made of, the same for all algorithms.
     """
@@ -58,13 +63,14 @@ def resolve_budget(
     amount = budget.amount
     if amount is None:
         trainer = _assembled(by_algorithm[reference])
-        costs[reference] = _update_cost(kind, by_algorithm[reference], trainer)
         updates[reference] = trainer.learner.total_updates or 0
-        amount = updates[reference] * costs[reference]
+        amount = _update_cost(kind, by_algorithm[reference], trainer).spent(updates[reference])
+        costs[reference] = amount / updates[reference]
     for name, task in by_algorithm.items():
         if name not in updates:
-            costs[name] = _update_cost(kind, task, _assembled(task))
-            updates[name] = whole_batches(amount / costs[name], algorithm_of(task).updates_per_batch)
+            cost = _update_cost(kind, task, _assembled(task))
+            updates[name] = whole_batches(cost.affordable(amount), algorithm_of(task).updates_per_batch)
+            costs[name] = cost.spent(updates[name]) / updates[name]
     budget = replace(budget, amount=amount, update_cost=costs, updates=updates)
     if budget.eval_size is None:
         shortest = min(within_budget(tasks, budget), key=lambda task: updates[label_of(task)])
@@ -99,24 +105,49 @@ def algorithm_of(task: TrainTask) -> Algorithm:
     return build_algorithm(task.spec, updates=1, trust_code=task.options.trust_code)
 
 
-def _update_cost(kind: str, task: TrainTask, trainer: Trainer) -> float:
-    if kind == "gradients":
-        learner = trainer.learner
-        images = gradients_per_update(trainer.algorithm, learner.awp, learner.total_updates or 1)
-        return images * trainer.batches.mean_size
-    largest = max(trainer.batches.sizes)
-    return seconds_per_update(task) * trainer.batches.mean_size / largest
+@dataclass(frozen=True)
+class UpdateCost:
+    """What a weight update spends: ``plain``, or ``perturbed`` from update ``first`` on, where AWP begins."""
+
+    plain: float
+    perturbed: float
+    first: int
+
+    def spent(self, updates: int) -> float:
+        """What a training of this many updates spends."""
+        before = min(self.first, updates)
+        return before * self.plain + (updates - before) * self.perturbed
+
+    def affordable(self, amount: float) -> float:
+        """The updates that an amount is spent on."""
+        before = min(amount / self.plain, self.first)
+        return before + (amount - before * self.plain) / self.perturbed
+
+
+def _update_cost(kind: str, task: TrainTask, trainer: Trainer) -> UpdateCost:
+    awp, mean, largest = trainer.learner.awp, trainer.batches.mean_size, max(trainer.batches.sizes)
+    at_once = awp and replace(awp, first=0)
+
+    def cost(spec: TrainSpec, awp: "WeightPerturbation | None") -> float:
+        if kind == "gradients":
+            return training_cost(trainer.algorithm, 1, awp).gradient_evaluations * mean
+        return seconds_per_update(replace(task, spec=spec)) * mean / largest
+
+    perturbed = cost(replace(task.spec, awp_from=0.0), at_once)
+    plain = cost(replace(task.spec, awp=0.0, awp_from=0.0), None) if awp and awp.first else perturbed
+    return UpdateCost(plain, perturbed, first=awp.first if awp else 0)
 
 
 def seconds_per_update(task: TrainTask) -> float:
-    """The seconds of a weight update on a full batch, with all that a training step does, on this machine."""
+    """The seconds of a weight update on a full batch, with all that a training step does, on this machine.
+
+    The pull to slow weights is left out: it begins late, and is a small part of a step.
+    """
     device = resolve_device(task.options.device)
     per_batch = algorithm_of(task).updates_per_batch
     # batches drawn independently all have the same size
     spec = replace(task.spec, epochs=None, updates=(1 + CALLS) * per_batch, sampling="independent")
-    spec = replace(
-        spec, awp_from=0.0, proximal=None, proximal_from=None
-    )  # what begins later is timed at once
+    spec = replace(spec, proximal=None, proximal_from=None)
     settled = settle(spec, device)
     assert settled.threads is not None
     with arithmetic(threads=settled.threads, deterministic=spec.deterministic):

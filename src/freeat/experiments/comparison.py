@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from freeat.algorithms.registry import AlgorithmName, parse_algorithm, settings_of
+from freeat.algorithms.step import training_cost
 from freeat.compute.machine import CpuClock, arithmetic, resolve_device, usable_cores
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
@@ -27,12 +28,13 @@ from freeat.experiments.tasks import TrainTask
 from freeat.files.documents import check_output, read_document, write_document
 from freeat.files.locks import check_unclaimed
 from freeat.learner.distributed import SINGLE_PROCESS
+from freeat.runs.build import build_awp, proximal_start
 from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
-from freeat.runs.spec import PLUS, EvalSpec, TrainSpec, short_name, split_parts, split_settings
+from freeat.runs.spec import PLUS, EvalSpec, TrainSpec, parse_parts, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
 from freeat.training.records import Record, record_of
-from freeat.training.trainer import Plan, plan_training
+from freeat.training.trainer import Plan, evaluation_cost, plan_training
 
 FILE, CURVES, PARTS, TABLE, LOG = "comparison.json", "curves.png", "parts.png", "table.md", "log.txt"
 
@@ -46,7 +48,7 @@ DEMO: dict[str, Any] = {
     "eps": 0.6,
     "epochs": 75,
     "threads": 1,
-    "eval_every": 40,
+    "eval_every": 30,
     "eval_size": 600,
 }
 """The paper's effect on scikit-learn's handwritten digits, in minutes on two cores."""
@@ -166,6 +168,13 @@ def comparison_tasks(
     Each algorithm receives those of the shared settings and ``algorithm_args`` that its class declares, and a note
     names the others. What no class declares is refused.
     """
+    for text in algorithms:
+        if twice := parse_parts(text.partition("+")[2] or "none").keys() & spec.settings().keys():
+            option = sorted(twice)[0].replace("_", "-")
+            raise InputError(
+                f"--{option} holds for every run and {text!r} sets it too: leave --{option} out, and write its value "
+                f"with the algorithm ({option}=VALUE)"
+            )
     recipes = recipes_of(algorithms)
     names = [name for name, _ in recipes]
     given = {setting: value for setting, value in spec.settings().items() if setting in OF_ALGORITHMS}
@@ -231,7 +240,11 @@ def check_tasks(tasks: Sequence[TrainTask], jobs: int | None = None) -> Plan | N
         plan = plan_training(trainer, about.resolved.model, others=others)
 
     def cost(task: TrainTask) -> float:
-        return algorithm_of(task).cost.total * (task.spec.updates or plan.updates)
+        spec, updates, per_epoch = task.spec, task.spec.updates or plan.updates, trainer.batches.per_epoch
+        training = training_cost(algorithm_of(task), updates, build_awp(spec, updates, per_epoch))
+        starts = [0] if spec.ema is not None else []
+        starts += [proximal_start(spec, updates, per_epoch)] if spec.proximal is not None else []
+        return training.total * trainer.batches.mean_size + evaluation_cost(trainer, starts)
 
     share = sum(map(cost, unfinished)) / cost(first)
     most = max(1, usable_cores() // (settled.threads or 1))
@@ -258,8 +271,12 @@ def summarize(
         _row(label if found else runs[0].spec.label_of(weights), runs, weights)
         for label, runs in by_label.items()
         if runs
-        for weights in (("model",) if found else runs[0].spec.weights)
+        for weights in runs[0].spec.weights[-1 if found else 0 :]
     ]
+    shared: dict[str, AlgorithmSummary] = {}  # runs that differ in their average only share a row
+    for row in sorted(rows, key=lambda row: -len(row.seeds)):
+        shared.setdefault(row.label, row)
+    rows = [row for row in rows if row is shared[row.label]]
     curves = summarize_curves([dict(zip(row.seeds, curves_of(row), strict=True)) for row in rows])
     rows = [replace(row, curves=own) for row, own in zip(rows, curves, strict=True)]
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]

@@ -13,7 +13,6 @@ from freeat.evaluation.matched import (
     RobustOverfitting,
     matched_gap,
     paired_difference,
-    pass_common_level,
     robust_overfitting,
 )
 from freeat.training.records import Record
@@ -67,6 +66,7 @@ class ArmDifference:
     robust_gap: Interval
     robust_test: Interval
     matched_gap: MatchedGap | None
+    at_chance: tuple[str, ...] = ()
 
 
 def arm_difference(
@@ -90,13 +90,21 @@ def arm_difference(
         matched_gap=matched_curves(
             *({seed: run.history for seed, run in zip(seeds, runs, strict=True)} for runs in pair)
         ),
+        at_chance=tuple(
+            label
+            for label, runs in zip((name, other), pair, strict=True)
+            if not all(run.final.above_chance for run in runs)
+        ),
     )
 
 
 def comparable(history: Sequence[Record]) -> list[Record]:
-    """The records made on as many images as the first one: another sample size is a step in the curve."""
-    sizes = [(record.train.n, record.test.n) for record in history]
-    return [record for record, size in zip(history, sizes, strict=True) if size == sizes[0]]
+    """The records made on as many images as the first one, one of each update: another size is a step in the curve."""
+    by_update: dict[int, Record] = {}
+    for record in history:
+        if (record.train.n, record.test.n) == (history[0].train.n, history[0].test.n):
+            by_update.setdefault(record.update, record)
+    return list(by_update.values())
 
 
 def summarize_curves(algorithms: Sequence[SeedHistories]) -> list[CurveSummary | None]:
@@ -122,9 +130,7 @@ def matched_curves(own: SeedHistories, reference: SeedHistories) -> MatchedGap |
     """The gaps at equal robust training accuracy, paired by seed; None where the curves pass none in common."""
     seeds = sorted(own.keys() & reference.keys())
     first, second = (seed_curves([histories[seed] for seed in seeds]) for histories in (own, reference))
-    if first is None or second is None or not pass_common_level(first, second):
-        return None
-    return matched_gap(first, second)
+    return None if first is None or second is None else matched_gap(first, second)
 
 
 def seed_curves(histories: Sequence[Sequence[Record]]) -> LearningCurves | None:

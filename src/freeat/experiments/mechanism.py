@@ -47,7 +47,7 @@ class AttackStrength:
 
 @dataclass(frozen=True, kw_only=True)
 class WeakRadius:
-    """The radius at which Vanilla trains in the weak arms: that of Free, times the strength of Free's perturbations.
+    """The radius at which Vanilla trains in the weak arms: the strength of Free's perturbations, as a radius.
 
     To first order the maximizer in a ball of that radius lowers the margin as far as Free's perturbations do. The
     length of δ would not do: Free's are nearly as long as Vanilla's from their random start on.
@@ -55,7 +55,7 @@ class WeakRadius:
     Args:
         radius: the radius of the training; four digits of it.
         eps: the radius at which all arms are evaluated.
-        strength: ``margin_share`` of Free, the mean over the evaluations of its runs.
+        strength: ``margin_share`` of Free, which is relative to ``eps``: the mean over the evaluations of its runs.
         seeds: these runs.
     """
 
@@ -122,10 +122,10 @@ def resolve_mechanism(vanilla: Sequence[TrainTask], free: Sequence[TrainTask]) -
             f"--preset {PRESET}: the perturbations of {free[0].spec.label} do not lower the margin, so that no radius "
             "follows from them; train it longer"
         )
-    spec, evaluation = free[0].spec, free[0].evaluation
+    eps = free[0].evaluation.radius(free[0].spec)
     weak = WeakRadius(
-        radius=float(f"{spec.eps * found.margin_share:.4g}"),
-        eps=evaluation.radius(spec),
+        radius=float(f"{eps * found.margin_share:.4g}"),
+        eps=eps,
         strength=found.margin_share,
         seeds=tuple(run.spec.seed for run in free),
     )
@@ -168,8 +168,10 @@ def runs_by_seed(runs: Sequence[TrainTask], weights: str = "model") -> dict[int,
 
 
 def arm_differences(arms: Mapping[str, Sequence[TrainTask]]) -> tuple[ArmDifference, ...]:
-    """Every arm minus the one before it, over the seeds that both have finished."""
-    own = [(label, runs_by_seed(runs)) for label, runs in arms.items()]
+    """Every arm minus the one before it, over the seeds that both have finished, with the weights of its label."""
+    own = [
+        (label, runs_by_seed(runs, runs[0].spec.weights[-1]) if runs else {}) for label, runs in arms.items()
+    ]
     pairs = zip(own[1:], own, TESTS, strict=False)
     found = (arm_difference(arm, reference, tests) for arm, reference, tests in pairs)
     return tuple(difference for difference in found if difference is not None)

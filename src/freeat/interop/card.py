@@ -58,7 +58,7 @@ def _summary(manifest: Manifest) -> str:
 # {markdown_text(manifest.name)}
 
 A {_code(model)} with {parameters:,} parameters for the {len(data.classes)} classes of \
-{_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.algorithm)} {against}."""
+{_code(data.name)} ({c}×{h}×{w} images), trained by {_code(spec.label_of(manifest.weights.which))} {against}."""
 
 
 def _evaluation(manifest: Manifest) -> str:

@@ -39,6 +39,7 @@ def population_tables(summary: PopulationSummary) -> list[ReportTable]:
             columns=("instance", "algorithm", "strength", "train risk", "population risk", "gap", "0–1 gap"),
             rows=[_arm_row(row) for row in summary.arms],
             text_columns=2,
+            notes=_errors(summary.arms),
         ),
         ReportTable(
             caption="Differences of the gap: after equal updates, and at equal robust training risk",
@@ -87,6 +88,16 @@ def population_tables(summary: PopulationSummary) -> list[ReportTable]:
     return [table for table in tables if table.rows]
 
 
+def _errors(arms: Sequence[ArmSummary]) -> list[str]:
+    """How well the risks of nets are estimated; those of linear classifiers are formulas."""
+    largest = max((row.standard_error for row in arms), default=0.0)
+    if largest == 0:
+        return []
+    return [
+        f"Population risks are estimated on fresh examples, with a standard error of at most {largest:.4f}."
+    ]
+
+
 def _arm_row(row: ArmSummary) -> tuple[str | TableCell, ...]:
     return (
         row.instance.title(),
@@ -106,12 +117,12 @@ def _difference_row(row: PopulationDifference) -> tuple[str | TableCell, ...]:
         row.reference,
         interval_cell(row.surrogate),
         interval_cell(row.zero_one),
-        interval_cell(row.matched.difference),
-        f"{1 - row.matched.level:.4f}",
+        NO_VALUE if row.matched is None else interval_cell(row.matched.difference),
+        NO_VALUE if row.matched is None else f"{1 - row.matched.level:.4f}",
     )
 
 
-LEVERS: dict[Lever, str] = {"eps": "ε/‖μ‖", "alpha": "α_δ", "updates": "T"}
+LEVERS: dict[Lever, str] = {"eps": "ε/‖μ‖", "alpha": "α_δ", "updates": "T", "d": "d", "m": "m"}
 
 
 def _lever_rows(levers: Sequence[PopulationLever]) -> list[tuple[str | TableCell, ...]]:
@@ -216,7 +227,11 @@ def _draw_differences(panel: Any, differences: Sequence[PopulationDifference], *
     pairs = list(dict.fromkeys((row.arm, row.reference) for row in differences))
     for height, pair in enumerate(pairs):
         rows = [row for row in differences if (row.arm, row.reference) == pair]
-        found = [row.matched.difference if matched else row.surrogate for row in rows]
+        found = [row.surrogate for row in rows]
+        if matched:
+            found = [row.matched.difference for row in rows if row.matched is not None]
+        if not found:  # in no instance do both pass the same training risk
+            continue
         heights = height + np.linspace(-0.3, 0.3, len(found)) if len(found) > 1 else np.array([float(height)])
         values = np.array([one.value for one in found])
         low = np.array([one.value if one.low is None else one.low for one in found])

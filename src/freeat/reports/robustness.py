@@ -19,6 +19,7 @@ from freeat.reports.plots import draw_line_chart, save_figure, styled
 from freeat.reports.tables import NO_VALUE, ReportTable, norm_text, percent, percent_interval, seconds_text
 from freeat.reports.text import accuracy_lines, run_remarks
 from freeat.runs.results import StoredEvaluation
+from freeat.runs.spec import TrainSpec
 from freeat.units import in_255ths, radius_text
 
 COLUMNS = (
@@ -63,8 +64,11 @@ def robustness_lines(
     return [*lines, *(f"examples: {arrays}, drawn in {figure}" for arrays, figure in examples)]
 
 
-def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[list[str], list[str]]:
-    """A run evaluated as in its training: the table of its training, with notes."""
+def trained_lines(
+    report: SweepReport, spec: TrainSpec, weights: str, update: int
+) -> tuple[list[str], list[str]]:
+    """These weights of a run evaluated as in its training: the table of its training, with notes."""
+    label = spec.label_of(weights)
     splits = {result.split: result for result in report.results}
     (gap,) = report.gaps
     notes = list(dict.fromkeys(note for result in report.results for note in result.notes))
@@ -77,9 +81,9 @@ def trained_lines(report: SweepReport, algorithm: str, update: int) -> tuple[lis
         test=splits["test"],
         gap=gap,
         clean_gap=gap.clean,
-        adversarial=parse_algorithm(algorithm).adversarial,
+        adversarial=parse_algorithm(spec.algorithm).adversarial,
     )
-    return accuracy_lines(algorithm, update, scores), run_remarks(algorithm, scores, notes)
+    return accuracy_lines(label, update, scores), run_remarks(label, scores, notes)
 
 
 def attack_text(attack: str, iterate: str, settings: Mapping[str, Any]) -> str:

@@ -23,12 +23,14 @@ from freeat.units import radius_text
 if TYPE_CHECKING:
     from freeat.evaluation.evaluator import Scores
     from freeat.evaluation.matched import Interval
-    from freeat.experiments.budget import Budget
+    from freeat.experiments.budget import Budget, BudgetKind
     from freeat.experiments.comparison import Comparison
-    from freeat.experiments.curves import CurveSummary
+    from freeat.experiments.curves import ArmDifference, CurveSummary
     from freeat.experiments.mechanism import WeakRadius
     from freeat.experiments.pairing import RunDifference
+    from freeat.runs.folder import RunResult
     from freeat.runs.inventory import RunRow, StoredRun
+    from freeat.runs.spec import TrainSpec
 
 RUN_COLUMNS = (
     "run",
@@ -76,7 +78,7 @@ def _run_row(row: "RunRow") -> tuple[str, ...]:
         row.run,
         *(value or NO_VALUE for value in (row.data, row.model, row.norm)),
         NO_VALUE if row.eps is None else radius_text(row.eps),
-        row.algorithm or NO_VALUE,
+        row.label or NO_VALUE,
         NO_VALUE if row.seed is None else str(row.seed),
         status,
         *(NO_VALUE if value is None else percent(value) for value in accuracies),
@@ -97,8 +99,24 @@ def run_lines(run: "StoredRun") -> list[str]:
     lines.append(f"  on {about.data.name}: {about.data.train} training and {about.data.test} test images")
     lines.append(f"  chosen here: {chosen}; commit {about.provenance.commit or 'unknown'}")
     if run.result is not None:
-        lines += accuracy_lines(about.spec.algorithm, run.result.update, run.result)
+        lines += result_lines(about.spec, run.result)
     return [*lines, f"folder: {row.folder} ({size_text(row.bytes)})"]
+
+
+def result_lines(spec: "TrainSpec", result: "RunResult") -> list[str]:
+    """The accuracies of every kind of a run's weights: the last, and those of averages, each named for what it is."""
+    from freeat.training.records import record_of
+
+    kinds = [
+        kind for kind in ("model", "slow", "ema") if kind == "model" or getattr(result, kind) is not None
+    ]
+    lines = []
+    for kind in kinds:
+        named = (
+            f" ({'last' if kind == 'model' else kind} weights)" if "slow" in kinds and kind != "ema" else ""
+        )
+        lines += accuracy_lines(f"{spec.label_of(kind)}{named}", result.update, record_of(result, kind))
+    return lines
 
 
 def accuracy_lines(algorithm: str, update: int, scores: "Scores") -> list[str]:
@@ -170,9 +188,11 @@ def remarks(comparison: "Comparison") -> list[str]:
         for row in comparison.algorithms
         if not row.above_chance
     ]
+    # an average is of the same runs
+    by_runs = {(row.algorithm, row.folders): row for row in reversed(comparison.algorithms)}
     lines += [
-        collapse_remark(row.label, row.collapsed, runs=len(row.seeds))
-        for row in comparison.algorithms
+        collapse_remark(row.label, row.collapsed, runs=len(row.seeds), weights=row.weights)
+        for row in reversed(by_runs.values())
         if row.collapsed
     ]
     shares = {row.label: row.evaluation_share for row in comparison.algorithms}
@@ -181,9 +201,10 @@ def remarks(comparison: "Comparison") -> list[str]:
     return [*lines, *comparison.notes]
 
 
-def collapse_remark(label: str, collapsed: int, *, runs: int) -> str:
-    """The note on runs that collapsed."""
-    return f"{label} collapsed (catastrophic overfitting) in {collapsed} of {runs} runs."
+def collapse_remark(label: str, collapsed: int, *, runs: int, weights: str = "model") -> str:
+    """The note on runs that collapsed, which is decided on their last weights, not on averages."""
+    whose = label if weights == "model" else f"the last weights of {label}"
+    return f"{whose} collapsed (catastrophic overfitting) in {collapsed} of {runs} runs."
 
 
 def comparison_table(comparison: "Comparison") -> ReportTable:
@@ -252,14 +273,40 @@ def difference_table(comparison: "Comparison") -> ReportTable | None:
         ),
         rows=rows,
         text_columns=3,
-        notes=_weak_radius(found.weak) if found else [],
+        notes=[
+            *(difference_claim(one, comparison.budget.kind) for one in differences),
+            *(_weak_radius(found.weak) if found else []),
+        ],
     )
+
+
+EQUAL = {"updates": "updates", "gradients": "gradient evaluations", "seconds": "seconds of training"}
+"""What algorithms spend alike, by the kind of the budget."""
+
+
+def difference_claim(one: "ArmDifference", budget: "BudgetKind" = "updates") -> str:
+    """What a paired difference says of the gap, decided by its 95 % intervals."""
+    pair = f"{one.arm} minus {one.reference} ({one.tests})"
+    if one.at_chance:
+        return f"{pair}: nothing is decided, {' and '.join(one.at_chance)} did not get above chance."
+    found = f"{pair}: {_effect(one.robust_gap)} at equal {EQUAL[budget]}"
+    if one.matched_gap is None:
+        return f"{found}."
+    return f"{found}, {_effect(one.matched_gap.difference)} at equal robust training accuracy."
+
+
+def _effect(difference: "Interval") -> str:
+    if difference.low is None:
+        return "nothing is decided on the gap, with one seed,"
+    if not difference.excludes_zero:
+        return "no effect on the gap is seen"
+    return f"the gap {'grows' if difference.value > 0 else 'falls'}"
 
 
 def _weak_radius(weak: "WeakRadius") -> list[str]:
     return [
-        f"The weak arms train at ε = {radius_text(weak.radius)}: the radius of Free times {weak.strength:.2f}, the "
-        f"strength of its perturbations. All arms are evaluated at ε = {radius_text(weak.eps)}."
+        f"The weak arms train at ε = {radius_text(weak.radius)}: {weak.strength:.2f} of the radius at which all arms "
+        f"are evaluated, ε = {radius_text(weak.eps)}, as strong as the perturbations of Free."
     ]
 
 
@@ -347,8 +394,12 @@ def _percent_with_interval(found: "Interval", *, signed: bool = False) -> str:
 def comparison_tables(comparison: "Comparison") -> list[ReportTable]:
     """The tables of a comparison; those of learning curves, differences and strength where there are any."""
     curves = curves_table([(row.label, row.curves) for row in comparison.algorithms])
-    differences = difference_table(comparison)
-    tables = (comparison_table(comparison), curves, differences, strength_table(comparison))
+    return [comparison_table(comparison), *([] if curves is None else [curves]), *paired_tables(comparison)]
+
+
+def paired_tables(comparison: "Comparison") -> list[ReportTable]:
+    """What the runs of a comparison do not say by themselves: paired differences, and the strength of attacks."""
+    tables = (difference_table(comparison), strength_table(comparison))
     return [table for table in tables if table is not None]
 
 

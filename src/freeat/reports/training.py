@@ -103,7 +103,8 @@ def _numbers(series: Sequence[ChartSeries]) -> ReportTable:
 
 def larger_last(histories: list[History]) -> list[History]:
     """The last records that were made on more images than those before them, each a history of its own."""
-    return [history[-1:] for history in histories if len(comparable(history)) < len(history)]
+    sizes = [[(record.train.n, record.test.n) for record in history] for history in histories]
+    return [history[-1:] for history, n in zip(histories, sizes, strict=True) if n[-1] != n[0]]
 
 
 def errors(histories: list[History], key: str) -> tuple[np.ndarray, list[np.ndarray]]:

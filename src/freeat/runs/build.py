@@ -280,15 +280,6 @@ def build_awp(spec: TrainSpec, updates: int, per_epoch: int) -> "WeightPerturbat
     return WeightPerturbation(gamma=spec.awp, first=first)
 
 
-def gradients_per_update(algorithm: Algorithm, awp: "WeightPerturbation | None", updates: int) -> float:
-    """Gradient evaluations of one weight update, per image, in the mean over a training."""
-    own = algorithm.cost.gradient_evaluations
-    if awp is None:
-        return own
-    passes = getattr(getattr(without_warm_up(algorithm), "objective", None), "loss_passes", 1)
-    return own + passes * (1 - awp.first / updates)
-
-
 def build_evaluator(
     spec: TrainSpec,
     evaluation: EvalSpec,

@@ -39,6 +39,7 @@ class StoredRun:
             folder=str(self.folder.path),
             status=self.status,
             **({name: getattr(spec, name) for name in LISTED} if spec else {}),
+            label=spec.label_of("model") if spec else None,
             update=self.update,
             updates=self.updates,
             bytes=size_of(self.folder.path),
@@ -66,6 +67,7 @@ class RunRow:
     norm: str | None = None
     eps: float | None = None
     algorithm: str | None = None
+    label: str | None = None
     seed: int | None = None
     train_size: int | None = None
     update: int

@@ -294,8 +294,8 @@ def _published_mismatches(spec: TrainSpec, model: torch.nn.Module, classes: int)
 
 def _inconsistencies(trainer: Trainer) -> list[str]:
     """Of the model as it is: answers that change, or that depend on the batch."""
-    model, images = trainer.learner.model, trainer.evaluator.train
-    x = images.batch(torch.arange(min(len(images), LOOKED_AT)))[0].to(*device_and_dtype(model))
+    model, images = trainer.learner.model, trainer.evaluator.train.sample(LOOKED_AT)
+    x = images.batch(torch.arange(len(images)))[0].to(*device_and_dtype(model))
     with frozen_eval(model):
         return inconsistencies(model, x, logits_of(model, x))
 

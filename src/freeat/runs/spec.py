@@ -362,9 +362,12 @@ def parse_parts(text: str) -> dict[str, float]:
 
 
 def split_parts(text: str) -> tuple[str, dict[str, float]]:
-    """An algorithm with its parts, as ``free-4+awp+ema``: its name and the settings of the parts."""
+    """An algorithm with its parts, as ``free-4+awp+ema``: its name and the settings of the parts that are on."""
     name, _, parts = text.partition("+")
-    return name.strip(), parse_parts(parts) if parts else {}
+    settings, fields = parse_parts(parts) if parts else {}, TrainSpec.fields()
+    return name.strip(), {
+        setting: value for setting, value in settings.items() if value != fields[setting].default
+    }
 
 
 def canonical_parts(text: str) -> str:

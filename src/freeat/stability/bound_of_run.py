@@ -112,6 +112,8 @@ def _facts(spec: TrainSpec, model: nn.Module, constants: Constants, *, augmented
         "constant_attack_step": spec.warmup == 0,
         "fresh_start": not (spec.algorithm_args or {}).get("carry", False),
     }
+    if not facts["l2_ball"]:
+        facts["approximately_smooth"] = False  # η = 2βε is that of an L2 ball
     if constants.beta is None:
         facts["smooth"] = False
     if constants.smallest_gradient == 0:

@@ -90,13 +90,13 @@ class PopulationSettings:
         for kind, value, known in (("norm", self.norm, NORMS), ("model", self.model, KINDS)):
             if value not in known:
                 raise unknown_name(kind, value, known)
-        counts = ("updates", "batch_size", "seeds", "times", "width", "fresh", "attack_steps")
+        counts = ("d", "updates", "batch_size", "seeds", "times", "width", "fresh", "attack_steps")
         for name in counts:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
         if not 1 <= self.batch_size <= self.n:
             raise InputError(f"--batch-size {self.batch_size} must lie between 1 and n = {self.n}")
-        for name in ("eps", "lr", "initial_scale", "distance"):
+        for name in ("eps", "lr", "initial_scale", "distance", "sigma"):
             if not 0 < getattr(self, name) <= LARGEST:
                 raise InputError(
                     f"--{name.replace('_', '-')} {getattr(self, name):g} must be positive and at most {LARGEST:g}"
@@ -180,10 +180,11 @@ class Trajectory:
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationResult:
-    """What one arm did on one instance."""
+    """What one arm did on one instance; ``matched`` is the Free arm whose control it is."""
 
     settings: PopulationSettings
     arm: str
+    matched: str | None
     radius: float
     trajectory: Trajectory
 
@@ -216,6 +217,10 @@ def _plain_arm(arm: str, settings: PopulationSettings, ball: Ball) -> Algorithm:
         exact = Vanilla(ball=ball, maximizer=affine_maximum)
         return exact if objective is None else replace(exact, objective=objective)
     name = parse_algorithm(arm)
+    if settings.theorem and name.objective != "ce":
+        raise InputError(
+            f"{arm} with --theorem: the theorems bound 1 − p_y, not {name.objective}; leave it out"
+        )
     takes_step = settings.alpha is not None and name.family in WITH_STEP
     alpha = absolute_step(settings.alpha, ball.eps) if takes_step and settings.alpha is not None else None
     return make_algorithm(arm, ball, alpha=alpha, objective=objective)
@@ -372,7 +377,9 @@ class PopulationTask(DocumentTask[PopulationResult]):
         trajectory = train_population(
             self.settings, self.arm, radius=radius, replay=replay, on_update=on_update
         )
-        return PopulationResult(settings=self.settings, arm=self.arm, radius=radius, trajectory=trajectory)
+        return PopulationResult(
+            settings=self.settings, arm=self.arm, matched=self.matched, radius=radius, trajectory=trajectory
+        )
 
     def _matched(self) -> tuple[float, int]:
         """The radius of the training, and how often a batch is used."""

@@ -36,8 +36,8 @@ from freeat.theory.problem import THEOREMS
 POPULATION = "population.json"
 """The file of a study."""
 
-Lever = Literal["eps", "alpha", "updates"]
-"""What the bounds of Theorems 2, 4 and 5 grow with: ε/‖μ‖, α_δ and T."""
+Lever = Literal["eps", "alpha", "updates", "d", "m"]
+"""What the bounds of Theorems 2, 4 and 5 grow with (ε/‖μ‖, α_δ and T), the dimension, and the m of Free."""
 EARLY = 0.25
 """The gap at T is compared with that at the mark nearest to this part of T."""
 
@@ -74,7 +74,7 @@ class PopulationDifference:
     reference: str
     zero_one: Interval
     surrogate: Interval
-    matched: MatchedGap
+    matched: MatchedGap | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +142,13 @@ def summarize_population(results: Sequence[PopulationResult]) -> PopulationSumma
         differences=[row for group in _instances(results) for row in _differences(group)],
         exponents=list(_exponents(results)),
         bounds=[row for arm in arms if arm.instance.theorem for row in _bounds(arm)],
-        levers=[*_along(results, "eps"), *_along(results, "alpha"), *map(_later, results)],
+        levers=[
+            *_along(results, "eps"),
+            *_along(results, "alpha"),
+            *_along(results, "d"),
+            *_along_m(results),
+            *map(_later, results),
+        ],
     )
 
 
@@ -195,13 +201,15 @@ def _instances(results: Sequence[PopulationResult]) -> list[list[PopulationResul
 
 
 def _differences(group: Sequence[PopulationResult]) -> Iterator[PopulationDifference]:
-    """Every arm against Vanilla, an arm with parts against the same without, and Free against the control that shares
-    its strength and its batches."""
+    """Every arm against Vanilla, an arm with parts against the same without, and Free-m against the control that shares
+    its strength and its batches, not those of another m."""
     by_arm = {result.arm: result for result in group}
     reference = next((arm for arm in by_arm if arm == EXACT), None)
     reference = reference or next((arm for arm in by_arm if _is_plain(arm, "vanilla")), None)
     pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
-    pairs += [(arm, WEAK_REPLAY) for arm in by_arm if WEAK_REPLAY in by_arm and _is_plain(arm, "free")]
+    pairs += [
+        (own.matched, arm) for arm, own in by_arm.items() if arm == WEAK_REPLAY and own.matched in by_arm
+    ]
     pairs += [
         (arm, own) for arm in by_arm if (own := split_parts(arm)[0]) in by_arm and own not in (arm, reference)
     ]
@@ -243,20 +251,39 @@ def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExpone
             yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=fit)
 
 
-def _along(results: Sequence[PopulationResult], lever: Literal["eps", "alpha"]) -> Iterator[PopulationLever]:
+Lines = dict[tuple[object, ...], dict[float, PopulationResult]]
+"""Results that differ in one number only, by that number."""
+
+
+def _along(
+    results: Sequence[PopulationResult], lever: Literal["eps", "alpha", "d"]
+) -> Iterator[PopulationLever]:
     """From each value of a setting to the next, on instances that differ in nothing else."""
-    lines: dict[tuple[str, tuple[object, ...]], dict[float, PopulationResult]] = {}
+    lines: Lines = {}
     for result in results:
         value = getattr(result.settings, lever)
         if value is not None and (lever != "alpha" or _takes_step(result.arm)):
             others = tuple(kept for name, kept in vars(result.settings).items() if name != lever)
-            lines.setdefault((result.arm, others), {})[value] = result
-    for (arm, _), by_value in lines.items():
+            lines.setdefault((result.arm, *others), {})[value] = result
+    yield from _steps(lines, lever)
+
+
+def _along_m(results: Sequence[PopulationResult]) -> Iterator[PopulationLever]:
+    """From each m of Free to the next, on one instance."""
+    lines: Lines = {}
+    for result in results:
+        if _is_plain(result.arm, "free"):
+            lines.setdefault((result.settings,), {})[parse_algorithm(result.arm).m or 1] = result
+    yield from _steps(lines, "m")
+
+
+def _steps(lines: Lines, lever: Lever) -> Iterator[PopulationLever]:
+    for by_value in lines.values():
         for low, high in pairwise(sorted(by_value)):
             after, before = (gaps(by_value[value], "surrogate")[:, -1] for value in (high, low))
             yield PopulationLever(
                 instance=by_value[high].settings,
-                arm=arm,
+                arm="free" if lever == "m" else by_value[high].arm,
                 lever=lever,
                 low=low,
                 high=high,

@@ -32,7 +32,7 @@ class StudyDocument:
     notes: tuple[str, ...]
     engines: dict[str, EngineChoice]
     sources: dict[str, str]
-    semantics: int = 2  # of studies that were begun before it was stored
+    semantics: int
 
 
 @dataclass(frozen=True, kw_only=True)

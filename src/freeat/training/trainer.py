@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms.step import Algorithm, Strength
+from freeat.algorithms.step import Algorithm, Strength, training_cost
 from freeat.compute import FORWARD_SHARE, Cost
 from freeat.compute.machine import CALLS, QUICK, quickest
 from freeat.data import Augmentation
@@ -377,31 +377,35 @@ def plan_training(trainer: Trainer, network: str, *, others: float | None = None
 
     The trainer itself stays as it is, to the bit. Several processes, or a memory that is exhausted, give no time.
     """
-    learner, evaluator = trainer.learner, trainer.evaluator
+    learner = trainer.learner
     updates, device = learner.total_updates or 0, learner.precision.device
-    per_image = trainer.algorithm.cost.total
-    points = trainer.curve_points
-    models = 1 if learner.average is None else 2
-    one_step = 1 + 2 * FORWARD_SHARE if evaluator.watches_collapse else 0
-    per_view = (models * evaluator.cost_per_image + one_step) / len(evaluator.views)
-    sizes = [len(images) for images, _ in evaluator.views.values()]
-    evaluated = sum(
-        count * min(n, size or n)
-        for count, size in ((points, trainer.evaluations.size), (1, trainer.final_size))
-        for n in sizes
-    )
-    cost = per_image * trainer.batches.mean_size * updates + per_view * evaluated
+    training = training_cost(trainer.algorithm, updates, learner.awp)
+    cost = training.total * trainer.batches.mean_size
+    cost += evaluation_cost(trainer, [average.first for average in learner.averages.values()])
     timed = _seconds_per_gradient(trainer) if learner.processes.size == 1 else None
     return Plan(
         network=network,
         parameters=parameter_count(learner.model),
         updates=updates,
-        evaluations=points + 1,
+        evaluations=trainer.curve_points + 1,
         gradient_evaluations=cost,
         seconds=None if timed is None else timed * cost,
         threads=torch.get_num_threads() if device.type == "cpu" else None,
         others=others,
     )
+
+
+def evaluation_cost(trainer: Trainer, starts: Iterable[int]) -> float:
+    """Gradient evaluations of all evaluations: of the model, and of averages of its weights, begun at ``starts``."""
+    evaluator, updates = trainer.evaluator, trainer.learner.total_updates or 0
+    shares = [1 - min(first / max(updates, 1), 1) for first in starts]  # of the curve, that an average has
+    models = 1 + len(shares)
+    sizes = [len(images) for images, _ in evaluator.views.values()]
+    curve = trainer.curve_points * sum(min(n, trainer.evaluations.size or n) for n in sizes)
+    last = sum(min(n, trainer.final_size or n) for n in sizes)
+    one_step = 1 + 2 * FORWARD_SHARE if evaluator.watches_collapse else 0
+    total = evaluator.cost_per_image * ((1 + sum(shares)) * curve + models * last) + one_step * (curve + last)
+    return total / len(sizes)
 
 
 def _seconds_per_gradient(trainer: Trainer) -> float | None:

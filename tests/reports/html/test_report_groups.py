@@ -1,16 +1,18 @@
 """Runs in order: tasks, groups of seeds, labels that tell them apart, intervals."""
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.statistics import wilson
-from freeat.reports.charts import thinned
-from freeat.reports.html.answer import remarks
+from freeat.reports.charts import LineChart, thinned
+from freeat.reports.html.answer import checks_section, remarks
+from freeat.reports.html.curves import sizes_section
 from freeat.reports.html.gather import gather
 from freeat.reports.html.groups import benchmarks_of, over_seeds
 
@@ -94,3 +96,60 @@ def test_labels_write_whole_numbers_without_decimals(store: Path) -> None:
     runs = [replace(run, description=replace(run.description, spec=spec)) for spec in specs]
     (benchmark,) = benchmarks_of(runs)
     assert {group.label for group in benchmark.groups} == {"free-4, epochs 15", "free-4, epochs 2.5"}
+
+
+def test_an_average_beside_the_weights_makes_no_group_of_the_last_weights(store: Path) -> None:
+    one, two = gather([store / "runs" / "free-4-60"]).runs
+    assert one.result is not None
+    scores = Scores(**{field.name: getattr(one.result, field.name) for field in fields(Scores)})
+    averaged = replace(
+        one,
+        description=replace(one.description, spec=replace(one.spec, ema=0.9)),
+        result=replace(one.result, ema=scores),
+        history=[replace(record, ema=scores) for record in one.history],
+    )
+    (benchmark,) = benchmarks_of([averaged, two])
+    assert [group.label for group in benchmark.groups] == ["free-4", "free-4 + ema 0.9"]
+    assert [run.spec.seed for run in benchmark.groups[0].runs] == [0, 1]
+
+
+def test_lines_against_n_are_of_one_kind_of_weights(store: Path) -> None:
+    runs = []
+    for run in gather([store / "runs" / f"free-4-{n}" for n in (40, 60)]).runs:
+        assert run.result is not None
+        scores = Scores(**{field.name: getattr(run.result, field.name) for field in fields(Scores)})
+        scores = replace(scores, gap=replace(scores.gap, value=0.25))
+        spec = replace(run.spec, ema=0.9)
+        description = replace(run.description, spec=spec)
+        runs.append(replace(run, description=description, result=replace(run.result, ema=scores)))
+    (chart,) = sizes_section(benchmarks_of(runs), []).blocks
+    assert isinstance(chart, LineChart)
+    lines = {series.name.partition(":")[0]: series.curves[0] for series in chart.series}
+    assert list(lines) == ["free-4", "free-4 + ema 0.9"]
+    assert lines["free-4 + ema 0.9"].y == [25.0, 25.0]
+
+
+def test_the_check_for_catastrophic_overfitting_is_of_the_last_weights_and_stands_there_once(
+    store: Path,
+) -> None:
+    one, _ = gather([store / "runs" / "free-4-60"]).runs
+    assert one.result is not None
+    assert one.result.one_step is not None
+    right = one.result.train.robust_accuracy
+    scores = Scores(**{field.name: getattr(one.result, field.name) for field in fields(Scores)})
+    scores = replace(scores, train=replace(scores.train, robust_accuracy=right / 2 + 0.001))
+    for setting, expected in {
+        "ema": {f" and {100 * right:.1f} % under {one.result.attack}."},
+        "proximal": {"no catastrophic overfitting of the last weights"},
+    }.items():
+        spec = replace(one.spec, **{setting: 0.9})
+        kind = "slow" if setting == "proximal" else "ema"
+        run = replace(
+            one,
+            description=replace(one.description, spec=spec),
+            result=replace(one.result, **{kind: scores}),
+            history=[replace(record, **{kind: scores}) for record in one.history],
+        )
+        (blocks,) = checks_section(benchmarks_of([run]), [], []).blocks
+        (check,) = blocks.checks
+        assert all(part in check.sentence for part in expected)

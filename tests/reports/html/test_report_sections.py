@@ -100,7 +100,7 @@ def test_curves_need_two_evaluations_and_a_remark_says_so(store: Path) -> None:
     for kept, shown in ((run.history[-2:], True), (run.history[-1:], False)):
         document = make_document(Findings(runs=[replace(run, history=kept)]), [folder])
         assert ("curves" in {one.key for one in document.sections}) is shown
-        assert any("--eval-every" in remark for remark in document.remarks) is not shown
+        assert any("no learning curves" in remark for remark in document.remarks) is not shown
 
 
 def test_algorithms_are_compared_at_equal_fit_and_cost(document: ReportPage, store: Path) -> None:
@@ -125,6 +125,10 @@ def test_algorithms_are_compared_at_equal_fit_and_cost(document: ReportPage, sto
         np.testing.assert_allclose(
             model.curves[0].y, [100 * np.mean([one.test.robust_accuracy for one in own])]
         )
+
+
+def test_evaluations_that_cost_much_are_remarked(document: ReportPage) -> None:
+    assert any(remark.startswith("Evaluations during training cost") for remark in document.remarks)
 
 
 def test_one_algorithm_has_no_fair_comparison(store: Path) -> None:

@@ -11,7 +11,7 @@ from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
 from freeat.reports.html.groups import Benchmark, GroupMean, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
-from freeat.reports.text import collapse_remark, comparison_tables
+from freeat.reports.text import collapse_remark, comparison_tables, paired_tables, share_remark
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -53,11 +53,11 @@ def _of_populations(found: Findings) -> list[str]:
                 continue
             rows = [row for row in study.summary.differences if (row.arm, row.reference) == (arm, reference)]
             updates = [row.surrogate for row in rows]
-            fit = [row.matched.difference for row in rows]
+            fit = [row.matched.difference for row in rows if row.matched is not None]
             sentences.append(
                 f"{name}: the exact gap of {arm} is smaller than that of {reference} on {_signed(updates, -1)} and "
                 f"larger on {_signed(updates, 1)} of {len(rows)} instances at equal updates; at equal robust training "
-                f"risk on {_signed(fit, -1)} and {_signed(fit, 1)}."
+                f"risk on {_signed(fit, -1)} and {_signed(fit, 1)} of {len(fit)}."
             )
     return sentences
 
@@ -176,13 +176,18 @@ def _of_evaluations(found: Findings) -> Iterator[str]:
 
 
 def answer_tables(benchmarks: Sequence[Benchmark], found: Findings) -> list[ReportTable]:
-    """Accuracies, gap and cost: a table for every benchmark, or for comparisons without their runs."""
-    if not found.runs:
-        return [
-            table.under_name(name)
-            for name, comparison in found.comparisons
-            for table in comparison_tables(comparison)
-        ]
+    """Accuracies, gap and cost: a table for every benchmark, or for comparisons without their runs.
+
+    Beside the runs, comparisons have what only they know: paired differences and the strength of attacks.
+    """
+    known = paired_tables if found.runs else comparison_tables
+    compared = [
+        table.under_name(name) for name, comparison in found.comparisons for table in known(comparison)
+    ]
+    return compared if not found.runs else _benchmark_tables(benchmarks) + compared
+
+
+def _benchmark_tables(benchmarks: Sequence[Benchmark]) -> list[ReportTable]:
     return [
         ReportTable(
             caption=f"{benchmark.title}. {_meaning(benchmark)}",
@@ -231,6 +236,10 @@ def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
                 "There are no learning curves: the runs were evaluated at their end only. The option --eval-every "
                 "says how often to evaluate them."
             )
+        shares = {
+            group.label: group.mean(lambda result: result.evaluation_share) for group in benchmark.finished
+        }
+        lines += share_remark(shares)
     for name, comparison in found.comparisons:
         lines += [f"{name}: {failure.run} failed: {failure.reason}" for failure in comparison.failures]
     notes = [note for run in found.runs for note in run.description.data.notes]
@@ -245,8 +254,10 @@ def _about(group: SeedGroup) -> list[str]:
     unfinished = [run for run in group.runs if run.result is None]
     if unfinished:
         lines.append(f"{group.label}: {len(unfinished)} of {len(group.runs)} runs are not finished.")
-    if collapsed := sum(result.collapsed for result in group.finished):
-        lines.append(collapse_remark(group.label, collapsed, runs=len(group.finished)))
+    weights = group.runs[0].weights
+    collapsed = sum(result.collapsed for result in group.finished)
+    if collapsed and weights != "ema":  # the group of the last or slow weights says it of the same runs
+        lines.append(collapse_remark(group.label, collapsed, runs=len(group.finished), weights=weights))
     notes = dict.fromkeys(note for result in group.finished for note in result.notes)
     lines += [f"{group.label}: {note}." for note in notes if note.startswith(FAILED)]
     if not group.above_chance:
@@ -344,7 +355,10 @@ def checks_section(
 
 
 def _overfitting(group: SeedGroup) -> Iterator[SanityCheck]:
-    """Whether any run resists one full step but not PGD."""
+    """Whether any run resists one full step but not PGD; the check is of the last weights, and stands there once."""
+    weights = group.runs[0].weights
+    if weights == "ema":
+        return
     evaluated = [
         (result, result.one_step.robust_accuracy) for result in group.finished if result.one_step is not None
     ]
@@ -353,6 +367,8 @@ def _overfitting(group: SeedGroup) -> Iterator[SanityCheck]:
     collapsed = [result for result, _ in evaluated if result.collapsed]
     if collapsed:
         sentence = f"{group.label}: {collapsed[0].collapse} ({len(collapsed)} of {len(evaluated)} runs)."
+    elif weights != "model":
+        sentence = f"{group.label}: no catastrophic overfitting of the last weights."
     else:
         widest, one_step = max(evaluated, key=lambda pair: pair[1] - pair[0].train.robust_accuracy)
         sentence = (

@@ -164,13 +164,13 @@ def _sweeps(benchmark: Benchmark) -> dict[str, list[SeedGroup]]:
         run = group.runs[0]
         if run.spec.train_size is not None:
             fixed = {name: value for name, value in settings_of(run).items() if name not in SWEPT}
-            updates = run.description.updates
-            sweeps.setdefault((group.algorithm, repr((fixed, updates))), []).append(group)
-    several = [groups for groups in sweeps.values() if len(groups) > 1]
-    names = Counter(groups[0].algorithm for groups in several)
+            label, updates = run.spec.label_of(run.weights), run.description.updates
+            sweeps.setdefault((label, repr((run.spec.algorithm, fixed, updates))), []).append(group)
+    several = {key: groups for key, groups in sweeps.items() if len(groups) > 1}
+    names = Counter(label for label, _ in several)
     return {
-        groups[0].algorithm if names[groups[0].algorithm] == 1 else f"{groups[0].label} and on": groups
-        for groups in several
+        label if names[label] == 1 else f"{groups[0].label} and on": groups
+        for (label, _), groups in several.items()
     }
 
 

@@ -126,8 +126,12 @@ def _benchmark_key(run: FoundRun) -> tuple[str, str, str, float]:
 
 
 def settings_of(run: FoundRun) -> dict[str, object]:
-    """Settings that may distinguish two groups: those of the training, and the evaluation attack."""
-    spec, evaluation, left_out = run.spec, run.evaluation, NAMED_ELSEWHERE + WITHOUT_EFFECT
+    """Settings that may distinguish two groups: those of the training, and the evaluation attack.
+
+    An average beside the weights changes no others.
+    """
+    spec, evaluation = run.spec, run.evaluation
+    left_out = (*NAMED_ELSEWHERE, *WITHOUT_EFFECT, *(() if run.weights == "ema" else ("ema",)))
     settings = {name: getattr(spec, name) for name in spec.fields() if name not in left_out}
     trained_at = {} if evaluation.eval_eps is None else {"eps": spec.eps}
     attack = {name: getattr(evaluation, name) for name in ("attack", "eval_start", "iterate")}

@@ -51,7 +51,7 @@ def _row(run: FoundRun) -> list[str]:
     updates = run.last.update if run.last else 0
     return [
         run.name,
-        run.spec.algorithm,
+        run.spec.label_of(run.weights),
         about.provenance.commit or NO_VALUE,
         about.identity,
         str(run.spec.seed),
