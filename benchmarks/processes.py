@@ -1,13 +1,13 @@
-"""Seconds of a data-parallel step: gradients summed by freeat's flat exchange, and by torch's DistributedDataParallel.
+"""Seconds of a data-parallel step: gradients summed during the backward pass, or after it by one flat exchange.
 
     torchrun --nproc-per-node 2 benchmarks/processes.py
 
 A step is Free's inner step: one pass with the gradients of w and δ, the sum of w's gradients over the processes, SGD,
-and the mean of the batch norms' statistics. Its batch of CIFAR-sized images is divided evenly, so that DDP can take
-part. Contenders:
+and the mean of the batch norms' statistics, on CIFAR-sized images. Contenders:
 
-- *flat*: the exchanges of ``freeat.learner.distributed``, after the backward pass.
-- *ddp*: ``DistributedDataParallel`` with a communication hook that sums. It exchanges buckets during the backward pass.
+- *ddp*: what a training does wherever every process has images (``OverlappedSums``): torch's DistributedDataParallel
+  with a communication hook that sums. It exchanges buckets during the backward pass.
+- *flat*: what it does elsewhere: one exchange after the backward pass.
 - *each*: one exchange for every tensor, as a loop over the parameters and buffers would.
 
 They take turns within a round, each from the same weights; the median over the rounds is kept. The gradients of all are
@@ -18,26 +18,20 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import click
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from freeat import models
 from freeat.compute.machine import uncompiled
-from freeat.learner.distributed import ProcessGroup, join_process_group
+from freeat.learner.distributed import OverlappedSums, ProcessGroup, join_process_group
 from freeat.objectives import cross_entropy
 
 SHAPE = (3, 32, 32)
-
-
-def sum_hook(state: object, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
-    """Sums a bucket: the losses are divided by the global batch already."""
-    done = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
-    return done.then(lambda future: future.value()[0])
 
 
 def exchange_each(processes: ProcessGroup, net: nn.Module) -> None:
@@ -52,20 +46,22 @@ def average_each(processes: ProcessGroup, net: nn.Module) -> None:
             buffer /= processes.size
 
 
+def _call(function: Callable[..., Tensor], *given: Tensor) -> Tensor:
+    return function(*given)
+
+
 class Contender:
     """A copy of a network, and how its gradients are exchanged."""
 
     def __init__(self, kind: str, net: nn.Module, processes: ProcessGroup, total: int) -> None:
         self.net, self.processes, self.total = copy.deepcopy(net), processes, total
         self.optimizer = uncompiled(torch.optim.SGD)(self.net.parameters(), lr=1e-3, momentum=0.9)
-        self.forward: Callable[[Tensor], Tensor] = self.net
+        self.overlapped: OverlappedSums | None = None
         self.exchange: Callable[[], None] = lambda: None
         self.average = lambda: processes.average_buffers(self.net)
         began = time.process_time()
         if kind == "ddp":
-            ddp = DistributedDataParallel(self.net, forward_sync_buffers=False, gradient_as_bucket_view=True)
-            ddp.register_comm_hook(None, sum_hook)
-            self.forward = ddp
+            self.overlapped = OverlappedSums(list(self.net.parameters()))
         elif kind == "flat":
             self.exchange = lambda: processes.sum_gradients(self.net.parameters())
         else:
@@ -73,10 +69,14 @@ class Contender:
             self.average = lambda: average_each(processes, self.net)
         self.construction = time.process_time() - began
 
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(self.net(x), y)
+
     def gradients(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """The summed gradients of the weights, and that of δ."""
         delta = torch.zeros_like(x).requires_grad_()
-        (cross_entropy(self.forward(x + delta), y).sum() / self.total).backward()
+        with nullcontext(_call) if self.overlapped is None else self.overlapped.part(last=True) as call:
+            (call(self.losses, x + delta, y).sum() / self.total).backward()
         self.exchange()
         return [p.grad for p in self.net.parameters() if p.grad is not None] + [delta.grad]
 

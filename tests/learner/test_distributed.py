@@ -23,7 +23,7 @@ from freeat.errors import InputError
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
 from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
-from freeat.objectives import Trades
+from freeat.objectives import CrossEntropy, Trades
 from freeat.training.loop import train
 from problems import BALLS, images, same_bits, smooth_net, weights
 
@@ -52,18 +52,55 @@ def parts_of(name: str, net: nn.Module) -> dict[str, Any]:
     return {"awp": WeightPerturbation(gamma=0.02), "proximal": ProximalTerm(slow, 0.1), "clip_grad": 2.0}
 
 
-def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) -> list[Tensor]:
-    net = smooth_net(seed=4)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=2e-4)
-    learner = Learner(
+def make_learner(
+    name: str, net: nn.Module, processes: ProcessGroup, micro_batch: int | None = None
+) -> Learner:
+    return Learner(
         net,
-        optimizer,
+        torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=2e-4),
         total_updates=UPDATES,
         processes=processes,
         micro_batch=micro_batch,
         **parts_of(name, net),
     )
+
+
+def resumed(name: str, learner: Learner) -> Learner:
+    """A learner as another process would make it from what was saved of this one, which has no parts."""
+    net = smooth_net(seed=7)
+    net.load_state_dict(learner.model.state_dict())
+    other = make_learner(name, net, learner.processes)
+    other.optimizer.load_state_dict(learner.optimizer.state_dict())
+    other.updates, other.batches = learner.updates, learner.batches
+    return other
+
+
+class WithUnusedWeight(nn.Module):
+    """A network with a weight that no image uses."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+        self.unused = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.net(x)
+        return logits
+
+
+def trained(
+    name: str,
+    processes: ProcessGroup,
+    micro_batch: int | None = None,
+    *,
+    net: nn.Module | None = None,
+    resume_at: int | None = None,
+    overlapped: bool = True,
+) -> list[Tensor]:
+    learner = make_learner(name, net or smooth_net(seed=4), processes, micro_batch)
     while learner.updates_left:
+        if resume_at is not None and learner.updates >= resume_at:
+            learner, resume_at = resumed(name, learner), None
         total = SIZES[learner.batches % len(SIZES)]
         x, y = images(learner.batches, total)
         rows = processes.share(total)
@@ -72,7 +109,31 @@ def trained(name: str, processes: ProcessGroup, micro_batch: int | None = None) 
         assert record.losses.shape == y[rows].shape
         if record.g_norms is not None:
             assert record.g_norms.shape[1:] == y[rows].shape
+    assert (learner._sums is not None) == (overlapped and processes.size > 1)
     return weights(learner.result)
+
+
+def trained_without_overlap(name: str, processes: ProcessGroup) -> list[Tensor]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "_overlapped_sums", lambda *given: None)
+        return trained(name, processes, overlapped=False)
+
+
+def gradient_of_two_passes(processes: ProcessGroup) -> list[Tensor]:
+    """The gradients of two losses of one batch, which add up before one descent."""
+    learner = make_learner("fast", smooth_net(seed=4), processes)
+    x, y = images(0, 8)
+    rows = processes.share(8)
+    learner.expect(8, rows.start)
+    learner.begin(x[rows])
+    for objective in (CrossEntropy(), Trades()):
+
+        def h(delta: Tensor, x: Tensor, y: Tensor, loss: Any = objective.loss) -> Tensor:
+            values: Tensor = loss(learner.logits, x, y, x + delta)
+            return values
+
+        learner.weight_gradient(h, torch.full_like(x[rows], 0.01), x[rows], y[rows])
+    return [p.grad for p in learner.model.parameters() if p.grad is not None]
 
 
 def exchanges(processes: ProcessGroup) -> dict[str, object]:
@@ -171,6 +232,12 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
         assert (processes.rank, processes.size) == (rank, size)
         found = {name: trained(name, processes) for name in ROWS}
         found["micro"] = trained("free-trades", processes, micro_batch=2)
+        found["two passes"] = gradient_of_two_passes(processes)
+        found["unused weight"] = trained(
+            "free", processes, net=WithUnusedWeight(smooth_net(seed=4)), overlapped=False
+        )
+        found["resumed"] = trained("free", processes, resume_at=20)
+        found |= {f"{name}, flat": trained_without_overlap(name, processes) for name in ROWS}
         counted = {name: exchanged(name, processes) for name in COUNTED}
         counted["SyncBatchNorm"] = of_sync_batch_norm(processes)
         results = {"found": found, "exchanges": exchanges(processes), "collectives": counted}
@@ -214,6 +281,45 @@ def test_micro_batches_within_processes(
     distributed: list[dict[str, dict]], single: dict[str, list[Tensor]]
 ) -> None:
     assert relative_error(distributed[0]["found"]["micro"], single["free-trades"]) < 1e-9
+
+
+def test_gradients_of_two_passes_add_up(distributed: list[dict[str, dict]]) -> None:
+    expected = gradient_of_two_passes(SINGLE_PROCESS)
+    assert len(expected) == len(weights(smooth_net(seed=4)))
+    for result in distributed:
+        assert relative_error(result["found"]["two passes"], expected) < 1e-12
+
+
+def test_a_weight_that_no_image_uses_does_not_hold_up_the_processes(
+    distributed: list[dict[str, dict]], single: dict[str, list[Tensor]]
+) -> None:
+    unused, *others = distributed[0]["found"]["unused weight"]
+    assert not unused.any()
+    assert relative_error(others, single["free"]) < 1e-9
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_sums_during_and_after_the_backward_pass_are_the_same(
+    name: str, distributed: list[dict[str, dict]]
+) -> None:
+    """The same bits for two processes; three may add them in another order."""
+    found = distributed[0]["found"]
+    if len(distributed) == 2:
+        assert same_bits(found[f"{name}, flat"], found[name])
+    assert relative_error(found[f"{name}, flat"], found[name]) < 1e-12
+
+
+def test_a_training_resumed_by_several_processes_is_bit_identical(distributed: list[dict[str, dict]]) -> None:
+    found = distributed[0]["found"]
+    assert same_bits(found["resumed"], found["free"])
+
+
+def test_a_process_without_its_own_share_is_refused() -> None:
+    learner = make_learner("fast", smooth_net(seed=4), ProcessGroup(rank=1, size=2))
+    x, _ = images(0, 8)
+    learner.expect(8, 0)
+    with pytest.raises(InputError, match=r"process 1 of 2 has rows 0 to 4 .* processes\.share\(8\), 4 to 8"):
+        learner.begin(x[:4])
 
 
 def test_exchanges_give_every_process_the_same(distributed: list[dict[str, dict]]) -> None:

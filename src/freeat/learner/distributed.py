@@ -1,13 +1,13 @@
 """The group of processes that train one model, and what they exchange.
 
-Gradients are summed after the backward pass, by one flat exchange. Torch's DistributedDataParallel exchanges them
-inside it, where a process without images of a small batch takes no part and the others wait for it. It imports torch's
-compiler, a second of each process, and took 0.94 to 1.02 times as long (``benchmarks/processes.py``, docs/scaling.md).
+Gradients are summed during the backward pass, by torch's DistributedDataParallel (``OverlappedSums``), where every
+process makes one. Elsewhere they are summed after it, by one flat exchange: a process without images of a small batch
+makes no backward pass, and a weight that no image uses ends none.
 """
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from freeat.compute import Cost
 from freeat.data.batches import Batches
 from freeat.errors import InputError
+from freeat.rng import layer_rng, stream_key
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +118,79 @@ def _summed(parts: list[Tensor]) -> list[Tensor]:
 
 
 SINGLE_PROCESS = ProcessGroup()
+
+
+class OverlappedSums:
+    """Sums the gradients of weights over all processes while a backward pass computes them.
+
+    Torch's DistributedDataParallel (DDP) wraps the weights alone, and its forward pass is the loss: one with two passes
+    through the network is a single forward pass of DDP, and buffers stay as they are.
+
+    DDP lays out what it exchanges in the order of its first backward pass. That order decides how three processes or
+    more round their sums, so the first pass is made here: a resumed training then rounds as an uninterrupted one.
+
+    Args:
+        weights: the trained weights, each of which every image uses.
+    """
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        self._ddp = nn.parallel.DistributedDataParallel(_Weights(weights), gradient_as_bucket_view=True)
+        self._ddp.register_comm_hook(self, _sum_bucket)
+        self.exchanging = False
+        zero: Tensor = self._ddp(lambda: torch.stack([p.sum() for p in weights]).sum() * 0)
+        zero.backward()  # type: ignore[no-untyped-call]
+        for p in weights:
+            p.grad = None
+        self.exchanging = True
+
+    @contextmanager
+    def part(self, *, last: bool) -> Iterator[Callable[..., Tensor]]:
+        """Calls the loss of a part of a batch, whose backward pass is made inside; the last part's one sums."""
+        if last:
+            yield self._ddp
+        else:
+            with self._ddp.no_sync():
+                yield self._ddp
+
+
+class _Weights(nn.Module):
+    """Weights without the layers that use them; a forward pass is any function."""
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        super().__init__()
+        for k, p in enumerate(weights):
+            self.register_parameter(str(k), p)
+
+    def forward(self, function: Callable[..., Tensor], *given: Tensor) -> Tensor:
+        return function(*given)
+
+
+def _sum_bucket(
+    sums: OverlappedSums,
+    bucket: dist.GradBucket,  # type: ignore[name-defined]
+) -> torch.futures.Future[Tensor]:
+    """The sum of a part of the gradients over all processes: losses are divided by the global batch already."""
+    if not sums.exchanging:
+        done: torch.futures.Future[Tensor] = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+    work = dist.all_reduce(bucket.buffer(), async_op=True)
+    summed: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
+    return summed
+
+
+def uses_all_weights(model: nn.Module, weights: list[nn.Parameter], x: Tensor) -> bool:
+    """Whether an image's logits depend on each of the weights."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()  # its running statistics stay as they are
+    try:
+        with torch.enable_grad(), layer_rng(x.device, stream_key(0, "used weights")):
+            logits = model(x[..., :1, :, :, :])
+            found = torch.autograd.grad(logits.sum(), weights, allow_unused=True)
+    finally:
+        for module in training:
+            module.training = True
+    return all(gradient is not None for gradient in found)
 
 
 def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:

@@ -13,7 +13,7 @@ from freeat.compute import Cost
 from freeat.compute.frozen import Mode, frozen, frozen_eval
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
-from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
+from freeat.learner.distributed import SINGLE_PROCESS, OverlappedSums, ProcessGroup, uses_all_weights
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng, to_device
 
@@ -39,7 +39,7 @@ class Learner:
         schedule: the learning rate of each update; None leaves the optimizer's own.
         precision: the arithmetic of the forward and backward pass; fp32 by default.
         micro_batch: the most images in one pass, for small memories.
-        processes: the group of processes that train this model.
+        processes: the group of processes that train this model, each on its ``share`` of every batch.
         average: a weight average that follows every update.
         proximal: slow weights, to which the weights are drawn.
         awp: adversarial weight perturbation.
@@ -109,6 +109,8 @@ class Learner:
         self._backpropagate = backward or Tensor.backward
         self._expected: tuple[int, int] | None = None
         self._global_batch: int | None = None
+        self._sums: OverlappedSums | None = None
+        self._can_overlap: bool | None = None
 
     @property
     def updates_left(self) -> int:
@@ -136,7 +138,7 @@ class Learner:
         """A learner in the same state whose steps leave this one as it is, with a budget for ``updates`` more at least.
 
         It keeps the current learning rate, and has neither averages of the weights, nor a perturbation of them, nor the
-        passes of a framework.
+        passes of a framework, nor other processes.
         """
         twin = copy.copy(self)
         twin.model, twin.optimizer = copy.deepcopy((self.model, self.optimizer))  # of the copied parameters
@@ -144,7 +146,8 @@ class Learner:
         twin.precision.load_state_dict(self.precision.state_dict())
         if self.total_updates is not None:
             twin.total_updates = max(self.total_updates, self.updates + updates)
-        twin.schedule = twin.average = twin.proximal = twin.awp = None
+        twin.schedule = twin.average = twin.proximal = twin.awp = twin._sums = None
+        twin.processes = SINGLE_PROCESS
         twin.cost = Cost()
         twin._forward, twin._backpropagate = twin.model, Tensor.backward
         return twin
@@ -172,6 +175,12 @@ class Learner:
             raise InputError(
                 f"a batch of {b} images cannot be the rows from {first} of the {total} images expected: "
                 f"call expect(total, first) before each step, with the size of the whole batch"
+            )
+        share = self.processes.share(total)
+        if self.processes.size > 1 and (first, first + b) != (share.start, share.stop):
+            raise InputError(
+                f"process {self.processes.rank} of {self.processes.size} has rows {first} to {first + b} of a batch of "
+                f"{total} images: pass those of processes.share({total}), {share.start} to {share.stop}"
             )
         self.batches += 1
         self._expected, self._global_batch = None, total
@@ -212,7 +221,6 @@ class Learner:
 
     def descend(self) -> None:
         """w ← w − α_w g_w, by the optimizer; the gradients are then gone."""
-        self.processes.sum_gradients(self.model.parameters())
         if self.schedule is not None:
             clock = Clock(update=self.updates, batch=self.batches, total=self.total_updates or 0)
             for group in self.optimizer.param_groups:
@@ -244,7 +252,6 @@ class Learner:
             return self._backward(h, delta, x, y, wants_delta=wants_delta)
         with self.awp.statistics_kept(self.model):
             found = self._backward(h, delta, x, y, wants_delta=wants_delta)
-        self.processes.sum_gradients(self.model.parameters())
         with self.awp.applied(self.model, stacked=self._stacked):
             self._forget_gradients()
             self._backward(h, delta, x, y, wants_delta=False)
@@ -253,17 +260,54 @@ class Learner:
     def _backward(
         self, h: Loss, delta: Tensor, x: Tensor, y: Tensor, *, wants_delta: bool
     ) -> tuple[Tensor, Tensor]:
+        """Adds the gradients of all processes to those on the parameters; returns own losses and g_δ."""
         b = x.shape[-4] if self._global_batch is None else self._global_batch
+        sums = self._overlapped_sums(b, x) if self.processes.size > 1 else None
+        earlier = self._take_gradients() if self.processes.size > 1 else []
         losses: list[Tensor] = []
         grads: list[Tensor] = []
         for rows in self._micro_batches(x):
             part = delta[..., rows, :, :, :].detach().requires_grad_(wants_delta)
-            values = h(part, x[..., rows, :, :, :], y[..., rows])
-            self._backpropagate(values.sum() / b)
+            own = x[..., rows, :, :, :], y[..., rows]
+            if sums is None:
+                values = h(part, *own)
+                self._backpropagate(values.sum() / b)
+            else:
+                with sums.part(last=rows.stop == x.shape[-4]) as loss:
+                    values = loss(h, part, *own)
+                    self._backpropagate(values.sum() / b)
             losses.append(values.detach())
             if part.grad is not None:
                 grads.append(part.grad.mul_(b))
+        if sums is None:
+            self.processes.sum_gradients(self.model.parameters())
+        for p, gradient in earlier:
+            p.grad = gradient if p.grad is None else p.grad.add_(gradient)
         return _joined(losses, -1, x[..., 0, 0, 0]), _joined(grads, -4, x)
+
+    def _overlapped_sums(self, total: int, x: Tensor) -> OverlappedSums | None:
+        """What sums gradients during the backward pass; None where it must follow it, in every process alike.
+
+        It must where a process has no image of the batch, where an image does not use every weight, and where the
+        forward pass is another's (compiled, or a framework's).
+        """
+        if total < self.processes.size or self._forward is not self.model:
+            return None
+        if self._can_overlap is None:
+            weights = [p for p in self.model.parameters() if p.requires_grad]
+            self._can_overlap = uses_all_weights(self.model, weights, x)
+            self._sums = OverlappedSums(weights) if self._can_overlap else None
+        return self._sums
+
+    def _take_gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
+        """The gradients of an earlier pass, which are sums already, taken off the parameters.
+
+        They are copies: the next pass sums in the same memory.
+        """
+        held = [(p, p.grad.clone()) for p in self.model.parameters() if p.grad is not None]
+        for p, _ in held:
+            p.grad = None
+        return held
 
     def _forget_gradients(self) -> None:
         held = (p for group in self.optimizer.param_groups for p in group["params"])

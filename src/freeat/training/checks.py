@@ -7,6 +7,7 @@ from torch import Tensor
 
 from freeat.data import Images
 from freeat.learner import Learner
+from freeat.learner.distributed import SINGLE_PROCESS
 from freeat.units import radius_text
 
 CROSSING = 2.0
@@ -73,6 +74,7 @@ def _fits(learner: Learner, images: Images, size: int) -> bool:
         return learner.logits(x + delta).mean(-1)
 
     learner.optimizer.zero_grad(set_to_none=True)
+    learner.processes = SINGLE_PROCESS  # the training ends; others may have enough memory, and do not wait
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     try:
