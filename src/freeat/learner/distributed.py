@@ -120,6 +120,10 @@ def _summed(parts: list[Tensor]) -> list[Tensor]:
 SINGLE_PROCESS = ProcessGroup()
 
 
+EXCHANGED_AT_ONCE = 25
+"""Megabytes of gradients: smaller networks exchange theirs at once, of larger ones the last layers' go first."""
+
+
 class OverlappedSums:
     """Sums the gradients of weights over all processes while a backward pass computes them.
 
@@ -134,7 +138,9 @@ class OverlappedSums:
     """
 
     def __init__(self, weights: list[nn.Parameter]) -> None:
-        self._ddp = nn.parallel.DistributedDataParallel(_Weights(weights), gradient_as_bucket_view=True)
+        self._ddp = nn.parallel.DistributedDataParallel(
+            _Weights(weights), bucket_cap_mb=EXCHANGED_AT_ONCE, gradient_as_bucket_view=True
+        )
         self._ddp.register_comm_hook(self, _sum_bucket)
         self.exchanging = False
         zero: Tensor = self._ddp(lambda: torch.stack([p.sum() for p in weights]).sum() * 0)
