@@ -156,6 +156,14 @@ def test_a_table_is_trained_resumed_and_reported(tmp_path: Path, capsys: pytest.
     assert all(task["finished"] for task in dry["tasks"])
     assert dry["remaining"] == 0 < dry["seconds"]
 
+    weights = list((tmp_path / "store" / "runs").glob("*/*.safetensors"))
+    assert len(weights) >= len(first["runs"])
+    for file in weights:
+        file.unlink()
+    assert reproduce(tmp_path, "table-6", "--out", str(out)) == 0
+    records_only = json.loads((out / "reproduction.json").read_text(encoding="utf-8"))
+    assert without_times(records_only) == without_times(first), "tables need no weights"
+
     (gone,) = (key for key, one in first["runs"].items() if one["name"] == "cifar10 linf free-4 seed 1")
     shutil.rmtree(tmp_path / "store" / "runs" / gone)
     assert reproduce(tmp_path, "table-6", "--out", str(out), "--so-far") == 0
