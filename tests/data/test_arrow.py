@@ -162,6 +162,25 @@ def test_large_parquet_files_are_unpacked_once_and_not_held(
     assert np.array_equal(stream.train.x.permute(0, 2, 3, 1).numpy(), x)
 
 
+def test_files_that_are_large_only_together_are_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Published data sets are many files, each far below the memory limit."""
+    x, y = random_images(40), np.arange(40) % 3
+    as_parquet(tmp_path / "set", table(x, y), table(x[:9], y[:9]))
+    footers = (pq.ParquetFile(file).metadata for file in (tmp_path / "set").glob("*/*.parquet"))
+    sizes = [footer.row_group(0).total_byte_size for footer in footers]
+    limit = (max(sizes) + sum(sizes)) // 2
+    expected = load_data(tmp_path / "set", data_dir=tmp_path / "a").digest
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", None)
+    for stream in (False, True):
+        data = load_data(
+            tmp_path / "set", data_dir=tmp_path / "b", memory_limit=limit, stream=stream, workers=0
+        )
+        assert np.array_equal(data.train.x.permute(0, 2, 3, 1).numpy(), x)
+        assert stream or data.digest == expected
+
+
 def column(**columns: Any) -> Callable[[Path], None]:
     return lambda path: pq.write_table(pa.table(columns), path)
 

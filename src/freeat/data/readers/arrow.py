@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from freeat.files.reading import check_expansion, check_regular, parse_json, ref
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
 MOST_ROWS = 10_000_000
 ROWS_AT_ONCE = 256
-"""Rows of a large parquet file that are in memory while it is unpacked."""
+"""Rows of a parquet file that are in memory while it is unpacked."""
 LABEL_NAMES = ("label", "labels", "fine_label", "class", "target", "y")
 
 
@@ -37,11 +38,14 @@ class TableColumns:
     names: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path, files: Sequence[Path], store: PixelStore) -> "TableColumns":
-        """The columns of these files, found by what their features say, else by their names."""
+    def read(cls, path: Path, files: Sequence[Path], unpacked: PixelStore | None) -> "TableColumns":
+        """The columns of these files, found by what their features say, else by their names.
+
+        With a store, parquet files are unpacked to it and stay out of memory.
+        """
         arrow = need("pyarrow", extra="datasets", what=f"the data set {path.name}")
         try:
-            table = arrow.concat_tables([_read(file, store) for file in files])
+            table = arrow.concat_tables([_read(file, unpacked) for file in files])
         except arrow.ArrowInvalid as error:
             raise InputError(
                 f"{path}: its files have different columns ({error}); write them with one schema"
@@ -123,16 +127,32 @@ class TableColumns:
         return x.reshape(shape)
 
 
-def _read(file: Path, store: PixelStore) -> Any:
-    """The table of a file; one that exceeds the memory limit stays in a file."""
-    arrow = need("pyarrow", extra="datasets", what=str(file))
-    parquet = need("pyarrow.parquet", extra="datasets", what=str(file))
+@contextmanager
+def _refusing(file: Path) -> Iterator[None]:
     check_regular(file)
     with refusing(file, f"{file.suffix} file", "write it again"):
+        yield
+
+
+def _claimed(file: Path) -> int:
+    """The bytes that a file takes in memory once it is read; none of an arrow file, which is only mapped."""
+    parquet = need("pyarrow.parquet", extra="datasets", what=str(file))
+    if file.suffix != ".parquet":
+        return 0
+    with _refusing(file), parquet.ParquetFile(file) as opened:
+        return _check_claims(file, opened.metadata)
+
+
+def _read(file: Path, unpacked: PixelStore | None) -> Any:
+    """The table of a file."""
+    arrow = need("pyarrow", extra="datasets", what=str(file))
+    parquet = need("pyarrow.parquet", extra="datasets", what=str(file))
+    with _refusing(file):
         if file.suffix == ".parquet":
             with parquet.ParquetFile(file) as opened:
-                large = _check_claims(file, opened.metadata) > store.limit
-                table = _mapped(_unpacked(file, opened, store), arrow) if large else opened.read()
+                table = (
+                    opened.read() if unpacked is None else _mapped(_unpacked(file, opened, unpacked), arrow)
+                )
         else:
             table = _mapped(file, arrow)
         _check_rows(file, table.num_rows)
@@ -245,7 +265,11 @@ def read_arrow(
     path: Path, store: PixelStore, *, seed: int, test_fraction: float, image_size: int | None
 ) -> Arrays:
     """Both splits; where there is no test split a stratified one is made and noted."""
-    splits = {split: TableColumns.read(path, files, store) for split, files in _splits(path).items()}
+    found = _splits(path)
+    # All files together: published data sets are many files of a few hundred megabytes.
+    large = sum(_claimed(file) for files in found.values() for file in files) > store.limit
+    unpacked = store if large else None
+    splits = {split: TableColumns.read(path, files, unpacked) for split, files in found.items()}
     names = splits["train"].names or splits["train"].texts
     labels = {split: table.labels(names) for split, table in splits.items()}
     encoded = all(table.encoded for table in splits.values())
