@@ -271,7 +271,21 @@ def make_open(ball: Ball) -> Ball:
     return type(ball)(ball.eps, None)
 
 
-@pytest.mark.parametrize("case", [CASES["vanilla-ce-l2"], CASES["free-trades-linf"], CASES["fast-ce-linf"]])
+def with_step(ball: Ball, objective: Objective, start: Start) -> Algorithm:
+    return NFgsm(ball=ball, alpha=0.05, objective=objective)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        CASES["vanilla-ce-l2"],
+        CASES["free-trades-linf"],
+        CASES["fast-ce-linf"],
+        CASES["n-fgsm-ce-linf"],
+        Case(with_step, "ce", BALLS["linf"]),
+        Case(with_step, "ce", BALLS["l2"]),
+    ],
+)
 def test_radius_zero_is_training_without_an_adversary(case: Case) -> None:
     nothing = Case(case.make, case.objective, case.ball.scaled(0))
     net = smooth_net()

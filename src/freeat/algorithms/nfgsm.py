@@ -27,7 +27,7 @@ class NFgsm:
 
     Args:
         ball: the set Δ of perturbations.
-        alpha: the length of the step in input units; by default ε.
+        alpha: the length of the step in input units; by default ε. In a ball of radius 0 there is no step.
         noise: k, the radius of the noise in units of ε; by default 2 for Linf and 2/√3 for L2.
         objective: the loss that w descends, and the function that the attack ascends.
         attack_mode: the mode of the network during the attack, ``train`` or ``eval``.
@@ -82,7 +82,9 @@ class NFgsm:
             g_delta = delta_gradient(self.objective.attack(learner.logits, x, y), x, eta, ball)
             norms.append(l2_norm(g_delta))
             step = ball.extreme(g_delta, rng.at(0))
-            return ball.confine(x, eta + (step if self.alpha is None else step * (self.alpha / ball.eps)))
+            if self.alpha is not None and ball.eps > 0:
+                step = step * (self.alpha / ball.eps)
+            return ball.confine(x, eta + step)
 
         rng = learner.begin(x, ball.box)
         norms = [l2_norm(x[..., :0, :, :, :])]  # a process may have no image of a batch
