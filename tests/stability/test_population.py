@@ -17,7 +17,8 @@ from freeat.errors import InputError
 from freeat.evaluation.matched import paired_difference
 from freeat.files.locks import LeaseLost
 from freeat.learner import Learner
-from freeat.reports.population import draw_population, population_tables
+from freeat.reports.population import draw_population, population_markdown, population_tables
+from freeat.stability.estimates import fitted_exponent
 from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
 from freeat.stability.population import (
     WEAK,
@@ -25,10 +26,11 @@ from freeat.stability.population import (
     PopulationResult,
     PopulationSettings,
     PopulationTask,
+    Trajectory,
     make_arm,
     train_population,
 )
-from freeat.stability.population_summary import gaps, summarize_population
+from freeat.stability.population_summary import exponent_difference, gaps, summarize_population
 from freeat.training.records import Callbacks
 
 SMALL = PopulationSettings(d=6, n=20, batch_size=5, updates=24, seeds=3, times=4, initial_scale=0.5)
@@ -136,6 +138,74 @@ def test_the_dimension_and_m_are_levers() -> None:
         ("free", 10, 2, 8),
         ("free", 40, 2, 8),
     ]
+
+
+def _with_gaps(arm: str, n: int, gap: list[float], matched: str | None = None) -> PopulationResult:
+    """A result whose gaps at the last update are these, one per seed."""
+    settings = replace(SMALL, n=n, seeds=len(gap))
+    none = [0.0] * len(gap)
+    trajectory = Trajectory(
+        updates=[0, settings.updates],
+        train={risk: [none, none] for risk in ("zero_one", "surrogate")},
+        population={risk: [none, gap] for risk in ("zero_one", "surrogate")},
+        strength=None,
+        error=0.0,
+    )
+    return PopulationResult(
+        settings=settings, arm=arm, matched=matched, radius=settings.radius, trajectory=trajectory
+    )
+
+
+def test_differences_of_exact_exponents_are_exact() -> None:
+    exponents = {"vanilla-exact": 0.5, "free-4": 0.8, "free-4+ema": 0.7, WEAK_REPLAY: 0.4}
+    results = [
+        _with_gaps(arm, n, [2 * n**-a] * 24, "free-4" if arm == WEAK_REPLAY else None)
+        for n in (25, 100, 400)
+        for arm, a in exponents.items()
+    ]
+    summary = summarize_population([*results, _with_gaps("fast", 25, [1.0] * 24)])
+    pairs = [(row.arm, row.reference) for row in summary.differences if row.instance.n == 400]
+    assert [(row.arm, row.reference) for row in summary.exponent_differences] == pairs
+    assert ("free-4", WEAK_REPLAY) in pairs
+    for row in summary.exponent_differences:
+        exact = pytest.approx(exponents[row.arm] - exponents[row.reference], abs=1e-12)
+        assert (row.difference.value, row.difference.low, row.difference.high) == (exact, exact, exact)
+        assert row.instance.n == 400
+    assert "| free-4 | vanilla-exact | 0.3" in population_markdown(summary)
+
+
+def test_a_difference_of_exponents_takes_the_sizes_that_both_arms_have() -> None:
+    results = [_with_gaps("free-4", n, [1 / n] * 24) for n in (25, 50, 100, 200)]
+    results += [_with_gaps("vanilla-exact", n, [n**-0.5] * 24) for n in (25, 50, 100)]
+    (row,) = summarize_population(results).exponent_differences
+    assert row.instance.n == 100
+    assert row.difference.value == pytest.approx(0.5, abs=1e-12)
+    assert summarize_population(results[1:]).exponent_differences == []
+
+
+def test_a_gap_without_a_logarithm_has_no_difference_of_exponents() -> None:
+    sizes, falling = np.array([25.0, 100.0, 400.0]), np.array([[0.3, 0.2, 0.1]] * 24)
+    assert exponent_difference(sizes, falling, -falling) is None
+
+
+@pytest.mark.parametrize("seeds", [6, 40])
+def test_the_interval_of_a_difference_of_exponents_covers_it_and_is_narrow(seeds: int) -> None:
+    """The noise of a seed is common to both arms, and partly to all sizes."""
+    rng, sizes = np.random.default_rng(5), np.array([25.0, 100.0, 400.0])
+    hits, hidden, widths = 0, 0, []
+    for _ in range(200):
+        common = 1 + 0.2 * rng.standard_normal((seeds, 1)) + 0.2 * rng.standard_normal((seeds, 3))
+        arms = [sizes**-a * (common + 0.02 * rng.standard_normal((seeds, 3))) for a in (0.55, 0.5)]
+        found = exponent_difference(sizes, *arms)
+        first, second = (fitted_exponent(sizes, values) for values in arms)
+        assert found.value == pytest.approx(first.value - second.value, abs=1e-12)
+        hits += found.low <= 0.05 <= found.high
+        hidden += found.excludes_zero and first.low <= second.high
+        widths.append([found.high - found.low, first.high - first.low, second.high - second.low])
+    paired, *separate = np.mean(widths, 0)
+    assert 180 <= hits <= 199
+    assert paired < 0.25 * np.hypot(*separate)
+    assert hidden > 0, "a difference that overlapping intervals hide"
 
 
 @pytest.mark.parametrize("bad", [{"d": 0}, {"d": -3}, {"sigma": -1.0}, {"sigma": math.inf}])
@@ -259,6 +329,7 @@ def test_the_command_prints_tables_stores_them_and_resumes(tmp_path, capsys) -> 
     text = capsys.readouterr().out
     assert "free-4" in text
     assert "Exponent a" in text
+    assert "Difference of the exponents" in text
     assert (out / "population.png").stat().st_size > 1000
     before = {path: path.stat().st_mtime_ns for path in (out / "results").glob("*.json")}
     assert len(before) == 15
@@ -303,8 +374,8 @@ def test_arms_that_never_share_a_training_risk_are_drawn_without_it(tmp_path) ->
 
 def test_the_report_shows_a_population_study(tmp_path, capsys) -> None:
     out = tmp_path / "population"
-    command = ["population", "--d", "6", "--n", "12", "--batch-size", "5", "--updates", "12", "--seeds", "3"]
-    assert run([*command, "--times", "4", "--jobs", "1", "--out", str(out)]) == 0
+    command = ["population", "--d", "6", "--n", "12,14,16", "--batch-size", "5", "--updates", "12"]
+    assert run([*command, "--seeds", "3", "--times", "4", "--jobs", "1", "--out", str(out)]) == 0
     assert run(["report", str(out), "--out", str(tmp_path / "report.html"), "--json"]) == 0
     assert "population" in json.loads(capsys.readouterr().out.splitlines()[-1])["sections"]
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -312,3 +383,4 @@ def test_the_report_shows_a_population_study(tmp_path, capsys) -> None:
     assert "No run is finished" not in page
     assert re.search(r"the exact gap of free.4 is smaller than that of vanilla-exact on \d", page)
     assert "vanilla-weak-replay" in page
+    assert "Difference of the exponents a" in page

@@ -32,7 +32,7 @@ def interval_cell(interval: Interval) -> TableCell:
 
 
 def population_tables(summary: PopulationSummary) -> list[ReportTable]:
-    """Every table of a study: gaps, differences, exponents in n, levers, bounds; those without rows are left out."""
+    """Every table of a study: gaps, exponents, differences of both, levers, bounds; those without rows are left out."""
     tables = [
         ReportTable(
             caption="Exact robust generalization gap at the last update (surrogate risk; 0–1 risk last)",
@@ -62,6 +62,15 @@ def population_tables(summary: PopulationSummary) -> list[ReportTable]:
                 (_without_n(row.instance), row.arm, interval_cell(row.exponent)) for row in summary.exponents
             ],
             text_columns=2,
+        ),
+        ReportTable(
+            caption="Difference of the exponents a, paired by seed",
+            columns=("instance", "algorithm", "minus", "difference of a"),
+            rows=[
+                (_without_n(row.instance), row.arm, row.reference, interval_cell(row.difference))
+                for row in summary.exponent_differences
+            ],
+            text_columns=3,
         ),
         ReportTable(
             caption="Change of the gap with what the bounds grow with, all else equal",

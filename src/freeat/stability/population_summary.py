@@ -1,6 +1,6 @@
 """What a population study says: exact gaps, paired differences, exponents in n, levers, and the bounds beside them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -40,6 +40,8 @@ Lever = Literal["eps", "alpha", "updates", "d", "m"]
 """What the bounds of Theorems 2, 4 and 5 grow with (ε/‖μ‖, α_δ and T), the dimension, and the m of Free."""
 EARLY = 0.25
 """The gap at T is compared with that at the mark nearest to this part of T."""
+FEWEST_SIZES = 3
+"""The fewest sample sizes to which an exponent in n is fitted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,16 @@ class PopulationExponent:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PopulationExponentDifference:
+    """The exponent of ``arm`` minus that of ``reference``, paired by seed; ``instance`` has the largest n."""
+
+    instance: PopulationSettings
+    arm: str
+    reference: str
+    difference: Interval
+
+
+@dataclass(frozen=True, kw_only=True)
 class PopulationLever:
     """By how much the gap of an arm changes as ``lever`` goes from ``low`` to ``high``; ``instance`` has the latter."""
 
@@ -118,6 +130,7 @@ class PopulationSummary:
     exponents: list[PopulationExponent]
     bounds: list[PopulationBound]
     levers: list[PopulationLever] = field(default_factory=list)
+    exponent_differences: list[PopulationExponentDifference] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,10 +150,11 @@ def read_population(path: Path) -> PopulationStudy:
 def summarize_population(results: Sequence[PopulationResult]) -> PopulationSummary:
     """The study as numbers; results of one instance are compared with each other, seed by seed."""
     arms = [_arm(result) for result in results]
+    lines = _lines_in_n(results)
     return PopulationSummary(
         arms=arms,
         differences=[row for group in _instances(results) for row in _differences(group)],
-        exponents=list(_exponents(results)),
+        exponents=[row for line in lines for row in _exponents(line)],
         bounds=[row for arm in arms if arm.instance.theorem for row in _bounds(arm)],
         levers=[
             *_along(results, "eps"),
@@ -149,6 +163,7 @@ def summarize_population(results: Sequence[PopulationResult]) -> PopulationSumma
             *_along_m(results),
             *map(_later, results),
         ],
+        exponent_differences=[row for line in lines for row in _exponent_differences(line)],
     )
 
 
@@ -201,19 +216,8 @@ def _instances(results: Sequence[PopulationResult]) -> list[list[PopulationResul
 
 
 def _differences(group: Sequence[PopulationResult]) -> Iterator[PopulationDifference]:
-    """Every arm against Vanilla, an arm with parts against the same without, and Free-m against the control that shares
-    its strength and its batches, not those of another m."""
     by_arm = {result.arm: result for result in group}
-    reference = next((arm for arm in by_arm if arm == EXACT), None)
-    reference = reference or next((arm for arm in by_arm if _is_plain(arm, "vanilla")), None)
-    pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
-    pairs += [
-        (own.matched, arm) for arm, own in by_arm.items() if arm == WEAK_REPLAY and own.matched in by_arm
-    ]
-    pairs += [
-        (arm, own) for arm in by_arm if (own := split_parts(arm)[0]) in by_arm and own not in (arm, reference)
-    ]
-    for arm, other in pairs:
+    for arm, other in _pairs(by_arm):
         first, second = by_arm[arm], by_arm[other]
         yield PopulationDifference(
             instance=first.settings,
@@ -223,6 +227,21 @@ def _differences(group: Sequence[PopulationResult]) -> Iterator[PopulationDiffer
             surrogate=paired_difference(gaps(first, "surrogate")[:, -1], gaps(second, "surrogate")[:, -1]),
             matched=matched_gap(learning_curves(first), learning_curves(second)),
         )
+
+
+def _pairs(by_arm: dict[str, PopulationResult]) -> list[tuple[str, str]]:
+    """Every arm against Vanilla, an arm with parts against the same without, and Free-m against the control that shares
+    its strength and its batches, not those of another m."""
+    reference = next((arm for arm in by_arm if arm == EXACT), None)
+    reference = reference or next((arm for arm in by_arm if _is_plain(arm, "vanilla")), None)
+    pairs = [(arm, reference) for arm in by_arm if reference is not None and arm != reference]
+    pairs += [
+        (own.matched, arm) for arm, own in by_arm.items() if arm == WEAK_REPLAY and own.matched in by_arm
+    ]
+    pairs += [
+        (arm, own) for arm in by_arm if (own := split_parts(arm)[0]) in by_arm and own not in (arm, reference)
+    ]
+    return pairs
 
 
 def _is_plain(arm: str, family: str) -> bool:
@@ -236,19 +255,58 @@ def _is_plain(arm: str, family: str) -> bool:
     return name.family == family and name.objective == "ce"
 
 
-def _exponents(results: Sequence[PopulationResult]) -> Iterator[PopulationExponent]:
-    """One fit for each arm and each instance that differs in n only, of at least three sizes."""
-    lines: dict[tuple[str, PopulationSettings], dict[int, PopulationResult]] = {}
+LineInN = dict[str, dict[int, PopulationResult]]
+"""The results of every arm by n, on instances that differ in n only."""
+
+
+def _lines_in_n(results: Sequence[PopulationResult]) -> list[LineInN]:
+    lines: dict[PopulationSettings, LineInN] = {}
     for result in results:
-        lines.setdefault((result.arm, replace(result.settings, n=10**9)), {})[result.settings.n] = result
-    for (arm, _), by_n in lines.items():
+        line = lines.setdefault(replace(result.settings, n=10**9), {})
+        line.setdefault(result.arm, {})[result.settings.n] = result
+    return list(lines.values())
+
+
+def _exponents(line: LineInN) -> Iterator[PopulationExponent]:
+    """One fit for each arm that has enough sizes."""
+    for arm, by_n in line.items():
         sizes = sorted(by_n)
-        if len(sizes) < 3:
+        if len(sizes) < FEWEST_SIZES:
             continue
-        values = np.stack([gaps(by_n[n], "surrogate")[:, -1] for n in sizes], 1)
-        fit = fitted_exponent(np.array(sizes, dtype=np.float64), values)
+        fit = fitted_exponent(np.array(sizes, dtype=np.float64), _last_gaps(by_n, sizes))
         if fit is not None:
             yield PopulationExponent(instance=by_n[sizes[-1]].settings, arm=arm, exponent=fit)
+
+
+def _exponent_differences(line: LineInN) -> Iterator[PopulationExponentDifference]:
+    """One difference for each pair of arms, over the sizes that both have."""
+    for arm, other in _pairs({arm: next(iter(by_n.values())) for arm, by_n in line.items()}):
+        first, second = line[arm], line[other]
+        sizes = sorted(first.keys() & second.keys())
+        if len(sizes) < FEWEST_SIZES:
+            continue
+        found = exponent_difference(
+            np.array(sizes, dtype=np.float64), _last_gaps(first, sizes), _last_gaps(second, sizes)
+        )
+        if found is not None:
+            yield PopulationExponentDifference(
+                instance=first[sizes[-1]].settings, arm=arm, reference=other, difference=found
+            )
+
+
+def _last_gaps(by_n: Mapping[int, PopulationResult], sizes: Sequence[int]) -> Array:
+    """The gap at the last update: (seeds, sizes)."""
+    return np.stack([gaps(by_n[n], "surrogate")[:, -1] for n in sizes], 1)
+
+
+def exponent_difference(sizes: Array, first: Array, second: Array) -> Interval | None:
+    """The exponent of ``first`` minus that of ``second``, both (seeds, sizes) of the same seeds.
+
+    A seed is resampled whole, with all its sizes and both arms.
+    """
+    # With log n centered, the difference D is the one slope of log first on ½ log n and log second on −½ log n.
+    root = np.sqrt(sizes / np.exp(np.log(sizes).mean()))
+    return fitted_exponent(np.concatenate([root, 1 / root]), np.concatenate([first, second], 1))
 
 
 Lines = dict[tuple[object, ...], dict[float, PopulationResult]]
