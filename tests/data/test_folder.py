@@ -4,6 +4,7 @@ import errno
 import io
 import json
 import os
+import pickle
 import shutil
 import struct
 import time
@@ -21,6 +22,8 @@ from PIL import EpsImagePlugin, Image
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
 from freeat.data.dataset import content_digest
+from freeat.data.prefetch import prefetched
+from freeat.data.readers.pixels import CachedPixels
 from freeat.data.readers.store import PixelStore
 from freeat.errors import InputError
 from freeat.files.documents import temporary_name
@@ -281,6 +284,44 @@ def test_changed_folder_gets_a_new_cache_and_the_stale_one_is_removed(tmp_path: 
     assert before != after
     os.utime(root / "dog" / "new.png", ns=(1, 1))
     assert cached(root, data_dir) != after
+
+
+@pytest.mark.parametrize("system", ["this", "without pread"])
+def test_a_replaced_cache_stays_readable_to_who_has_it_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
+) -> None:
+    """A training continues while the folder changes and another command builds a cache of its new content."""
+    if system == "without pread":
+        monkeypatch.delattr(os, "pread", raising=False)
+    root, data_dir = tmp_path / "pets", tmp_path / "data"
+    classes(root)
+    expected = load_data(root, data_dir=data_dir).train.x
+    first = load_data(root, data_dir=data_dir, memory_limit=100).train
+    save(root / "dog" / "new.png", synthetic_files.pixels(8, 8, 3))
+    assert len(cached(root, data_dir)) == 1
+    parts = [torch.tensor([5, -1, 0]), torch.tensor([2, 3])]
+    workers = 2 if system == "this" else 0
+    for rows, x in zip(parts, prefetched(lambda rows: first.view(rows)[0], parts, workers), strict=True):
+        assert torch.equal(x, expected[rows])
+    (pixels,) = first.parts
+    with pytest.raises(InputError, match=r"No such file or directory.*run the same command again"):
+        pickle.loads(pickle.dumps(pixels))[parts[0]]
+
+
+def test_a_cache_is_closed_with_its_images_and_opened_anew_in_another_process(tmp_path: Path) -> None:
+    classes(tmp_path / "pets")
+    first = load_data(tmp_path / "pets", data_dir=tmp_path, memory_limit=100).train
+    (pixels,) = first.parts
+    assert isinstance(pixels, CachedPixels)
+    rows = torch.tensor([0, 3])
+    other = pickle.loads(pickle.dumps(pixels))
+    assert torch.equal(other[rows], pixels[rows])
+    descriptor, own = other._file[0], pixels._file[0]
+    assert descriptor != own
+    del other
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+    assert len(pixels[rows]) == 2
 
 
 def test_failed_cache_leaves_no_files(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 import io
 import math
 import os
+import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,6 +22,7 @@ from freeat.data.augmentation import RandomResizedCrop
 from freeat.data.readers import Array
 from freeat.data.readers.trees import Tree
 from freeat.errors import InputError
+from freeat.files.reading import refusing
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM", "JPEG2000")
@@ -136,7 +139,10 @@ def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
 
 @dataclass(frozen=True, eq=False)
 class CachedPixels:
-    """Decoded pixels in an .npy file, of which the rows that are asked for are read, and nothing is kept."""
+    """Decoded pixels in an .npy file, of which the rows that are asked for are read, and nothing is kept.
+
+    The file stays open: who has begun to read a cache keeps it when it is replaced by one of other images.
+    """
 
     path: Path
     workers: int = 0
@@ -144,33 +150,56 @@ class CachedPixels:
     device: ClassVar[torch.device] = torch.device("cpu")
 
     @cached_property
-    def _layout(self) -> tuple[tuple[int, ...], int]:
-        """The shape, and where the pixels begin; a file of another size is refused."""
-        with self.path.open("rb") as file:
+    def _file(self) -> tuple[int, tuple[int, ...], int]:
+        """Its descriptor, its shape, and where the pixels begin; a file of another size is refused."""
+        with _reading(self.path), self.path.open("rb") as file:
             np.lib.format.read_magic(file)
             shape, _, _ = np.lib.format.read_array_header_1_0(file)
             if os.fstat(file.fileno()).st_size != file.tell() + math.prod(shape):
-                raise ValueError(f"{self.path} does not hold {shape} bytes")
-            return shape, file.tell()
+                raise InputError(f"{self.path} does not hold {shape} bytes; run the same command again")
+            descriptor = os.dup(file.fileno())
+            weakref.finalize(self, os.close, descriptor)
+            return descriptor, shape, file.tell()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {"path": self.path, "workers": self.workers}  # another process opens the file for itself
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self._layout[0]
+        return self._file[1]
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, rows: Tensor) -> Tensor:
-        (n, *shape), begin = self._layout
-        out = np.empty((len(rows), math.prod(shape)), np.uint8)
-        with self.path.open("rb", buffering=0) as file:
-            for place, row in enumerate(rows.tolist()):
-                if not -n <= row < n:
-                    raise IndexError(f"row {row} of {n} images")
-                file.seek(begin + row % n * out.shape[1])
-                if file.readinto(out[place].data) != out.shape[1]:
-                    raise InputError(f"{self.path} was cut while it was read; run the same command again")
+        descriptor, (n, *shape), begin = self._file
+        size = math.prod(shape)
+        out = np.empty((len(rows), size), np.uint8)
+        for place, row in enumerate(rows.tolist()):
+            if not -n <= row < n:
+                raise IndexError(f"row {row} of {n} images")
+            with _reading(self.path):  # on a network's disk, another machine may have removed it
+                found = _read_at(descriptor, size, begin + row % n * size)
+            if len(found) != size:
+                raise InputError(f"{self.path} was cut while it was read; run the same command again")
+            out[place] = np.frombuffer(found, np.uint8)
         return torch.from_numpy(out.reshape(len(rows), *shape))
+
+
+def _reading(path: Path) -> AbstractContextManager[None]:
+    return refusing(path, "cache of decoded images", "run the same command again")
+
+
+_SEEKING = threading.Lock()
+
+
+def _read_at(descriptor: int, size: int, place: int) -> bytes:
+    """``size`` bytes from ``place`` on; forked processes share the descriptor, so its own place is not used."""
+    if hasattr(os, "pread"):
+        return os.pread(descriptor, size, place)
+    with _SEEKING:  # on Windows, which does not fork
+        os.lseek(descriptor, place, os.SEEK_SET)
+        return os.read(descriptor, size)
 
 
 @dataclass(frozen=True, eq=False)

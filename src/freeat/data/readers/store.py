@@ -158,8 +158,8 @@ class PixelStore:
     ) -> tuple[Path, CacheFacts]:
         """The cache of these splits. One process builds it while the others wait; a damaged one is built again.
 
-        Caches of the same images, divided or sized otherwise, may be in use by other processes; those of a listing
-        that has changed are removed.
+        Caches of the same images, divided or sized otherwise, may be asked for again; those of a listing that has
+        changed are removed, and whoever is reading one has it open.
         """
         source = _source(tree)
         parts = {split: listing_digest(tree, files.names) for split, files in splits.items()}
@@ -182,10 +182,9 @@ class PixelStore:
                 }
                 facts = CacheFacts(source=str(tree.path), shape=frame.shape, listing=listing, digests=digests)
                 write_document(part / "cache.json", "decoded images", facts)
-            for other in self.folder.glob(f"{source}-*/cache.json"):
-                found = _facts(other.parent)
-                if found is None or found.listing != listing:
-                    shutil.rmtree(other.parent, ignore_errors=True)
+            for other in self.folder.glob(f"{source}-*"):
+                if other.is_dir() and ((found := _facts(other)) is None or found.listing != listing):
+                    shutil.rmtree(other, ignore_errors=True)
         return cache, facts
 
     def _write(self, path: Path, tree: Tree, files: LabelledFiles, frame: Frame) -> tuple[str, str]:
@@ -280,7 +279,7 @@ def _facts(cache: Path) -> CacheFacts | None:
     try:
         facts = read_document(cache / "cache.json", "decoded images", CacheFacts)
         whole = all(CachedPixels(cache / f"{split}.npy").shape[1:] == facts.shape for split in facts.digests)
-    except (InputError, OSError, ValueError):
+    except (InputError, OSError):
         return None
     return facts if whole else None
 
