@@ -1,7 +1,9 @@
 """Data parallelism: a group of processes ends with the weights of one process."""
 
+import gc
 import os
 import socket
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -355,6 +357,27 @@ def test_a_batch_takes_one_exchange_for_each_update_and_one_for_its_statistics(
 
 def test_shared_batch_norms_need_no_exchange_of_buffers(distributed: list[dict[str, dict]]) -> None:
     assert [result["collectives"]["SyncBatchNorm"] for result in distributed] == [[]] * len(distributed)
+
+
+@pytest.fixture
+def group_of_one() -> Iterator[None]:
+    """A process group of this process only, with which DDP can be tried here."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_training_that_ended_frees_its_weights_and_what_it_exchanged() -> None:
+    learner = make_learner("free", smooth_net(seed=4), ProcessGroup(rank=0, size=2))
+    x, y = images(0, 4)
+    learner.expect(8, 0)
+    ROWS["free"].step(learner, x, y)
+    assert learner._sums is not None
+    held = [weakref.ref(one) for one in (learner._sums, *learner.model.parameters())]
+    del learner
+    gc.collect()
+    assert [one() for one in held] == [None] * len(held)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

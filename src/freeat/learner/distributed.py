@@ -141,13 +141,13 @@ class OverlappedSums:
         self._ddp = nn.parallel.DistributedDataParallel(
             _Weights(weights), bucket_cap_mb=EXCHANGED_AT_ONCE, gradient_as_bucket_view=True
         )
-        self._ddp.register_comm_hook(self, _sum_bucket)
-        self.exchanging = False
+        exchanges = _Exchanges(on=False)
+        self._ddp.register_comm_hook(exchanges, _sum_bucket)
         zero: Tensor = self._ddp(lambda: torch.stack([p.sum() for p in weights]).sum() * 0)
         zero.backward()  # type: ignore[no-untyped-call]
         for p in weights:
             p.grad = None
-        self.exchanging = True
+        exchanges.on = True
 
     @contextmanager
     def part(self, *, last: bool) -> Iterator[Callable[..., Tensor]]:
@@ -171,12 +171,19 @@ class _Weights(nn.Module):
         return function(*given)
 
 
+@dataclass
+class _Exchanges:
+    """Whether a backward pass exchanges what it computes. DDP holds it, so it must not hold DDP."""
+
+    on: bool
+
+
 def _sum_bucket(
-    sums: OverlappedSums,
+    exchanges: _Exchanges,
     bucket: dist.GradBucket,  # type: ignore[name-defined]
 ) -> torch.futures.Future[Tensor]:
     """The sum of a part of the gradients over all processes: losses are divided by the global batch already."""
-    if not sums.exchanging:
+    if not exchanges.on:
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
