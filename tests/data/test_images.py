@@ -122,6 +122,38 @@ def test_a_neighbour_differs_in_one_example_and_keeps_its_number() -> None:
     assert full.digest == images().digest != other.digest
 
 
+class ReadPixels:
+    """Pixels that are read from somewhere, and the number of images of every reading."""
+
+    dtype, device = torch.uint8, torch.device("cpu", 0)  # another device than "cpu", to torch
+
+    def __init__(self, pixels: torch.Tensor) -> None:
+        self.pixels, self.shape, self.read = pixels, pixels.shape, []
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __getitem__(self, rows: torch.Tensor) -> torch.Tensor:
+        self.read.append(len(rows))
+        return self.pixels[rows]
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_images_that_are_not_in_memory_are_sent_to_a_device_block_by_block(
+    monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    """They may exceed the memory of the host, and fit into that of a device."""
+    monkeypatch.setattr("freeat.data.images.AT_ONCE", 10 * 3 * 4 * 4)
+    full = images()
+    pixels = ReadPixels(full.x.permute(0, 2, 3, 1))
+    view = Images.stored(pixels, full.y).subset(25)
+    sent = view.to(device)
+    assert pixels.read == [10, 10, 5]
+    assert (sent.x.device.type, sent.x.shape, sent.x.dtype) == (device, (25, 3, 4, 4), torch.uint8)
+    assert sent.x.is_contiguous(memory_format=torch.channels_last)
+    assert device == "meta" or sent.digest == full.subset(25).digest
+
+
 @given(st.data())
 def test_views_of_views_are_what_copies_would_be(data: st.DataObject) -> None:
     """Any chain of selections, neighbours and joins, against the same operations on plain tensors."""

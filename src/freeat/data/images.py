@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, TypeVar
@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 EVALUATION = "evaluation sample"
 """The random stream of the images that evaluations use."""
+AT_ONCE = 1 << 24
+"""The numbers of the pixels that are read at a time where all images are."""
 
 
 def seeded_order(numbers: NDArray[np.int64], seed: int, purpose: str) -> NDArray[np.int64]:
@@ -235,12 +237,17 @@ class Images:
             first += len(part)
         return out
 
+    def _blocks(self) -> Iterator[Tensor]:
+        """The pixels (b, H, W, C) of all images in turn, a few at a time: all of them may exceed the memory."""
+        for rows in torch.split(self._own_rows(), max(1, AT_ONCE // math.prod(self.shape))):
+            yield self._pixels(rows)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of pixels and labels, the same on every device."""
         digest = pixels_digest((len(self), *self.shape), self.dtype)
-        for rows in torch.split(self._own_rows(), max(1, (1 << 24) // math.prod(self.shape))):
-            digest.update(self._pixels(rows).cpu().numpy().tobytes())
+        for block in self._blocks():
+            digest.update(block.cpu().numpy().tobytes())
         digest.update(self.y.cpu().numpy().tobytes())
         return digest.hexdigest()
 
@@ -248,7 +255,12 @@ class Images:
         """The same images on another device: of a view, the images of the view only."""
         if torch.empty(0, device=device).device == self.device:
             return self
-        pixels = self.x.permute(0, 2, 3, 1).to(device)
+        channels, *sides = self.shape
+        pixels = torch.empty((len(self), *sides, channels), dtype=self.dtype, device=device)
+        first = 0
+        for block in self._blocks():
+            pixels[first : first + len(block)] = block
+            first += len(block)
         return self._view((pixels,), None, self.y.to(device), self.index.to(device))
 
     def take(self, rows: Tensor) -> "Images":
