@@ -7,6 +7,7 @@ from freeat.errors import InputError
 from freeat.evaluation.matched import (
     ImageOutcomes,
     LearningCurves,
+    best_minus_last,
     matched_gap,
     mean_interval,
     paired_difference,
@@ -108,9 +109,19 @@ def test_curves_that_begin_above_the_other_share_no_level() -> None:
     assert matched_gap(low, curves([0.3, 0.9], [0.0, 0.3])) is not None
 
 
+def outcomes(counts, n: int) -> np.ndarray:
+    """Outcomes of n images of which the given numbers, (seeds, times, 2), are right in even and in odd rows."""
+    counts = np.asarray(counts)
+    right = np.zeros((*counts.shape[:2], n), np.uint8)
+    for half in (0, 1):
+        images = right[..., half::2]
+        images[...] = np.arange(images.shape[-1]) < counts[..., half, None]
+    return right
+
+
 def test_best_checkpoint_is_chosen_on_one_half_and_evaluated_on_the_other() -> None:
     right = np.array([[[10, 20], [40, 25], [30, 45], [20, 25]]])
-    found = robust_overfitting(right, 100)
+    found = robust_overfitting(outcomes(right, 100))
     # half 1 chooses the second checkpoint, 25 - 25 on half 2; half 2 chooses the third, 30 - 20 on half 1
     assert found.difference.value == pytest.approx((0 + 10) / 50 / 2)
     assert found.same_images == pytest.approx((75 - 45) / 100)
@@ -119,18 +130,17 @@ def test_best_checkpoint_is_chosen_on_one_half_and_evaluated_on_the_other() -> N
 
 
 def test_halves_of_an_odd_number_of_images_have_their_own_sizes() -> None:
-    assert robust_overfitting(np.array([[[3, 2], [0, 0]]]), 5).difference.value == 1.0
+    assert robust_overfitting(outcomes([[[3, 2], [0, 0]]], 5)).difference.value == 1.0
 
 
 def test_last_checkpoint_is_chosen_among_equals() -> None:
-    assert robust_overfitting(np.array([[[5, 9], [5, 4], [5, 4]]]), 20).difference.value == 0.0
+    assert robust_overfitting(outcomes([[[5, 9], [5, 4], [5, 4]]], 20)).difference.value == 0.0
 
 
 def test_cross_fitted_best_minus_last_is_near_zero_on_noise() -> None:
     """40 checkpoints of the same accuracy, 256 test images: chosen on the same images the best is points above."""
     rng = np.random.default_rng(0)
-    right = rng.binomial(128, 0.5, (400, 40, 2))
-    found = robust_overfitting(right, 256)
+    found = robust_overfitting(rng.integers(0, 2, (400, 40, 256), np.uint8))
     assert abs(found.difference.value) < 0.006
     assert not found.difference.excludes_zero
     assert found.same_images > 0.05
@@ -139,10 +149,30 @@ def test_cross_fitted_best_minus_last_is_near_zero_on_noise() -> None:
 def test_cross_fitted_best_minus_last_finds_what_is_there() -> None:
     rng = np.random.default_rng(1)
     truth = np.concatenate([np.linspace(0.3, 0.5, 20), np.linspace(0.5, 0.4, 20)])
-    found = robust_overfitting(rng.binomial(500, truth[None, :, None], (100, 40, 2)), 1000)
+    found = robust_overfitting((rng.random((100, 40, 1000)) < truth[:, None]).astype(np.uint8))
     assert found.difference.value == pytest.approx(0.1, abs=0.02)
 
 
-def test_counts_of_the_wrong_shape_are_refused() -> None:
-    with pytest.raises(InputError, match="seeds, times, 2"):
-        robust_overfitting(np.zeros((3, 4), dtype=np.int64), 10)
+def test_best_minus_last_covers_the_choice_of_test_images() -> None:
+    """The last checkpoint is right on other images than the best one; all seeds share the 100 test images."""
+    rng = np.random.default_rng(2)
+    covered, narrow, repeats, n = 0, 0, 200, 100
+    for _ in range(repeats):
+        best, last = rng.random((2, 1, n)) < [[[0.8]], [[0.5]]]
+        noise = rng.random((4, 2, n)) < 0.05
+        right = np.stack([np.broadcast_to(best, (4, n)), np.broadcast_to(last, (4, n))], 1) ^ noise
+        found = robust_overfitting(right.astype(np.uint8)).difference
+        truth = 0.3 * 0.9
+        counts = np.stack([right[..., 0::2].sum(-1), right[..., 1::2].sum(-1)], -1)
+        bare = mean_interval(best_minus_last(counts, n))
+        covered += found.low <= truth <= found.high
+        narrow += bare.low <= truth <= bare.high
+    assert covered >= 0.9 * repeats
+    assert narrow < 0.7 * repeats
+
+
+def test_outcomes_of_the_wrong_shape_are_refused() -> None:
+    with pytest.raises(InputError, match="seeds, times, images"):
+        robust_overfitting(np.zeros((3, 4), np.uint8))
+    with pytest.raises(InputError, match="two images or more"):
+        robust_overfitting(np.zeros((3, 4, 1), np.uint8))

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from freeat.evaluation.evaluator import RobustRight
-from freeat.experiments.curves import CurveSummary, comparable, summarize_curves
+from freeat.evaluation.matched import paired_difference
+from freeat.experiments.curves import CurveSummary, SeedRun, arm_difference, comparable, summarize_curves
 from freeat.reports.text import curves_table
 from freeat.training.records import Record
 from made_records import make_record, make_summary
@@ -83,6 +84,57 @@ def test_the_interval_says_how_it_was_made_and_includes_the_images_where_they_ar
     alone = curves_table([("vanilla-10", None), ("free-4", single)])
     assert alone is not None
     assert "Interval of the gap difference: none, with one seed." in alone.notes
+
+
+def runs_of(right: np.ndarray, *, odd: bool = False, of: int = 50) -> dict[int, SeedRun]:
+    """Finished runs of which the test images (seeds, images) are right, and every other one of 50 training images."""
+    n = right.shape[1]
+    runs = {}
+    for seed, row in enumerate(right):
+        test = torch.from_numpy(row.astype(bool))
+        record = make_record(
+            make_summary(0.5, n=50, population=of),
+            make_summary(float(row.mean()), n=n),
+            robust_right=RobustRight.of(torch.arange(50) % 2 == odd, test),
+        )
+        runs[seed] = SeedRun(final=record, history=[record])
+    return runs
+
+
+def test_differences_at_equal_updates_cover_the_choice_of_test_images() -> None:
+    """Two algorithms of the same risk, right on different images; the three seeds share the 100 test images."""
+    rng = np.random.default_rng(3)
+    covered, narrow, repeats = 0, 0, 200
+    for _ in range(repeats):
+        arms = []
+        for name in ("free-4", "vanilla-10"):
+            easy = rng.random(100) < 0.5
+            arms.append((name, runs_of(easy ^ (rng.random((3, 100)) < 0.05))))
+        found = arm_difference(*arms, tests="the same")
+        assert found is not None
+        accuracy = [np.array([run.final.test.robust_accuracy for run in runs.values()]) for _, runs in arms]
+        bare = paired_difference(*accuracy)
+        covered += found.robust_test.low <= 0 <= found.robust_test.high
+        narrow += bare.low <= 0 <= bare.high
+        assert found.robust_gap.high - found.robust_gap.low == pytest.approx(
+            found.robust_test.high - found.robust_test.low
+        ), "all training images were evaluated"
+    assert covered >= 0.9 * repeats
+    assert narrow < 0.75 * repeats
+
+
+def test_a_sample_of_the_training_images_adds_its_error_to_the_gap() -> None:
+    right = np.random.default_rng(4).random((2, 3, 100)) < 0.5
+    whole, sample = (
+        arm_difference(
+            ("free-4", runs_of(right[0], of=of)), ("vanilla-10", runs_of(right[1], of=of, odd=True)), tests=""
+        )
+        for of in (50, 5000)
+    )
+    assert whole is not None
+    assert sample is not None
+    assert whole.robust_test == sample.robust_test
+    assert sample.robust_gap.high - sample.robust_gap.low > whole.robust_gap.high - whole.robust_gap.low
 
 
 def test_only_seeds_of_both_algorithms_are_paired() -> None:

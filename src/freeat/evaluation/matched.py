@@ -92,23 +92,29 @@ class RobustOverfitting:
     n: int
 
 
-def robust_overfitting(right: NDArray[np.int64], n: int) -> RobustOverfitting:
+def robust_overfitting(right: NDArray[np.uint8]) -> RobustOverfitting:
     """Best minus last robust test accuracy: chosen on one half of the test images, evaluated on the other, both ways.
 
-    Of several best checkpoints the latest is chosen.
+    The halves are the images in even and in odd rows. Of several best checkpoints the latest is chosen.
 
     Args:
-        right: the number of images that are right under the attack, of shape (seeds, times, halves); the first half has
-            ⌈n/2⌉ images, the second ⌊n/2⌋.
-        n: the number of test images.
+        right: 1 for every test image that is right under the attack and 0 for the others, of shape
+            (seeds, times, images).
     """
-    if right.ndim != 3 or right.shape[-1] != 2 or 0 in right.shape or n < 2:
+    if right.ndim != 3 or 0 in right.shape or (n := right.shape[-1]) < 2:
         raise InputError(
-            f"{n} images, counts of shape {right.shape}: give (seeds, times, 2), none empty, and two images or more"
+            f"outcomes of shape {right.shape}: give (seeds, times, images), none empty, and two images or more"
         )
-    on_all = right.sum(-1) / n
+    halves = right[..., 0::2], right[..., 1::2]
+    counts = np.stack([half.sum(-1, dtype=np.int64) for half in halves], -1)
+    best = _best(counts)
+    images = 0.0
+    for half, chosen in zip(halves, (best[:, 1], best[:, 0]), strict=True):
+        lost = np.take_along_axis(half, chosen[:, None, None], 1)[:, 0] - half[:, -1].astype(np.float64)
+        images += mean_variance(lost.mean(0)) / 4
+    on_all = right.mean(-1)
     return RobustOverfitting(
-        difference=mean_interval(best_minus_last(right, n)),
+        difference=mean_interval(best_minus_last(counts, n), images),
         same_images=float((on_all.max(1) - on_all[:, -1]).mean()),
         evaluations=right.shape[1],
         n=n,
@@ -116,22 +122,34 @@ def robust_overfitting(right: NDArray[np.int64], n: int) -> RobustOverfitting:
 
 
 def best_minus_last(right: NDArray[np.int64], n: int) -> Array:
-    """The difference of ``robust_overfitting`` of every seed."""
+    """The difference of ``robust_overfitting`` of every seed.
+
+    ``right`` counts the images that are right, of shape (seeds, times, halves); the first half has ⌈n/2⌉ of the n.
+    """
     accuracy = right / np.array([n - n // 2, n // 2])
-    best = right.shape[1] - 1 - accuracy[:, ::-1].argmax(1)  # (seeds, halves)
-    chosen_on_other = np.take_along_axis(accuracy, best[:, None, ::-1], axis=1)[:, 0]
+    chosen_on_other = np.take_along_axis(accuracy, _best(right)[:, None, ::-1], axis=1)[:, 0]
     return np.asarray((chosen_on_other - accuracy[:, -1]).mean(-1))
 
 
-def paired_difference(first: Array, second: Array) -> Interval:
-    """The mean of first − second over paired seeds, with Student's t interval."""
-    return mean_interval(np.asarray(first) - np.asarray(second))
+def _best(right: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The latest of the best checkpoints on each half, of shape (seeds, halves)."""
+    return np.asarray(right.shape[1] - 1 - right[:, ::-1].argmax(1))
 
 
-def mean_interval(values: Array) -> Interval:
-    """The mean of one number per seed, with Student's t interval."""
+def paired_difference(first: Array, second: Array, images: float = 0.0) -> Interval:
+    """The mean of first − second over paired seeds, with Student's t interval; ``images`` as in it."""
+    return mean_interval(np.asarray(first) - np.asarray(second), images)
+
+
+def mean_interval(values: Array, images: float = 0.0) -> Interval:
+    """The mean of one number per seed, with Student's t interval; ``images`` as in it."""
     values = np.asarray(values, dtype=np.float64)
-    return student_interval(float(values.mean()), values)
+    return student_interval(float(values.mean()), values, images)
+
+
+def mean_variance(of_images: Array) -> float:
+    """The variance that the choice of images adds to a mean over them; of one image it is not known, 0."""
+    return float(of_images.var(ddof=1)) / len(of_images) if len(of_images) > 1 else 0.0
 
 
 def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | None:

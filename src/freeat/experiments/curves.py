@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from freeat.evaluation.matched import (
     MatchedGap,
     RobustOverfitting,
     matched_gap,
+    mean_variance,
     paired_difference,
     robust_overfitting,
 )
@@ -55,7 +57,8 @@ class ArmDifference:
 
     Args:
         tests: what the two arms differ in.
-        robust_gap, robust_test: the difference of the final evaluations, by Student's t.
+        robust_gap, robust_test: the difference of the final evaluations, by Student's t over seeds; the choice of the
+            images, which all runs share, is a second source of error.
         matched_gap: the robust gaps at equal robust training accuracy; None where the curves pass none in common.
     """
 
@@ -78,15 +81,17 @@ def arm_difference(
     if not seeds:
         return None
     pair = [[runs[seed] for seed in seeds] for runs in (own, theirs)]
+    final = [[run.final for run in runs] for runs in pair]
+    gaps = [np.array([record.gap.value for record in records]) for records in final]
+    accuracies = [np.array([record.test.robust_accuracy for record in records]) for records in final]
+    of_test = _of_images(final, "test")
     return ArmDifference(
         arm=name,
         reference=other,
         tests=tests,
         seeds=tuple(seeds),
-        robust_gap=paired_difference(*(np.array([run.final.gap.value for run in runs]) for runs in pair)),
-        robust_test=paired_difference(
-            *(np.array([run.final.test.robust_accuracy for run in runs]) for runs in pair)
-        ),
+        robust_gap=paired_difference(gaps[0], gaps[1], of_test + _of_images(final, "train")),
+        robust_test=paired_difference(accuracies[0], accuracies[1], of_test),
         matched_gap=matched_curves(
             *({seed: run.history for seed, run in zip(seeds, runs, strict=True)} for runs in pair)
         ),
@@ -96,6 +101,21 @@ def arm_difference(
             if not all(run.final.above_chance for run in runs)
         ),
     )
+
+
+def _of_images(arms: Sequence[Sequence[Record]], split: Literal["train", "test"]) -> float:
+    """The variance that the choice of a split's images adds to the difference of two arms' means over seeds.
+
+    It is 0 where the outcomes of images were not kept, and for training images where all of them were evaluated.
+    """
+    records = [record for arm in arms for record in arm]
+    if split == "train" and all(record.train.n == record.train.population for record in records):
+        return 0.0
+    own, theirs = ([record.right(split) for record in arm] for arm in arms)
+    kept = [right for right in (*own, *theirs) if right is not None]
+    if len(kept) < len(records) or len({len(right) for right in kept}) > 1:
+        return 0.0
+    return mean_variance(np.mean(kept[: len(own)], 0) - np.mean(kept[len(own) :], 0))
 
 
 def comparable(history: Sequence[Record]) -> list[Record]:
@@ -159,11 +179,13 @@ def _outcomes(runs: Sequence[Sequence[Record]]) -> ImageOutcomes | None:
 
 
 def _overfitting(histories: Sequence[Sequence[Record]]) -> RobustOverfitting | None:
-    sizes = {record.test.n for run in histories for record in run}
-    halves = [[record.test_halves for record in run] for run in histories]
-    if len(sizes) > 1 or min(sizes) < 2 or any(None in run for run in halves):
+    records = [record for run in histories for record in run]
+    sizes = {record.test.n for record in records}
+    if len(sizes) > 1 or min(sizes) < 2 or any(record.robust_right is None for record in records):
         return None
-    return robust_overfitting(np.array(halves), sizes.pop())
+    return robust_overfitting(
+        np.array([[record.right("test") for record in run] for run in histories], np.uint8)
+    )
 
 
 def _of_equal_length(histories: Sequence[Sequence[Record]]) -> list[list[Record]]:

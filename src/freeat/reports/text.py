@@ -274,6 +274,8 @@ def difference_table(comparison: "Comparison") -> ReportTable | None:
         rows=rows,
         text_columns=3,
         notes=[
+            "Intervals: Student's t over paired seeds, with the choice of the images, which all runs share, as a "
+            "second source of error.",
             *(difference_claim(one, comparison.budget.kind) for one in differences),
             *(_weak_radius(found.weak) if found else []),
         ],
@@ -306,7 +308,8 @@ def _effect(difference: "Interval") -> str:
 def _weak_radius(weak: "WeakRadius") -> list[str]:
     return [
         f"The weak arms train at ε = {radius_text(weak.radius)}: {weak.strength:.2f} of the radius at which all arms "
-        f"are evaluated, ε = {radius_text(weak.eps)}, as strong as the perturbations of Free."
+        f"are evaluated, ε = {radius_text(weak.eps)}. To first order the maximizer there is as strong as the "
+        "perturbations of Free; the next table has the strength that each arm reached."
     ]
 
 
