@@ -26,6 +26,7 @@ from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step, join_process_group
 from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
 from freeat.objectives import CrossEntropy, Trades
+from freeat.training.checks import memory_remedy
 from freeat.training.loop import train
 from problems import BALLS, images, same_bits, smooth_net, weights
 
@@ -378,6 +379,40 @@ def test_a_training_that_ended_frees_its_weights_and_what_it_exchanged() -> None
     del learner
     gc.collect()
     assert [one() for one in held] == [None] * len(held)
+
+
+class HungryBackward(torch.autograd.Function):
+    """Has memory for the backward pass of a few images only."""
+
+    LIMIT = 5
+
+    @staticmethod
+    def forward(ctx: Any, v: Tensor) -> Tensor:
+        return v.view_as(v)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        if len(grads[0]) > HungryBackward.LIMIT:
+            raise torch.OutOfMemoryError("out of memory, says the device")
+        return grads[0]
+
+
+class Hungry(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = HungryBackward.apply(x)
+        return found
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_a_process_whose_memory_a_backward_pass_exhausts_names_a_micro_batch_that_fits() -> None:
+    net = counted_net(batch_norms=False).insert(2, Hungry())  # the last layer has its gradients by then
+    learner = make_learner("fast", net, ProcessGroup(rank=0, size=2))
+    data = load_data("digits").train
+    x, y = data.batch(torch.arange(16))
+    learner.expect(32, 0)
+    with pytest.raises(torch.OutOfMemoryError) as error:
+        Fast(ball=LINF_BALL).step(learner, x, y)
+    assert memory_remedy(learner, data, 16).endswith("--micro-batch 4 fits"), error
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
