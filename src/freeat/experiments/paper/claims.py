@@ -261,7 +261,8 @@ CLAIMS: tuple[PaperClaim, ...] = (
         sentence="Free-m loses less of its best robust test accuracy until the end of the training than Vanilla does.",
         where=("table-6", "table-1", "figure-1", "figure-5"),
         statistic="best minus last robust test accuracy of Vanilla-10 minus that of Free-m, the best checkpoint chosen "
-        "on one half of the test images and evaluated on the other; in the tables, the better of early stop and end",
+        "on one half of the test images and evaluated on the other; in the tables, the better "
+        "of early stop and end, chosen on the images that it is evaluated on",
         tests=statistics.free_overfits_less,
         ours=True,
     ),
