@@ -1,9 +1,10 @@
-"""How the cost of a step grows: with n, image size, batch, processes and twins; and what a step consists of.
+"""How cost grows: of a step with n, image size, batch, processes and twins, and of data; what a step consists of.
 
-    python benchmarks/scaling.py --out results/scaling [--only n,image,batch,processes,twins,shares]
+    python benchmarks/scaling.py --out results/scaling [--only n,image,batch,processes,twins,shares,data]
 
 Each curve is measured in turns over its points and the medians are kept; an exponent is the slope of a least-squares
 line through the logarithms. One thread unless ``--threads`` says otherwise; ``processes`` have one thread each.
+``data`` is ``large_data.py measure`` with 20,000 JPEGs: first and second start, memory, decoding.
 """
 
 import json
@@ -12,6 +13,7 @@ import shlex
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -249,6 +251,16 @@ def kind_of(operation: str) -> str:
     return "batch norms" if any(part in name for part in BATCH_NORM) else "other operations"
 
 
+def data(_: int) -> dict[str, Any]:
+    """Start-up of a folder of JPEGs, first and second time, memory of a training, and images decoded per second."""
+    with tempfile.TemporaryDirectory(prefix="scaling-") as folder:
+        out = Path(folder) / "data.json"
+        measure = [sys.executable, str(Path(__file__).parent / "large_data.py"), "measure", "--out", str(out)]
+        subprocess.run(measure, check=True, stdout=sys.stderr)
+        found: dict[str, Any] = json.loads(out.read_text(encoding="utf-8"))
+    return found
+
+
 SECTIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "n": against_n,
     "image": against_image,
@@ -256,6 +268,7 @@ SECTIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "processes": against_processes,
     "twins": against_twins,
     "shares": shares,
+    "data": data,
 }
 
 
