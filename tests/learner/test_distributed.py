@@ -98,10 +98,13 @@ def trained(
     *,
     net: nn.Module | None = None,
     resume_at: int | None = None,
+    unfreeze_at: int = 0,
     overlapped: bool = True,
 ) -> list[Tensor]:
     learner = make_learner(name, net or smooth_net(seed=4), processes, micro_batch)
+    first = next(learner.model.parameters())
     while learner.updates_left:
+        first.requires_grad_(learner.updates >= unfreeze_at)
         if resume_at is not None and learner.updates >= resume_at:
             learner, resume_at = resumed(name, learner), None
         total = SIZES[learner.batches % len(SIZES)]
@@ -240,6 +243,7 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
             "free", processes, net=WithUnusedWeight(smooth_net(seed=4)), overlapped=False
         )
         found["resumed"] = trained("free", processes, resume_at=20)
+        found["unfrozen"] = trained("free", processes, unfreeze_at=20)
         found |= {f"{name}, flat": trained_without_overlap(name, processes) for name in ROWS}
         counted = {name: exchanged(name, processes) for name in COUNTED}
         counted["SyncBatchNorm"] = of_sync_batch_norm(processes)
@@ -299,6 +303,15 @@ def test_a_weight_that_no_image_uses_does_not_hold_up_the_processes(
     unused, *others = distributed[0]["found"]["unused weight"]
     assert not unused.any()
     assert relative_error(others, single["free"]) < 1e-9
+
+
+def test_a_weight_that_is_unfrozen_during_the_training_is_trained_by_all_processes(
+    distributed: list[dict[str, dict]],
+) -> None:
+    expected = trained("free", SINGLE_PROCESS, unfreeze_at=20)
+    for result in distributed:
+        assert relative_error(result["found"]["unfrozen"], expected) < 1e-9
+        assert same_bits(result["found"]["unfrozen"], distributed[0]["found"]["unfrozen"])
 
 
 @pytest.mark.parametrize("name", ROWS)

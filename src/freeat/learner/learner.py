@@ -110,7 +110,7 @@ class Learner:
         self._expected: tuple[int, int] | None = None
         self._global_batch: int | None = None
         self._sums: OverlappedSums | None = None
-        self._can_overlap: bool | None = None
+        self._summed: list[nn.Parameter] = []
 
     @property
     def updates_left(self) -> int:
@@ -147,6 +147,7 @@ class Learner:
         if self.total_updates is not None:
             twin.total_updates = max(self.total_updates, self.updates + updates)
         twin.schedule = twin.average = twin.proximal = twin.awp = twin._sums = None
+        twin._summed = []
         twin.processes = SINGLE_PROCESS
         twin.cost = Cost()
         twin._forward, twin._backpropagate = twin.model, Tensor.backward
@@ -262,8 +263,8 @@ class Learner:
     ) -> tuple[Tensor, Tensor]:
         """Adds the gradients of all processes to those on the parameters; returns own losses and g_δ."""
         b = x.shape[-4] if self._global_batch is None else self._global_batch
-        sums = self._overlapped_sums(b, x) if self.processes.size > 1 else None
         earlier = self._take_gradients() if self.processes.size > 1 else []
+        sums = self._overlapped_sums(b, x) if self.processes.size > 1 else None
         losses: list[Tensor] = []
         grads: list[Tensor] = []
         for rows in self._micro_batches(x):
@@ -289,14 +290,16 @@ class Learner:
         """What sums gradients during the backward pass; None where it must follow it, in every process alike.
 
         It must where a process has no image of the batch, where an image does not use every weight, and where the
-        forward pass is another's (compiled, or a framework's).
+        forward pass is another's (compiled, or a framework's). It is made for the weights that are trained now: weights
+        may be frozen or unfrozen between two passes.
         """
         if total < self.processes.size or self._forward is not self.model:
             return None
-        if self._can_overlap is None:
-            weights = [p for p in self.model.parameters() if p.requires_grad]
-            self._can_overlap = uses_all_weights(self.model, weights, x)
-            self._sums = OverlappedSums(weights) if self._can_overlap else None
+        weights = [p for p in self.model.parameters() if p.requires_grad]
+        if [*map(id, weights)] != [*map(id, self._summed)]:
+            self._summed = weights
+            overlap = bool(weights) and uses_all_weights(self.model, weights, x)
+            self._sums = OverlappedSums(weights) if overlap else None
         return self._sums
 
     def _take_gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
