@@ -28,7 +28,7 @@ from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturba
 from freeat.objectives import CrossEntropy, Trades
 from freeat.training.checks import memory_remedy
 from freeat.training.loop import train
-from problems import BALLS, images, same_bits, smooth_net, weights
+from problems import BALLS, CLASSES, images, same_bits, smooth_net, weights
 
 UPDATES = 50
 SIZES = [8, 7, 2, 5, 1]  # of the global batches: divisible by no number of processes, some smaller than it
@@ -78,17 +78,25 @@ def resumed(name: str, learner: Learner) -> Learner:
     return other
 
 
-class WithUnusedWeight(nn.Module):
-    """A network with a weight that no image uses."""
+class Skipping(nn.Module):
+    """A network with a last layer that it skips, in training only, when the test says so."""
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.net = net
-        self.unused = nn.Parameter(torch.zeros(3, dtype=torch.float64))
+        self.net = smooth_net(seed=4)
+        self.last = nn.Parameter(torch.ones(CLASSES, dtype=torch.float64))
+        self.skips = False
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.net(x)
-        return logits
+        return logits if self.training and self.skips else logits * self.last
+
+
+SKIPS: dict[str, Callable[[int, int], bool]] = {  # in which batches, in which process
+    "always": lambda batch, rank: True,
+    "in every second batch": lambda batch, rank: batch % 2 == 0,
+    "in every second batch, by turns": lambda batch, rank: (batch + rank) % 2 == 0,
+}
 
 
 def trained(
@@ -96,14 +104,17 @@ def trained(
     processes: ProcessGroup,
     micro_batch: int | None = None,
     *,
-    net: nn.Module | None = None,
+    skips: str | None = None,
     resume_at: int | None = None,
     unfreeze_at: int = 0,
     overlapped: bool = True,
 ) -> list[Tensor]:
-    learner = make_learner(name, net or smooth_net(seed=4), processes, micro_batch)
+    net = smooth_net(seed=4) if skips is None else Skipping()
+    learner = make_learner(name, net, processes, micro_batch)
     first = next(learner.model.parameters())
     while learner.updates_left:
+        if skips is not None:
+            learner.model.skips = SKIPS[skips](learner.batches, processes.rank)
         first.requires_grad_(learner.updates >= unfreeze_at)
         if resume_at is not None and learner.updates >= resume_at:
             learner, resume_at = resumed(name, learner), None
@@ -157,6 +168,7 @@ def exchanges(processes: ProcessGroup) -> dict[str, object]:
         "gradient": net[0].weight.grad[0, 0, 0, 0].item(),
         "layout": net[0].weight.grad.is_contiguous(memory_format=torch.channels_last),
         "frozen": frozen.grad is None,
+        "in no process": net[0].bias.grad is None,
         "mean": net[1].running_mean[0].item(),
         "counter": net[1].num_batches_tracked.item(),
         "sum": processes.sum(kept * (rank + 1)).item(),
@@ -239,9 +251,8 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
         found = {name: trained(name, processes) for name in ROWS}
         found["micro"] = trained("free-trades", processes, micro_batch=2)
         found["two passes"] = gradient_of_two_passes(processes)
-        found["unused weight"] = trained(
-            "free", processes, net=WithUnusedWeight(smooth_net(seed=4)), overlapped=False
-        )
+        found |= {f"skips {skips}": trained("free", processes, skips=skips) for skips in SKIPS}
+        found["skips, micro"] = trained("free", processes, micro_batch=2, skips="in every second batch")
         found["resumed"] = trained("free", processes, resume_at=20)
         found["unfrozen"] = trained("free", processes, unfreeze_at=20)
         found |= {f"{name}, flat": trained_without_overlap(name, processes) for name in ROWS}
@@ -297,12 +308,23 @@ def test_gradients_of_two_passes_add_up(distributed: list[dict[str, dict]]) -> N
         assert relative_error(result["found"]["two passes"], expected) < 1e-12
 
 
-def test_a_weight_that_no_image_uses_does_not_hold_up_the_processes(
-    distributed: list[dict[str, dict]], single: dict[str, list[Tensor]]
+def test_layers_that_all_processes_skip_are_left_as_by_one(distributed: list[dict[str, dict]]) -> None:
+    """Weights that no process uses have no gradient: neither their decay nor their momentum moves them."""
+    for skips in ("always", "in every second batch"):
+        expected = trained("free", SINGLE_PROCESS, skips=skips)
+        for result in distributed:
+            assert relative_error(result["found"][f"skips {skips}"], expected) < 1e-9
+    assert relative_error(distributed[0]["found"]["skips, micro"], expected) < 1e-9
+    assert (distributed[0]["found"]["skips always"][0] == 1).all()
+
+
+def test_layers_that_some_processes_skip_do_not_hold_up_the_others(
+    distributed: list[dict[str, dict]],
 ) -> None:
-    unused, *others = distributed[0]["found"]["unused weight"]
-    assert not unused.any()
-    assert relative_error(others, single["free"]) < 1e-9
+    first, *others = (result["found"]["skips in every second batch, by turns"] for result in distributed)
+    assert not (first[0] == 1).any()
+    for other in others:
+        assert same_bits(other, first)
 
 
 def test_a_weight_that_is_unfrozen_during_the_training_is_trained_by_all_processes(
@@ -346,6 +368,7 @@ def test_exchanges_give_every_process_the_same(distributed: list[dict[str, dict]
             "gradient": sum(range(2, size + 1)),
             "layout": True,
             "frozen": True,
+            "in no process": True,
             "mean": pytest.approx((size - 1) / 2),
             "counter": 0,
             "sum": sum(range(1, size + 1)),
@@ -356,14 +379,15 @@ def test_exchanges_give_every_process_the_same(distributed: list[dict[str, dict]
 
 
 @pytest.mark.parametrize("name", COUNTED)
-def test_a_batch_takes_one_exchange_for_each_update_and_one_for_its_statistics(
+def test_a_batch_exchanges_the_gradients_of_each_update_and_its_statistics_once(
     name: str, distributed: list[dict[str, dict]]
 ) -> None:
     algorithm, batch_norms, averaged = COUNTED[name]
     net = counted_net(batch_norms)
     weights = 4 * sum(p.numel() for p in net.parameters())
     statistics = 4 * sum(b.numel() for b in net.buffers() if b.is_floating_point())
-    batch = [("all_reduce", weights)] * algorithm.updates_per_batch
+    which = 4 * len(list(net.parameters()))  # have a gradient
+    batch = [("all_reduce", which), ("all_reduce", weights)] * algorithm.updates_per_batch
     batch += [("all_reduce", (1 + averaged) * statistics)] if batch_norms else []
     for result in distributed:
         assert result["collectives"][name] == COUNTED_BATCHES * batch

@@ -2,7 +2,11 @@
 
 Gradients are summed during the backward pass, by torch's DistributedDataParallel (``OverlappedSums``), where every
 process makes one. Elsewhere they are summed after it, by one flat exchange: a process without images of a small batch
-makes no backward pass, and a weight that no image uses ends none.
+makes no backward pass.
+
+A network may leave out layers, always or at random. Their weights have a zero gradient in a process that did not use
+them, and none where no process did, as in a single process: an optimizer that decays weights or keeps a momentum tells
+the two apart.
 """
 
 import math
@@ -10,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -18,7 +23,7 @@ from torch import Tensor, nn
 from freeat.compute import Cost
 from freeat.data.batches import Batches
 from freeat.errors import InputError
-from freeat.rng import layer_rng, stream_key
+from freeat.rng import to_device
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +43,7 @@ class ProcessGroup:
         return slice(self.rank * total // self.size, (self.rank + 1) * total // self.size)
 
     def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Every process's gradient becomes the sum over all; a process that saw no image adds zero.
+        """Every process's gradient becomes the sum over all; a process that has none adds zero.
 
         They are exchanged as they lie in memory, which is as the weights lie, and become parts of what was exchanged.
         """
@@ -46,9 +51,11 @@ class ProcessGroup:
             return
         parameters = [p for p in parameters if p.requires_grad]
         grads = [_laid_out_as(p, p.grad) for p in parameters]
+        missing = _Missing(parameters)
         sums = _summed([g.as_strided((g.numel(),), (1,)) for g in grads])
         for p, g, total in zip(parameters, grads, sums, strict=True):
             p.grad = total.as_strided(g.shape, g.stride())
+        missing.restore()
 
     def sum(self, value: Tensor) -> Tensor:
         """The sum of every process's value."""
@@ -98,6 +105,34 @@ class ProcessGroup:
             dist.barrier()
 
 
+class _Missing:
+    """The weights without a gradient, of which those that have one in no process lose the zero they were given.
+
+    Args:
+        weights: weights that have the gradients of this process now.
+    """
+
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        self._weights = weights
+        own = [p.grad is None for p in weights]
+        self._here = any(own)
+        if weights:
+            self._processes = to_device(torch.tensor(own, dtype=torch.int32), weights[0].device)
+            self._exchange = dist.all_reduce(self._processes, async_op=True)
+
+    def restore(self) -> None:
+        """Take the gradients off the weights that have one in no process.
+
+        A process that has all gradients does not look at the others', for which it would wait for the device.
+        """
+        if self._weights:
+            self._exchange.wait()
+        if self._here:
+            for p, processes in zip(self._weights, self._processes.tolist(), strict=True):
+                if processes == dist.get_world_size():
+                    p.grad = None
+
+
 def _laid_out_as(p: nn.Parameter, g: Tensor | None) -> Tensor:
     """The gradient in the memory layout of its weight, which is the same in every process; zero where there is none."""
     if g is not None and g.stride() == p.stride():
@@ -134,29 +169,31 @@ class OverlappedSums:
     more round their sums, so the first pass is made here: a resumed training then rounds as an uninterrupted one.
 
     Args:
-        weights: the trained weights, each of which every image uses.
+        weights: the trained weights.
     """
 
     def __init__(self, weights: list[nn.Parameter]) -> None:
         self._ddp = nn.parallel.DistributedDataParallel(
             _Weights(weights), bucket_cap_mb=EXCHANGED_AT_ONCE, gradient_as_bucket_view=True
         )
-        exchanges = _Exchanges(on=False)
-        self._ddp.register_comm_hook(exchanges, _sum_bucket)
+        self._exchanges = _Exchanges(weights)
+        self._ddp.register_comm_hook(self._exchanges, _sum_bucket)
         zero: Tensor = self._ddp(lambda: torch.stack([p.sum() for p in weights]).sum() * 0)
         zero.backward()  # type: ignore[no-untyped-call]
         for p in weights:
             p.grad = None
-        exchanges.on = True
+        self._exchanges.on = True
 
     @contextmanager
     def part(self, *, last: bool) -> Iterator[Callable[..., Tensor]]:
         """Calls the loss of a part of a batch, whose backward pass is made inside; the last part's one sums."""
-        if last:
-            yield self._ddp
-        else:
+        if not last:
             with self._ddp.no_sync():
                 yield self._ddp
+            return
+        yield self._ddp
+        assert self._exchanges.missing is not None
+        self._exchanges.missing.restore()
 
 
 class _Weights(nn.Module):
@@ -168,14 +205,33 @@ class _Weights(nn.Module):
             self.register_parameter(str(k), p)
 
     def forward(self, function: Callable[..., Tensor], *given: Tensor) -> Tensor:
-        return function(*given)
+        values: Tensor = _Reaching.apply(function(*given), *self.parameters())  # type: ignore[no-untyped-call]
+        return values
 
 
-@dataclass
+class _Reaching(torch.autograd.Function):
+    """The values as they are; a backward pass from them reaches all weights, also those that they do not depend on.
+
+    DDP waits until it has reached every weight. Those have no gradient from here.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, *weights: nn.Parameter) -> Tensor:
+        ctx.weights = len(weights)
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        return (*gradients, *[None] * ctx.weights)
+
+
 class _Exchanges:
-    """Whether a backward pass exchanges what it computes. DDP holds it, so it must not hold DDP."""
+    """What backward passes exchange. DDP holds it, so it must not hold DDP."""
 
-    on: bool
+    def __init__(self, weights: list[nn.Parameter]) -> None:
+        self.weights = weights
+        self.missing: _Missing | None = None
+        self.on = False
 
 
 def _sum_bucket(
@@ -187,23 +243,11 @@ def _sum_bucket(
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
+    if bucket.is_last():  # the backward pass has reached all weights, and DDP has given them no zeros yet
+        exchanges.missing = _Missing(exchanges.weights)
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     summed: torch.futures.Future[Tensor] = work.get_future().then(lambda future: future.value()[0])
     return summed
-
-
-def uses_all_weights(model: nn.Module, weights: list[nn.Parameter], x: Tensor) -> bool:
-    """Whether an image's logits depend on each of the weights."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()  # its running statistics stay as they are
-    try:
-        with torch.enable_grad(), layer_rng(x.device, stream_key(0, "used weights")):
-            logits = model(x[..., :1, :, :, :])
-            found = torch.autograd.grad(logits.sum(), weights, allow_unused=True)
-    finally:
-        for module in training:
-            module.training = True
-    return all(gradient is not None for gradient in found)
 
 
 def check_in_step(batches: Batches, micro_batch: int | None, size: int) -> None:

@@ -13,7 +13,7 @@ from freeat.compute import Cost
 from freeat.compute.frozen import Mode, frozen, frozen_eval
 from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
-from freeat.learner.distributed import SINGLE_PROCESS, OverlappedSums, ProcessGroup, uses_all_weights
+from freeat.learner.distributed import SINGLE_PROCESS, OverlappedSums, ProcessGroup
 from freeat.learner.schedules import Clock, Schedule
 from freeat.rng import StepRng, to_device
 
@@ -264,7 +264,7 @@ class Learner:
         """Adds the gradients of all processes to those on the parameters; returns own losses and g_δ."""
         b = x.shape[-4] if self._global_batch is None else self._global_batch
         earlier = self._take_gradients() if self.processes.size > 1 else []
-        sums = self._overlapped_sums(b, x) if self.processes.size > 1 else None
+        sums = self._overlapped_sums(b) if self.processes.size > 1 else None
         losses: list[Tensor] = []
         grads: list[Tensor] = []
         for rows in self._micro_batches(x):
@@ -286,20 +286,19 @@ class Learner:
             p.grad = gradient if p.grad is None else p.grad.add_(gradient)
         return _joined(losses, -1, x[..., 0, 0, 0]), _joined(grads, -4, x)
 
-    def _overlapped_sums(self, total: int, x: Tensor) -> OverlappedSums | None:
+    def _overlapped_sums(self, total: int) -> OverlappedSums | None:
         """What sums gradients during the backward pass; None where it must follow it, in every process alike.
 
-        It must where a process has no image of the batch, where an image does not use every weight, and where the
-        forward pass is another's (compiled, or a framework's). It is made for the weights that are trained now: weights
-        may be frozen or unfrozen between two passes.
+        It must where a process has no image of the batch, and where the forward pass is another's (compiled, or a
+        framework's). It is made for the weights that are trained now: weights may be frozen or unfrozen between two
+        passes.
         """
         if total < self.processes.size or self._forward is not self.model:
             return None
         weights = [p for p in self.model.parameters() if p.requires_grad]
         if [*map(id, weights)] != [*map(id, self._summed)]:
             self._summed = weights
-            overlap = bool(weights) and uses_all_weights(self.model, weights, x)
-            self._sums = OverlappedSums(weights) if overlap else None
+            self._sums = OverlappedSums(weights) if weights else None
         return self._sums
 
     def _take_gradients(self) -> list[tuple[nn.Parameter, Tensor]]:
