@@ -441,15 +441,36 @@ class Hungry(nn.Module):
 
 
 @pytest.mark.usefixtures("group_of_one")
-def test_a_process_whose_memory_a_backward_pass_exhausts_names_a_micro_batch_that_fits() -> None:
+@pytest.mark.parametrize("good", [0, 1])
+@pytest.mark.parametrize("algorithm", [Fast(ball=LINF_BALL), Free(ball=LINF_BALL, m=1)])
+def test_a_process_whose_memory_a_backward_pass_exhausts_names_a_micro_batch_that_fits(
+    algorithm: Algorithm, good: int
+) -> None:
+    """Whether an attack needs the memory or the pass that sums gradients, at once or after batches that fitted."""
     net = counted_net(batch_norms=False).insert(2, Hungry())  # the last layer has its gradients by then
     learner = make_learner("fast", net, ProcessGroup(rank=0, size=2))
     data = load_data("digits").train
+    for share in [4] * good:
+        x, y = data.batch(torch.arange(share))
+        learner.expect(2 * share, 0)
+        algorithm.step(learner, x, y)
     x, y = data.batch(torch.arange(16))
     learner.expect(32, 0)
     with pytest.raises(torch.OutOfMemoryError) as error:
-        Fast(ball=LINF_BALL).step(learner, x, y)
+        algorithm.step(learner, x, y)
     assert memory_remedy(learner, data, 16).endswith("--micro-batch 4 fits"), error
+
+
+@pytest.mark.usefixtures("group_of_one")
+def test_the_search_for_a_micro_batch_does_not_wait_for_the_statistics_of_other_processes() -> None:
+    """Layers that share statistics refuse to on a CPU."""
+    shared = nn.SyncBatchNorm.convert_sync_batchnorm(counted_net(batch_norms=True))
+    learner = make_learner("free", shared.insert(4, Hungry()), ProcessGroup(rank=0, size=2))
+    x, y = load_data("digits").train.batch(torch.arange(4))
+    learner.expect(8, 0)
+    with pytest.raises(ValueError, match="SyncBatchNorm expected input tensor to be on GPU"):
+        Free(ball=LINF_BALL, m=1).step(learner, x, y)
+    assert memory_remedy(learner, load_data("digits").train, 16).endswith("--micro-batch 4 fits")
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from freeat.data import Images
 from freeat.learner import Learner
@@ -61,6 +61,7 @@ def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
 
     Tries half the images, a quarter, … in a pass with both gradients.
     """
+    _leave_processes(learner)
     tried = learner.micro_batch or batch_size
     size = tried // 2
     while size >= 1 and not _fits(learner, images, size):
@@ -69,12 +70,26 @@ def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
     return f"out of memory with {tried} images at a time: {remedy}"
 
 
+def _leave_processes(learner: Learner) -> None:
+    """Let passes exchange nothing: the training ends, and the other processes may have memory enough, and do not wait.
+
+    New parameters share the memory of the weights without the hooks that sum gradients, which expect the backward pass
+    that failed to go on. In evaluation mode batch norms share no statistics.
+    """
+    learner.optimizer.zero_grad(set_to_none=True)
+    learner.processes = SINGLE_PROCESS
+    own = {p: nn.Parameter(p.detach(), requires_grad=p.requires_grad) for p in learner.model.parameters()}
+    for layer in learner.model.modules():
+        for name, p in layer.named_parameters(recurse=False, remove_duplicate=False):
+            setattr(layer, name, own[p])
+        if isinstance(layer, nn.SyncBatchNorm):
+            layer.eval()
+
+
 def _fits(learner: Learner, images: Images, size: int) -> bool:
     def mean_logit(delta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         return learner.logits(x + delta).mean(-1)
 
-    learner.optimizer.zero_grad(set_to_none=True)
-    learner.processes = SINGLE_PROCESS  # the training ends; others may have enough memory, and do not wait
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     try:
@@ -86,5 +101,5 @@ def _fits(learner: Learner, images: Images, size: int) -> bool:
             raise
         return False
     finally:
-        learner.optimizer.zero_grad(set_to_none=True)
+        learner.model.zero_grad(set_to_none=True)
     return True
