@@ -461,6 +461,14 @@ def test_a_process_whose_memory_a_backward_pass_exhausts_names_a_micro_batch_tha
     assert memory_remedy(learner, data, 16).endswith("--micro-batch 4 fits"), error
 
 
+def test_a_micro_batch_of_one_image_is_not_named_where_a_batch_norm_needs_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(HungryBackward, "LIMIT", 1)
+    learner = make_learner("fast", counted_net(batch_norms=True).insert(4, Hungry()), SINGLE_PROCESS)
+    assert "not even one image fits" in memory_remedy(learner, load_data("digits").train, 16)
+
+
 @pytest.mark.usefixtures("group_of_one")
 def test_the_search_for_a_micro_batch_does_not_wait_for_the_statistics_of_other_processes() -> None:
     """Layers that share statistics refuse to on a CPU."""

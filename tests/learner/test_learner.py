@@ -9,6 +9,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from freeat import Fast, Free, Friendly, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
+from freeat.learner.learner import micro_batches
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades, cross_entropy
 from freeat.rng import StepRng
 from problems import BALLS, CLASSES, SHAPE, batch_norm_net, images, random, same_bits, smooth_net, weights
@@ -64,6 +65,38 @@ def test_micro_batches_equal_the_whole_batch(micro: int, objective: Objective) -
         losses, g_delta = learner.both_gradients(loss_of(learner, objective), delta, x, y)
         found.append([losses, g_delta, *grads(net)])
     torch.testing.assert_close(found[0], found[1], rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("most", [None, 1, 2, 3, 4, 9])
+@pytest.mark.parametrize("images", [0, 1, 2, 4, 5, 9])
+def test_the_parts_of_a_batch_hold_every_image_once(images: int, most: int | None) -> None:
+    for join in (False, True):
+        sizes = [len(range(images)[rows]) for rows in micro_batches(images, most, join=join)]
+        rows = [row for part in micro_batches(images, most, join=join) for row in range(images)[part]]
+        assert rows == list(range(images))
+        assert max(sizes, default=0) <= (most or images) + join
+        assert not join or most == 1 or images == 1 or 1 not in sizes
+
+
+@pytest.mark.parametrize(("network", "parts"), [("one value per channel", [4, 5]), ("several", [4, 4, 1])])
+def test_a_part_of_one_image_joins_the_one_before_where_a_batch_norm_needs_more(
+    network: str, parts: list[int]
+) -> None:
+    """Elsewhere it stays alone: a sum of other parts rounds otherwise."""
+    last = [nn.BatchNorm1d(3)] if network == "one value per channel" else []
+    net = nn.Sequential(batch_norm_net(dtype=torch.float64), *(layer.double() for layer in last)).train()
+    learner, x = learner_of(net, micro_batch=4), images(0, 9)[0]
+    before, sizes = weights(net), []
+
+    def attack(x: Tensor, y: Tensor, rng: StepRng) -> Tensor:
+        sizes.append(len(x))
+        return torch.zeros_like(x)
+
+    delta = learner.perturb(attack, x, images(0, 9)[1], learner.begin(x), "eval")
+    assert same_bits(weights(net), before)
+    assert sizes == parts
+    losses = learner.weight_gradient(loss_of(learner), delta, x, images(0, 9)[1])
+    assert losses.shape == (9,)
 
 
 def test_attacks_on_micro_batches_make_the_draws_of_the_whole_batch() -> None:

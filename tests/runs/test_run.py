@@ -19,11 +19,13 @@ from freeat.data import load_data
 from freeat.errors import InputError
 from freeat.files.locks import LeaseLost, leased
 from freeat.files.tensors import load_tensors
+from freeat.learner.distributed import ProcessGroup
 from freeat.models import build as network
 from freeat.runs import build
 from freeat.runs.folder import MachineSettings, RunFolder
 from freeat.runs.open import open_model
-from freeat.runs.spec import TrainSpec
+from freeat.runs.run import RunOptions, assemble
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.trainer import CheckpointFacts, Stopped
 from small_runs import carry_out, noise_file, outcome, timeless
 
@@ -524,3 +526,35 @@ def test_sgd_of_one_pass_is_for_contiguous_weights_only() -> None:
         (TrainSpec(), dense.to("meta")),
     ):
         assert build.make_optimizer(spec, model).param_groups[0]["fused"] is None
+
+
+def test_a_last_part_of_one_image_does_not_end_the_training_of_a_network_with_batch_norms(
+    tmp_path: Path,
+) -> None:
+    settings = {"algorithm": "fast", "batch_size": 5, "train_size": 20, "micro_batch": 4, "updates": 2}
+    assert carry_out(tmp_path / "run", model="resnet18-w1", **settings).update == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "refused"),
+    [
+        ({"batch_size": 5, "train_size": 20, "micro_batch": 4}, 1, False),  # the fifth joins the four
+        ({"batch_size": 5, "train_size": 20, "micro_batch": 1}, 1, True),
+        ({"batch_size": 4, "train_size": 20}, 2, False),
+        ({"batch_size": 4, "train_size": 20}, 3, True),  # 1, 1 and 2
+        ({"batch_size": 8, "train_size": 19}, 2, True),  # 3 are the last batch
+        ({"batch_size": 4, "train_size": 20}, 8, True),  # half of them have none
+    ],
+)
+def test_every_pass_of_every_process_has_the_images_that_a_batch_norm_needs(
+    settings: dict[str, int], size: int, refused: bool
+) -> None:
+    spec = TrainSpec(data="digits", model="resnet18-w1", norm="linf", eps=0.1, updates=2, **settings)
+    options = RunOptions(folder=Path("unused"))
+    given = spec, EvalSpec(), options, torch.device("cpu"), ProcessGroup(rank=0, size=size)
+    if not refused:
+        assemble(*given)
+        return
+    which = "batches of 1 image" if size == 1 else f"gives one of {size} processes 1 image at a time"
+    with pytest.raises(InputError, match=f"{which}: the batch norms of the model need more"):
+        assemble(*given)

@@ -5,8 +5,8 @@ process makes one. Elsewhere they are summed after it, by one flat exchange: a p
 makes no backward pass.
 
 A network may leave out layers, always or at random. Their weights have a zero gradient in a process that did not use
-them, and none where no process did, as in a single process: an optimizer that decays weights or keeps a momentum tells
-the two apart.
+them, and none where no process did, as in a single process: with weight decay or a momentum, an optimizer moves the
+former and leaves the latter.
 """
 
 import math

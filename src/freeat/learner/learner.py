@@ -2,7 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from freeat.compute.precision import Precision
 from freeat.errors import InputError, wrong_type
 from freeat.learner.distributed import SINGLE_PROCESS, OverlappedSums, ProcessGroup
 from freeat.learner.schedules import Clock, Schedule
-from freeat.rng import StepRng, to_device
+from freeat.rng import StepRng, layer_rng, to_device
 
 if TYPE_CHECKING:  # most trainings have none of them
     from freeat.learner.modifiers import ProximalTerm, WeightAverage, WeightPerturbation
@@ -38,7 +38,8 @@ class Learner:
         total_updates: the budget T of weight updates; None for no limit.
         schedule: the learning rate of each update; None leaves the optimizer's own.
         precision: the arithmetic of the forward and backward pass; fp32 by default.
-        micro_batch: the most images in one pass, for small memories.
+        micro_batch: the most images in one pass, for small memories; one more where a batch norm has no statistics of
+            a single image that is left.
         processes: the group of processes that train this model, each on its ``share`` of every batch.
         average: a weight average that follows every update.
         proximal: slow weights, to which the weights are drawn.
@@ -109,6 +110,7 @@ class Learner:
         self._backpropagate = backward or Tensor.backward
         self._expected: tuple[int, int] | None = None
         self._global_batch: int | None = None
+        self._joins: bool | None = None
         self._sums: OverlappedSums | None = None
         self._summed: list[nn.Parameter] = []
 
@@ -186,6 +188,8 @@ class Learner:
         self.batches += 1
         self._expected, self._global_batch = None, total
         self._forget_gradients()
+        if self._joins is None and b > (self.micro_batch or b) and b % (self.micro_batch or b) == 1:
+            self._joins = refuses_one_image(self.model, x[..., :1, :, :, :], self.processes) is not None
         return StepRng(self.member_seeds or self.seed, (self.batches,), total, first)
 
     def logits(self, x: Tensor) -> Tensor:
@@ -316,11 +320,37 @@ class Learner:
         for p in chain(self.model.parameters(), held):  # also of weights that the optimizer does not hold
             p.grad = None
 
-    def _micro_batches(self, x: Tensor) -> Iterator[slice]:
-        size = x.shape[-4]
-        part = self.micro_batch or size
-        for first in range(0, size, max(part, 1)):
-            yield slice(first, min(first + part, size))
+    def _micro_batches(self, x: Tensor) -> list[slice]:
+        return micro_batches(x.shape[-4], self.micro_batch, join=bool(self._joins))
+
+
+def micro_batches(images: int, most: int | None, *, join: bool) -> list[slice]:
+    """The rows of each pass of at most ``most`` images; with ``join`` a last one of one image joins the one before."""
+    part = max(most or images, 1)
+    stops = [*range(part, images, part), images] if images else []
+    if join and len(stops) > 1 and images - stops[-2] == 1:
+        del stops[-2]
+    return [slice(first, stop) for first, stop in zip([0, *stops], stops, strict=False)]
+
+
+def refuses_one_image(model: nn.Module, x: Tensor, processes: ProcessGroup) -> str | None:
+    """Why the model, in the mode it is in, has no answer for x, a single image; None where it has.
+
+    A batch norm has no statistics of one value per channel. One that shares them has values of the other processes,
+    which are not waited for.
+    """
+    if not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()):
+        return None
+    model = copy.deepcopy(model)
+    for layer in model.modules():
+        if isinstance(layer, nn.SyncBatchNorm) and processes.size > 1:
+            layer.eval()
+    try:
+        with torch.no_grad(), layer_rng(x.device, 0):
+            model(x)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _joined(parts: list[Tensor], dim: int, like: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from freeat.errors import InputError, unknown_name
 from freeat.evaluation.evaluator import Evaluator
 from freeat.learner import Learner
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup, check_in_step
+from freeat.learner.learner import micro_batches, refuses_one_image
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models.imported import is_import_path, is_of_package, source_digest
 from freeat.objectives import OBJECTIVES, CrossEntropy, Objective, coefficient_of
@@ -362,8 +363,7 @@ def build_trainer(
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
     if any(isinstance(layer, nn.SyncBatchNorm) for layer in model.modules()):
         check_in_step(batches, spec.micro_batch, processes.size)
-    if min(spec.batch_size, spec.micro_batch or spec.batch_size) == 1:
-        _check_single(model, evaluator.train.shape, device)
+    _check_single(model, batches, spec.micro_batch, processes, evaluator.train.shape)
     return Trainer(
         learner=build_learner(
             spec,
@@ -387,17 +387,34 @@ def build_trainer(
     )
 
 
-def _check_single(model: nn.Module, shape: tuple[int, int, int], device: torch.device) -> None:
-    """Refuse batches of one image where a batch norm has then a single value per channel."""
-    if any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in model.modules()):
-        try:
-            with torch.no_grad():
-                copy.deepcopy(model).train()(torch.zeros(1, *shape, device=device))
-        except ValueError as error:
-            raise InputError(
-                f"batches of 1 image: the batch norms of the model need more ({error}); take --batch-size 2 or more, "
-                "a larger --micro-batch, or a model with group norm"
-            ) from None
+def _check_single(
+    model: nn.Module,
+    batches: Batches,
+    micro_batch: int | None,
+    processes: ProcessGroup,
+    shape: tuple[int, int, int],
+) -> None:
+    """Refuse passes of one image where a batch norm has then a single value per channel."""
+    for total in batches.sizes:
+        shares = [replace(processes, rank=rank).share(total) for rank in range(processes.size)]
+        passes = [micro_batches(own.stop - own.start, micro_batch, join=True) for own in shares]
+        if any(rows.stop - rows.start == 1 for own in passes for rows in own):
+            break
+    else:
+        return
+    one = torch.zeros(1, *shape, device=next(model.parameters()).device)
+    if (error := refuses_one_image(copy.deepcopy(model).train(), one, processes)) is None:
+        return
+    if processes.size == 1:
+        raise InputError(
+            f"batches of 1 image: the batch norms of the model need more ({error}); take --batch-size 2 or more, "
+            "a larger --micro-batch, or a model with group norm"
+        )
+    raise InputError(
+        f"a batch of {total} images gives one of {processes.size} processes 1 image at a time: the batch norms of the "
+        f"model need more ({error}); take a larger --batch-size or --micro-batch, another --train-size, fewer "
+        "processes, or a model with group norm"
+    )
 
 
 def resolve(spec: TrainSpec, trainer: Trainer) -> TrainSpec:

@@ -73,8 +73,8 @@ def memory_remedy(learner: Learner, images: Images, batch_size: int) -> str:
 def _leave_processes(learner: Learner) -> None:
     """Let passes exchange nothing: the training ends, and the other processes may have memory enough, and do not wait.
 
-    New parameters share the memory of the weights without the hooks that sum gradients, which expect the backward pass
-    that failed to go on. In evaluation mode batch norms share no statistics.
+    New parameters share the memory of the weights without the hooks that sum gradients, which wait for the rest of the
+    backward pass that failed. In evaluation mode batch norms share no statistics.
     """
     learner.optimizer.zero_grad(set_to_none=True)
     learner.processes = SINGLE_PROCESS
@@ -99,6 +99,8 @@ def _fits(learner: Learner, images: Images, size: int) -> bool:
     except RuntimeError as error:
         if not out_of_memory(error):
             raise
+        return False
+    except ValueError:  # a batch norm has no statistics of one image
         return False
     finally:
         learner.model.zero_grad(set_to_none=True)
