@@ -6,6 +6,7 @@ import socket
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from torch import Tensor, nn
 
-from freeat import Fast, Free, Friendly, Vanilla
+from freeat import Fast, Free, Friendly, Pgd, Vanilla, evaluate
 from freeat.algorithms import Algorithm
 from freeat.algorithms.nfgsm import NFgsm
 from freeat.algorithms.step import with_smoothing
@@ -238,6 +239,40 @@ def of_sync_batch_norm(processes: ProcessGroup) -> list[tuple[str, int]]:
     return seen
 
 
+class Viewed(nn.Linear):
+    """A linear model that cannot tell the shape of no image."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.view(x.size(0), -1))
+
+
+@dataclass(frozen=True)
+class Noting(Pgd):
+    """PGD with a note on each batch."""
+
+    def __call__(self, f: Any, x: Tensor, *given: Any, **options: Any) -> Any:
+        return replace(
+            super().__call__(f, x, *given, **options), notes=(f"brightness {x.square().sum():.6f}",)
+        )
+
+
+def evaluated(processes: ProcessGroup, n: int) -> dict[str, object]:
+    """What an evaluation finds on n images, which may be fewer than the processes."""
+    torch.manual_seed(0)
+    found = evaluate(
+        Viewed(64, 10),
+        load_data("digits").test.sample(n),
+        Noting(steps=2),
+        L2_BALL,
+        classes=10,
+        batch_size=1,
+        with_loss=True,
+        keep_delta=True,
+        processes=processes,
+    )
+    return {"notes": found.notes, "cost": found.cost, **found.tensors}
+
+
 def process(rank: int, size: int, port: int, folder: str) -> None:
     torch.set_num_threads(1)
     os.environ |= {
@@ -258,7 +293,13 @@ def process(rank: int, size: int, port: int, folder: str) -> None:
         found |= {f"{name}, flat": trained_without_overlap(name, processes) for name in ROWS}
         counted = {name: exchanged(name, processes) for name in COUNTED}
         counted["SyncBatchNorm"] = of_sync_batch_norm(processes)
-        results = {"found": found, "exchanges": exchanges(processes), "collectives": counted}
+        evaluations = {n: evaluated(processes, n) for n in (1, 5)}
+        results = {
+            "evaluations": evaluations,
+            "found": found,
+            "exchanges": exchanges(processes),
+            "collectives": counted,
+        }
         torch.save(results, Path(folder) / f"{rank}.pt")
 
 
@@ -276,7 +317,7 @@ def distributed(
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     mp.spawn(process, (size, port, str(folder)), nprocs=size)
-    return [torch.load(folder / f"{rank}.pt") for rank in range(size)]
+    return [torch.load(folder / f"{rank}.pt", weights_only=False) for rank in range(size)]
 
 
 def relative_error(found: list[Tensor], expected: list[Tensor]) -> float:
@@ -391,6 +432,19 @@ def test_a_batch_exchanges_the_gradients_of_each_update_and_its_statistics_once(
     batch += [("all_reduce", (1 + averaged) * statistics)] if batch_norms else []
     for result in distributed:
         assert result["collectives"][name] == COUNTED_BATCHES * batch
+
+
+@pytest.mark.parametrize("n", [1, 5])
+def test_processes_evaluate_as_one_also_without_images(n: int, distributed: list[dict[str, dict]]) -> None:
+    """The notes on all images reach every process; one without images adds none of its own."""
+    expected = evaluated(SINGLE_PROCESS, n)
+    assert len(expected["notes"]) == n
+    for result in distributed:
+        found = result["evaluations"][n]
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            same = torch.equal(found[name], value) if isinstance(value, Tensor) else found[name] == value
+            assert same, name
 
 
 def test_shared_batch_norms_need_no_exchange_of_buffers(distributed: list[dict[str, dict]]) -> None:

@@ -387,14 +387,15 @@ def evaluate(
             counted.end()
         if first is not None and len(found) > 1:  # state that other images changed
             notes |= dict.fromkeys(inconsistencies(model, *first))
-    check_finite(processes.concatenate(torch.cat(finite).cpu()))
+    parts = processes.gather((found, [one.cpu() for one in finite], notes))
+    check_finite(torch.cat([one for _, finite, _ in parts for one in finite]))
     return Evaluation(
         index=images.index.cpu(),
         y=images.y.cpu(),
-        **{name: processes.concatenate(values) for name, values in concatenated(found).items()},
+        **concatenated([columns for found, _, _ in parts for columns in found]),
         cost=processes.total(cost, device_and_dtype(model)[0]),
         seconds=time.perf_counter() - began,
-        notes=tuple(notes),
+        notes=tuple(dict.fromkeys(note for _, _, notes in parts for note in notes)),
         classes=classes,
         population=population or len(images),
     )
@@ -521,10 +522,10 @@ def image_batches(
     rows: Tensor | None = None,
     augment: Augmentation | None = None,
 ) -> Iterator[ImageBatch]:
-    """The images (or those at ``rows``) in turn; where there are none, one empty batch."""
+    """The images (or those at ``rows``) in turn."""
     device, dtype = device_and_dtype(model)
     rows = torch.arange(len(images)) if rows is None else rows
-    parts = torch.split(rows, min(size, max(1, len(rows))))
+    parts = torch.split(rows, min(size, len(rows))) if len(rows) else ()
     make = partial(_view, images, seed, augment)
     with closing(images.ahead(make, parts)) as views:
         for part, (x, y) in zip(parts, views, strict=True):

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,8 @@ from freeat.compute import Cost
 from freeat.data.batches import Batches
 from freeat.errors import InputError
 from freeat.rng import to_device
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,13 +71,16 @@ class ProcessGroup:
         own = torch.tensor([cost.gradient_evaluations, cost.forward_passes], device=device)
         return Cost(*self.sum(own).tolist())
 
+    def gather(self, value: T) -> list[T]:
+        """Every process's value in the order of their ranks, tensors on the CPU."""
+        gathered = [value] * self.size
+        if self.size > 1:
+            dist.all_gather_object(gathered, value)
+        return gathered
+
     def concatenate(self, rows: Tensor) -> Tensor:
         """The rows of all processes in the order of their ranks; their numbers may differ."""
-        if self.size == 1:
-            return rows
-        gathered: list[Tensor | None] = [None] * self.size
-        dist.all_gather_object(gathered, rows.cpu())
-        return torch.cat([part for part in gathered if part is not None]).to(rows.device)
+        return rows if self.size == 1 else torch.cat(self.gather(rows.cpu())).to(rows.device)
 
     def average_buffers(self, *models: nn.Module) -> None:
         """Running statistics, which each process gathered on its own rows, become their mean, of all models at once.
@@ -93,11 +98,7 @@ class ProcessGroup:
 
     def any(self, flag: bool) -> bool:
         """Whether the flag is raised in any process."""
-        if self.size == 1:
-            return flag
-        flags: list[bool | None] = [None] * self.size
-        dist.all_gather_object(flags, flag)
-        return any(flags)
+        return any(self.gather(flag))
 
     def wait(self) -> None:
         """Wait until every process is here."""
