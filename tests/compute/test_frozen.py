@@ -54,6 +54,21 @@ def test_fusion_keeps_the_function_and_its_gradient(name: str, device: torch.dev
         torch.testing.assert_close(now, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
 
 
+def test_batch_norms_that_share_statistics_in_training_are_fused(
+    device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = nn.SyncBatchNorm.convert_sync_batchnorm(network("resnet18-w8", device)).eval()
+    x = images(device)
+    with frozen(net, "eval"):
+        plain = answer(net, x)
+    with frozen_eval(net):
+        calls = count_batch_norms(monkeypatch)
+        quick = answer(net, x)
+    assert not calls
+    for before, now in zip(plain, quick, strict=True):
+        torch.testing.assert_close(now, before, rtol=1e-9, atol=1e-9 * float(before.abs().max()))
+
+
 @pytest.mark.parametrize(
     ("name", "left"), [("resnet18-w8", 0), ("resnet50-w4", 0), ("vgg19-w8", 0), ("cnn-w8", 0), ("wrn10-1", 4)]
 )

@@ -76,10 +76,14 @@ def fused(model: nn.Module) -> Iterator[None]:
             norm.__dict__.pop("forward", None)
 
 
-def _fusable(model: nn.Module) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
-    """The plain convolutions followed by a plain batch norm in evaluation mode, without a hook on either."""
+def _fusable(model: nn.Module) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d | nn.SyncBatchNorm]]:
+    """The plain convolutions followed by a plain batch norm in evaluation mode, without a hook on either.
+
+    One that shares its statistics with other processes does so in training only.
+    """
     for conv, norm in _consecutive(model):
-        if type(conv) is nn.Conv2d and type(norm) is nn.BatchNorm2d:
+        if type(conv) is nn.Conv2d and type(norm) in (nn.BatchNorm2d, nn.SyncBatchNorm):
+            assert isinstance(norm, nn.BatchNorm2d | nn.SyncBatchNorm)
             at_rest = not norm.training and norm.running_mean is not None and not conv.weight.requires_grad
             hooked = any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in (conv, norm))
             plain = "forward" not in norm.__dict__ and not parametrize.is_parametrized(conv)
@@ -88,7 +92,9 @@ def _fusable(model: nn.Module) -> Iterator[tuple[nn.Conv2d, nn.BatchNorm2d]]:
 
 
 @torch.no_grad()
-def _fused_weights(conv: nn.Conv2d, norm: nn.BatchNorm2d) -> tuple[nn.Parameter, nn.Parameter]:
+def _fused_weights(
+    conv: nn.Conv2d, norm: nn.BatchNorm2d | nn.SyncBatchNorm
+) -> tuple[nn.Parameter, nn.Parameter]:
     """The weights and the bias of the one convolution that does what both do."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
