@@ -8,6 +8,7 @@ import torch
 from scipy.stats import binomtest
 from torch import Tensor, nn
 
+from freeat import rng
 from freeat.attacks.pgd import Pgd
 from freeat.attacks.result import Attack, AttackResult
 from freeat.attacks.square import Square
@@ -309,6 +310,19 @@ def test_batches_hold_every_image_once_in_the_model_s_precision() -> None:
     assert {batch.x.dtype for batch in batches} == {torch.float64}
     assert torch.cat([batch.y for batch in batches]).tolist() == few_images().y.tolist()
     assert torch.cat([batch.rows for batch in batches]).tolist() == list(range(7))
+
+
+def test_batches_are_sent_to_the_device_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As bytes, and by the function that pins them for a GPU."""
+    sent: list[torch.dtype] = []
+
+    def sending(tensor: Tensor, device: torch.device) -> Tensor:
+        sent.append(tensor.dtype)
+        return rng.to_device(tensor, device)
+
+    monkeypatch.setattr("freeat.evaluation.evaluate.to_device", sending, raising=False)
+    assert len(list(image_batches(nn.Linear(4, 3), few_images(), 4))) == 2
+    assert sent == [torch.uint8, torch.int64] * 2
 
 
 def test_the_draws_of_an_image_do_not_depend_on_its_batch() -> None:

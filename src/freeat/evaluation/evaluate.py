@@ -19,7 +19,7 @@ from freeat.errors import InputError, wrong_type
 from freeat.evaluation.statistics import Limits, chance, difference, sampled, wilson
 from freeat.learner.distributed import SINGLE_PROCESS, ProcessGroup
 from freeat.objectives import Model, cross_entropy
-from freeat.rng import ImageRng
+from freeat.rng import ImageRng, to_device
 from freeat.threat import Ball, check_ball
 
 BATCH = 256
@@ -529,8 +529,8 @@ def image_batches(
     make = partial(_view, images, seed, augment)
     with closing(images.ahead(make, parts)) as views:
         for part, (x, y) in zip(parts, views, strict=True):
-            x = in_unit_box(x.to(device)).to(dtype)
-            yield ImageBatch(rows=part, x=x, y=y.to(device), rng=_rng(images, seed, part))
+            x = in_unit_box(to_device(x, device)).to(dtype)
+            yield ImageBatch(rows=part, x=x, y=to_device(y, device), rng=_rng(images, seed, part))
 
 
 def _view(images: Images, seed: int, augment: Augmentation | None, rows: Tensor) -> tuple[Tensor, Tensor]:
