@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -10,10 +12,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.multiprocessing as mp
 
+from freeat.errors import InputError
 from freeat.files.documents import plain
 from freeat.runs.folder import RunFolder
-from small_runs import arguments, carry_out, outcome
+from freeat.training.trainer import Stopped
+from small_runs import arguments, carry_out, noise_file, outcome
 
 SMALL_RUN: dict[str, Any] = {
     "algorithm": "free-4",
@@ -46,6 +51,30 @@ def finish(folder: Path) -> dict[str, Any]:
     assert process.returncode == 0, err
     document: dict[str, Any] = json.loads(out)  # one of them prints
     return document
+
+
+def on_its_own_machine(rank: int, port: int, parent: Path, settings: list[dict[str, Any]]) -> None:
+    """A process of two, each with a folder of its own; it writes why its training is refused."""
+    os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+    try:
+        carry_out(parent / f"{rank}", **settings[rank])
+    except InputError as error:
+        (parent / f"{rank}.txt").write_text(str(error))
+
+
+def refusals(parent: Path, settings: list[dict[str, Any]]) -> list[str]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = mp.spawn(on_its_own_machine, (port, parent, settings), nprocs=2, join=False)
+    until = time.monotonic() + 120
+    try:
+        while not context.join(timeout=5):
+            assert time.monotonic() < until, "the processes wait for each other"
+    finally:
+        for process in context.processes:
+            process.kill()
+    return [(parent / f"{rank}.txt").read_text() for rank in range(2)]
 
 
 def assert_alike(one: Any, other: Any, where: str = "") -> None:
@@ -84,6 +113,27 @@ def test_two_processes_end_with_the_result_of_one(tmp_path: Path, two: Path) -> 
         ours, theirs = single.weights(name), distributed.weights(name)
         for key in ours:
             torch.testing.assert_close(ours[key], theirs[key], rtol=1e-3, atol=1e-4)
+
+
+def test_processes_that_share_no_folder_are_refused_where_one_of_them_resumes(tmp_path: Path) -> None:
+    stops = iter([False, False, True])
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "0", should_stop=lambda: next(stops))
+    found = refusals(tmp_path, [{}, {}])
+    assert found[0] == found[1]
+    assert re.search(
+        r"update to begin at: [1-9]\d* in process 0 of 2, 0 in process 1; .* --out on storage", found[0]
+    )
+
+
+def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
+    files = [noise_file(tmp_path / f"{seed}.npz", classes=4, seed=seed) for seed in range(2)]
+    found = refusals(tmp_path, [{"data": file} for file in files])
+    assert found[0] == found[1]
+    assert re.search(
+        r"(settings|data): \w{12} in process 0 of 2, \w{12} in process 1; .* the same files", found[0]
+    )
+    assert not (tmp_path / "0").exists()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")

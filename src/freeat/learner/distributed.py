@@ -100,6 +100,17 @@ class ProcessGroup:
         """Whether the flag is raised in any process."""
         return any(self.gather(flag))
 
+    def check_same(self, facts: dict[str, object], remedy: str) -> None:
+        """Refuse processes that differ in one of the named facts, in every process alike."""
+        first, *others = self.gather(facts)
+        for rank, other in enumerate(others, 1):
+            for name in first:
+                if other[name] != first[name]:
+                    raise InputError(
+                        f"{name}: {first[name]} in process 0 of {self.size}, {other[name]} in process {rank}; the "
+                        f"processes of a training must have the same: {remedy}"
+                    )
+
     def wait(self) -> None:
         """Wait until every process is here."""
         if self.size > 1:

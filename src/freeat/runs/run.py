@@ -106,6 +106,15 @@ def execute(
             trainer, description = assemble(
                 spec, stored.resolved_evaluation, options, device, processes, stored.resolved
             )
+        processes.check_same(
+            {
+                "settings": description.identity[:12],
+                "data": description.data.digest[:12],
+                "initial weights": description.initial_weights[:12],
+                SOURCE_LINES: (description.algorithm_source or "")[:12],
+            },
+            "start the same command with the same files on every machine",
+        )
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
         if not processes.is_main:
             if not processes.any(False):

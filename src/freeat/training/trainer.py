@@ -314,7 +314,10 @@ class Trainer:
 
     def _resume(self) -> None:
         found = self.folder.checkpoints.newest(CheckpointFacts) if self.folder else None
-        self.learner.processes.wait()
+        self.learner.processes.check_same(
+            {"update to begin at": 0 if found is None else found[1].learner.updates},
+            "give an --out on storage that all machines share",
+        )
         if self.folder is None or found is None:
             if folder := self._writable():
                 folder.truncate(0)
