@@ -2,6 +2,8 @@
 
 Nothing here, and nothing built on it, reads a global generator. From that follow bit-exact resume, twin runs
 that share their draws, and draws that do not depend on the batch size, the other images or the number of processes.
+Layers that draw for themselves (dropout) are the exception: they read torch's generator, which has a stream of its own
+in each training step and process.
 """
 
 import hashlib
