@@ -8,19 +8,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch import nn
+from PIL import Image
+from torch import Tensor, nn
 
 from freeat.attacks.pgd import Pgd
 from freeat.cli.main import run as freeat
 from freeat.data import Images, load_data
+from freeat.data.readers.pixels import FilePixels
 from freeat.evaluation.evaluate import Evaluation, joined
 from freeat.experiments import blocks
 from freeat.experiments.sweep import Sweep
 from freeat.files.locks import Busy
+from freeat.runs.folder import RunFolder
 from freeat.runs.open import open_model
 from freeat.runs.results import Blocks
+from freeat.runs.run import RunOptions, execute
+from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.threat import L2
 from small_runs import carry_out
 
@@ -223,3 +229,109 @@ def test_attempts_that_another_process_holds_up_are_tried_again(monkeypatch: pyt
 
     assert blocks.all_found(attempt(name, n) for name, n in (("a", 3), ("b", 0), ("c", 1))) == ["a", "b", "c"]
     assert tried == ["a", "b", "c", "a", "c", "a", "a"]
+
+
+@pytest.fixture(scope="module")
+def streamed_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on a stream of wide images, of which a frame shows the middle half, and its crops the whole."""
+    root = tmp_path_factory.mktemp("wide")
+    draws = np.random.default_rng(0)
+    for i in range(60):
+        path = root / "pets" / ("train" if i < 40 else "test") / ("cat", "dog")[i % 2] / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(draws.integers(0, 256, (8, 16, 3), dtype=np.uint8)).save(path)
+    spec = TrainSpec(
+        data=str(root / "pets"), image_size=8, stream=True, augment="random-resized-crop", model="mlp-w12",
+        updates=4, batch_size=8, algorithm="free-2", validation=0.2, eps=8 / 255,
+    )  # fmt: skip
+    evaluation = EvalSpec(attack="pgd-2", eval_every=4, eval_size=10)
+    execute(spec, evaluation, RunOptions(folder=root / "run", device="cpu", workers=0))
+    return root / "run"
+
+
+@pytest.mark.parametrize("on", ["the CPU", "a device"])
+def test_a_streamed_run_is_evaluated_as_in_its_training(
+    streamed_run: Path,
+    on: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where the images are elsewhere than the model: windows are cut from the files, not from the frames."""
+    if on == "a device":
+        monkeypatch.setattr(FilePixels, "device", torch.device("cpu", 0))  # another than "cpu", to torch
+    monkeypatch.setattr(blocks, "BLOCK", 16)
+    words = ["evaluate", str(streamed_run), "--out", str(tmp_path), "--batch-size", "16", "--workers", "2"]
+    assert freeat([*words, *ALONE]) == 0
+    found = {one["split"]: one for one in json.loads(capsys.readouterr().out)["results"]}
+    result = RunFolder(streamed_run).result
+    assert result is not None
+    assert result.train_augmented is not None
+    assert result.train_augmented.robust_loss != pytest.approx(result.train.robust_loss, rel=1e-4)
+    for split in ("train", "train_augmented", "test", "validation"):
+        expected = getattr(result, split)
+        assert found[split]["robust_accuracy"] == expected.robust_accuracy
+        assert found[split]["robust_loss"] == pytest.approx(expected.robust_loss, rel=1e-6)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_of_a_stream_are_decoded_by_workers_for_all_blocks(
+    streamed_run: Path, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 8)
+    monkeypatch.setattr(blocks, "AT_ONCE", 4)
+    read = FilePixels.__getitem__
+
+    def noted(pixels: FilePixels, rows: Tensor) -> Tensor:
+        (tmp_path / f"{os.getpid()}-{'-'.join(map(str, rows.tolist()))}").touch()
+        return read(pixels, rows)
+
+    data = load_data(streamed_run.parent / "pets", image_size=8, stream=True, workers=workers)
+    model = open_model(str(streamed_run), data)
+    sweep = Sweep(data=data, attacks=(Pgd(steps=1),), balls=(L2(0.3),), batch_size=8)
+    (condition,) = sweep.conditions(model)
+    whole = blocks.evaluate(model.model, condition.images, condition.attack, condition.ball, classes=2)
+    monkeypatch.setattr(FilePixels, "__getitem__", noted)
+    work = blocks.BlockwiseEvaluation(model, sweep, condition, blocks.no_progress, keep_delta=False)
+    kept = Blocks(tmp_path / "kept")
+    assert work.share(kept, published=lambda: False)
+    readers = {path.name.partition("-")[0] for path in tmp_path.glob("*-*")}
+    assert len(readers) == max(1, workers)
+    assert (str(os.getpid()) in readers) == (workers == 0)
+    found = joined(list(work.blocks(kept)))
+    assert torch.equal(found.robust_correct, whole.robust_correct)
+    assert torch.equal(found.index, whole.index)
+    assert not [*tmp_path.rglob("lease.json")]
+
+
+def test_blocks_that_are_read_ahead_are_taken_and_given_back(
+    streamed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "BLOCK", 2)
+    data = load_data(streamed_run.parent / "pets", image_size=8, stream=True, workers=1)
+    model = open_model(str(streamed_run), data)
+    sweep = Sweep(data=data, attacks=(Pgd(steps=1),), balls=(L2(0.3),), batch_size=2)
+    (condition,) = sweep.conditions(model)
+    kept = Blocks(tmp_path / "kept")
+    held: list[list[str]] = []
+
+    def interrupted(*rest: Any, **settings: Any) -> Evaluation:
+        held.append(sorted(path.parent.name for path in tmp_path.rglob("lease.json")))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(blocks, "AT_ONCE", 2)
+    monkeypatch.setattr(blocks, "prefetched", lambda make, keys, workers: map_ahead(make, keys))
+    monkeypatch.setattr(blocks, "evaluate", interrupted)
+    work = blocks.BlockwiseEvaluation(model, sweep, condition, blocks.no_progress, keep_delta=False)
+    with kept.evaluating(1), pytest.raises(KeyboardInterrupt):  # by another process
+        work.share(kept, published=lambda: False)
+    assert held == [["00000", "00001", "00002", "00003"]]
+    assert not any(tmp_path.iterdir())
+
+
+def map_ahead(make: Callable[[Tensor], Any], keys: Any) -> Any:
+    """What a worker makes, two keys ahead of its reader."""
+    waiting = [make(next(keys)) for _ in range(3)]
+    while waiting:
+        yield waiting.pop(0)
+        waiting += [make(key) for _, key in zip(range(1), keys, strict=False)]

@@ -20,7 +20,10 @@ from freeat.cli.sweep_options import (
 if TYPE_CHECKING:
     from freeat.experiments.evaluations import SweepReport
 
-EXECUTION = {"out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"}
+EXECUTION = {
+    *("out", "device", "threads", "deterministic", "data_dir", "trust_code", "as_json", "batch_size"),
+    "workers",
+}
 """Options of how to compute; any other is about what to evaluate."""
 
 
@@ -106,7 +109,7 @@ def _as_trained(
     for named in models:  # all are checked before the first is evaluated
         folder = named.reference.folder
         assert isinstance(folder, RunFolder)
-        data = build_data(folder.spec, data_dir=given["data_dir"])
+        data = build_data(folder.spec, data_dir=given["data_dir"], workers=given["workers"])
         folder.check_data(data.digest, OTHER_DATA)
         model = open_model(
             named.text,

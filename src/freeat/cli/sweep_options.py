@@ -21,6 +21,7 @@ from freeat.cli.options import (
     print_result,
     trust_code_option,
     trusts_code,
+    workers_option,
 )
 from freeat.errors import InputError
 
@@ -105,6 +106,7 @@ def sweep_options(*, iterate: str) -> Decorator:
             help="same bits every time, or whatever is fastest",
         ),
         data_dir_option,
+        workers_option,
         trust_code_option,
         json_option,
     )
@@ -215,7 +217,7 @@ def make_sweep(models: Sequence[NamedReference], given: dict[str, Any]) -> "Swee
     )
     splits = {"both": ("train", "test"), "all": SPLITS}
     return Sweep(
-        data=build_data(first, data_dir=given["data_dir"]),
+        data=build_data(first, data_dir=given["data_dir"], workers=given["workers"]),
         attacks=attacks,
         balls=tuple(make_ball(norm, eps) for eps in radii),
         splits=splits.get(given["split"], (given["split"],)),

@@ -526,14 +526,14 @@ def image_batches(
     device, dtype = device_and_dtype(model)
     rows = torch.arange(len(images)) if rows is None else rows
     parts = torch.split(rows, min(size, len(rows))) if len(rows) else ()
-    make = partial(_view, images, seed, augment)
+    make = partial(viewed, images, seed, augment)
     with closing(images.ahead(make, parts)) as views:
         for part, (x, y) in zip(parts, views, strict=True):
             x = in_unit_box(to_device(x, device)).to(dtype)
             yield ImageBatch(rows=part, x=x, y=to_device(y, device), rng=_rng(images, seed, part))
 
 
-def _view(images: Images, seed: int, augment: Augmentation | None, rows: Tensor) -> tuple[Tensor, Tensor]:
+def viewed(images: Images, seed: int, augment: Augmentation | None, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Images and labels as they are stored, in whatever process."""
     return images.view(rows, augment, _rng(images, seed, rows))
 

@@ -1,6 +1,7 @@
 """Runs sweeps: evaluations and transfer matrices. Each result is stored when finished, and reused."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from freeat.experiments.sweep import Condition, Sweep, architecture
 from freeat.files.documents import check_output
 from freeat.runs.open import Opened
 from freeat.runs.results import (
+    Blocks,
     Identity,
     PerturbationCost,
     Results,
@@ -347,7 +349,7 @@ def _transfers(
 
     def publish(missing: list[int]) -> dict[int, StoredEvaluation]:
         others = [targets[i] for i in missing]
-        made, evaluated = _transferred(work.blocks(kept), others, condition, sweep.batch_size)
+        made, evaluated = _transferred(work, kept, others)
         spent = made.outcomes()
         on_source = PerturbationCost(cost=spent.cost, seconds=spent.seconds, queries=spent.queries)
         results: dict[int, StoredEvaluation] = {}
@@ -380,21 +382,20 @@ def _transfers(
 
 
 def _transferred(
-    blocks: Iterable[Evaluation], targets: Sequence[Opened], condition: Condition, batch_size: int
+    work: BlockwiseEvaluation, kept: Blocks, targets: Sequence[Opened]
 ) -> tuple[Evaluation, list[Evaluation]]:
     """Evaluations of the source and of each target under its perturbations, which are not kept."""
     made: list[Evaluation] = []
     evaluated: list[list[Evaluation]] = [[] for _ in targets]
-    done = 0
-    for block in blocks:
-        images = condition.images.take(torch.arange(done, done + len(block.y)))
-        for target, parts in zip(targets, evaluated, strict=True):
-            near = images.to(device_and_dtype(target.model)[0])
-            with named(target.name):
-                parts.append(apply_to(target.model, near, block, condition.ball, batch_size=batch_size))
-        made.append(replace(block, delta=None))
-        done += len(block.y)
-    one, *others = (joined(parts, population=condition.population) for parts in (made, *evaluated))
+    ball, size = work.condition.ball, work.sweep.batch_size
+    with closing(work.images(range(len(work.firsts)))) as read:
+        for block, (_, images) in zip(work.blocks(kept), read, strict=True):
+            for target, parts in zip(targets, evaluated, strict=True):
+                near = images.to(device_and_dtype(target.model)[0])
+                with named(target.name):
+                    parts.append(apply_to(target.model, near, block, ball, batch_size=size))
+            made.append(replace(block, delta=None))
+    one, *others = (joined(parts, population=work.condition.population) for parts in (made, *evaluated))
     return one, others
 
 
