@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from freeat.data import load_data
+from freeat.data.readers.arrow import ColumnPixels
 from freeat.errors import InputError
 
 pa = pytest.importorskip("pyarrow", reason="pip install 'freeat[datasets]'")
@@ -125,6 +126,78 @@ def test_images_may_be_arrays(tmp_path: Path, kind: str) -> None:
     assert data.shape == (3, 4, 5)
     every = torch.cat([data.train.batch(torch.arange(8))[0], data.test.batch(torch.arange(2))[0]])
     assert every.sum().item() == pytest.approx(x.sum() / 255, rel=1e-5)
+
+
+def arrays(x: np.ndarray, y: np.ndarray) -> Any:
+    """As 🤗 datasets writes images that are arrays."""
+    return pa.table({"img": pa.array(x.tolist(), nested(x)), "label": pa.array(y.tolist())})
+
+
+def nested(x: np.ndarray) -> Any:
+    kind = pa.from_numpy_dtype(x.dtype)
+    for _ in x.shape[1:]:
+        kind = pa.list_(kind)
+    return kind
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int64", "float32"])
+@pytest.mark.parametrize("layout", ["one.parquet", "one.arrow", "splits"])
+def test_arrays_above_the_memory_limit_are_read_row_by_row_with_the_same_digest(
+    tmp_path: Path, layout: str, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freeat.data.readers.arrow.ROWS_AT_ONCE", 7)
+    x, y = random_images(40, (3, 5, 4)), np.arange(40) % 3
+    x = (x / 255).astype(np.float32) if kind == "float32" else x.astype(kind)
+    content = arrays(x, y)
+    if layout == "splits":
+        as_parquet(tmp_path / layout, content, arrays(x[:9], y[:9]))
+    elif layout == "one.parquet":
+        pq.write_table(content, tmp_path / layout)
+    else:
+        stream(tmp_path / layout, content)
+    expected = load_data(tmp_path / layout, data_dir=tmp_path)
+    for workers in (None, 2):
+        data = load_data(tmp_path / layout, data_dir=tmp_path, memory_limit=100, workers=workers)
+        for split in ("train", "test"):
+            found, whole = getattr(data, split), getattr(expected, split)
+            assert isinstance(found.parts[0], ColumnPixels)
+            assert found.workers == (workers or 0)
+            assert found.digest == whole.digest
+            assert torch.equal(found.x, whole.x)
+            assert torch.equal(found.index, whole.index)
+            rows = torch.tensor([5, 0, 5])
+            for batch, _ in found.ahead(found.batch, [rows, rows]):
+                assert torch.equal(batch, whole.batch(rows)[0])
+    monkeypatch.setattr(ColumnPixels, "blocks", None)  # what was read once is kept
+    data = load_data(tmp_path / layout, data_dir=tmp_path, memory_limit=100)
+    assert data.digest == expected.digest
+    assert data.train.subset(7).digest == expected.train.subset(7).digest
+
+
+def test_a_made_test_split_of_arrays_copies_no_pixels(tmp_path: Path) -> None:
+    pq.write_table(arrays(random_images(40), np.arange(40) % 3), tmp_path / "one.parquet")
+    for limit in (100, 1 << 30):
+        data = load_data(tmp_path / "one.parquet", data_dir=tmp_path, memory_limit=limit)
+        parts = [*data.train.parts, *data.test.parts]
+        assert [len(part) for part in parts] == [40, 40]
+        if limit > 100:
+            assert parts[0].data_ptr() == parts[1].data_ptr()
+
+
+@pytest.mark.parametrize("kind", ["ragged", "numbers", "floats", "null"])
+def test_bad_arrays_above_the_memory_limit_are_refused(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("freeat.data.readers.arrow.ROWS_AT_ONCE", 4)
+    x: Any = random_images(10, (2, 2)).astype(np.float64 if kind == "floats" else np.int64).tolist()
+    x = [[[v / 255 for v in row] for row in image] for image in x] if kind == "floats" else x
+    bad = {"ragged": [[1, 2, 3]] * 2, "numbers": [[1, 2], [3, 256]], "floats": [[0.0, 2.0]] * 2, "null": None}
+    x[7] = bad[kind]
+    path = tmp_path / "bad.parquet"
+    pq.write_table(pa.table({"img": x, "label": [0, 1] * 5}), path)
+    messages = {"numbers": "0 to 255", "floats": r"rows from 4: image 3: float pixels between"}
+    with pytest.raises(InputError, match=messages.get(kind, "several shapes")):
+        load_data(path, data_dir=tmp_path, memory_limit=10)
 
 
 def test_images_of_several_sizes_are_resized(tmp_path: Path) -> None:

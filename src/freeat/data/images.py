@@ -137,10 +137,16 @@ class Images:
         return cls(x=x, y=y, index=torch.arange(len(x), device=x.device))
 
     @classmethod
-    def stored(cls, pixels: Pixels, y: Tensor, digest: str | None = None) -> "Images":
-        """Images whose pixels stay where they are, numbered 0, 1, … in their order; with a digest known before."""
-        images = cls._view((pixels,), None, y, torch.arange(len(pixels), device=pixels.device))
-        images._check_rows(len(pixels))
+    def stored(
+        cls, pixels: Pixels, y: Tensor, digest: str | None = None, rows: Tensor | None = None
+    ) -> "Images":
+        """Images whose pixels stay where they are, numbered 0, 1, … in their order; with a digest known before.
+
+        With ``rows`` they are those at these rows only.
+        """
+        n = len(pixels) if rows is None else len(rows)
+        images = cls._view((pixels,), rows, y, torch.arange(n, device=pixels.device))
+        images._check_rows(n)
         if digest is not None:
             vars(images)["digest"] = digest
         return images

@@ -25,7 +25,8 @@ NAMED = 5
 class Arrays:
     """Images (n, H, W, C), uint8 or float in [0, 1], and integer labels (n,) of both splits.
 
-    ``digests`` has those of the splits that were worked out before.
+    ``digests`` has those of the splits that were worked out before. ``rows`` has those of a split that is a part of its
+    images; its labels are those of these rows.
     """
 
     x_train: Array | Pixels
@@ -35,24 +36,30 @@ class Arrays:
     classes: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digests: Mapping[str, str | None] = field(default_factory=dict)
+    rows: Mapping[str, Array] = field(default_factory=dict)
 
     def images(self) -> tuple[Images, Images]:
         """The two splits as tensors."""
-        return (
-            as_images(self.x_train, self.y_train, "train", self.digests.get("train")),
-            as_images(self.x_test, self.y_test, "test", self.digests.get("test")),
+        x, y = {"train": self.x_train, "test": self.x_test}, {"train": self.y_train, "test": self.y_test}
+        train, test = (
+            as_images(x[split], y[split], split, self.digests.get(split), self.rows.get(split)) for split in x
         )
+        return train, test
 
 
-def as_images(x: Array | Pixels, y: Array, split: str, digest: str | None = None) -> Images:
-    """NHWC images and labels as `Images`, without a copy where the memory allows it."""
+def as_images(
+    x: Array | Pixels, y: Array, split: str, digest: str | None = None, rows: Array | None = None
+) -> Images:
+    """NHWC images and labels as `Images`, without a copy where the memory allows it; with ``rows``, a view of these."""
     if len(x) == 0:
         raise InputError(f"the {split} split holds no images: give at least one")
     try:
         stored = _pixels(x) if isinstance(x, np.ndarray) else x
         if isinstance(stored, Tensor) and digest is None:
-            return Images.of(stored.permute(0, 3, 1, 2), _labels(y))
-        return Images.stored(stored, _labels(y), digest)
+            if rows is None:
+                return Images.of(stored.permute(0, 3, 1, 2), _labels(y))
+            (stored,) = Images.of(stored.permute(0, 3, 1, 2), torch.zeros(len(x), dtype=torch.int64)).parts
+        return Images.stored(stored, _labels(y), digest, None if rows is None else torch.from_numpy(rows))
     except InputError as error:
         raise InputError(f"{split} split: {error}") from None
 

@@ -1,6 +1,7 @@
 """Tables of images: parquet and arrow files, and folders saved by the datasets library."""
 
 import hashlib
+import math
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -8,18 +9,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from freeat.data.images import Images, pixels_digest
 from freeat.data.readers import Array, Arrays, make_test_split
 from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, stored_arrays
-from freeat.data.readers.store import LabelledFiles, PixelStore
+from freeat.data.readers.store import LabelledFiles, PixelStore, labels_digest
+from freeat.data.readers.trees import LARGEST
 from freeat.errors import InputError, need
 from freeat.files.documents import decoded, identity_of, remove_abandoned, space_for, temporary_name
 from freeat.files.locks import leased
-from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
+from freeat.files.reading import check_expansion, check_regular, parse_json, read_bytes, refusing
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
 MOST_ROWS = 10_000_000
@@ -95,36 +100,115 @@ class TableColumns:
                 )
         return np.array([number[label] for label in labels], np.int64)
 
-    def pixels(self, what: str) -> Array:
-        """Images stored as arrays, channels last."""
-        x = self._dense(what)
+
+@dataclass(frozen=True, eq=False)
+class ColumnPixels:
+    """Images stored as arrays in a column, of which the rows that are asked for are read."""
+
+    column: Any
+    what: str
+    workers: int = 0
+    device: ClassVar[torch.device] = torch.device("cpu")
+
+    @cached_property
+    def _first(self) -> Array:
+        return self._read(self.column.slice(0, 1))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return len(self), *self._first.shape[1:]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.uint8 if self._first.dtype == np.uint8 else torch.float32
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all pixels."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __getitem__(self, rows: Tensor) -> Tensor:
+        out = np.empty((len(rows), *self.shape[1:]), self._first.dtype)
+        for place, row in enumerate(rows.tolist()):
+            out[place] = self._read(self.column[row].values, of_one=True)
+        return torch.from_numpy(out)
+
+    def blocks(self) -> Iterator[Array]:
+        """All images in turn, some at a time; of one shape and type, with pixels that are ones."""
+        for first in range(0, len(self), ROWS_AT_ONCE):
+            block = self._read(self.column.slice(first, ROWS_AT_ONCE))
+            if block.shape[1:] != self.shape[1:]:
+                raise InputError(f"{self.what}: {SEVERAL_SHAPES}")
+            yield block
+
+    @cached_property
+    def in_memory(self) -> Array:
+        """All images as one array."""
+        out = np.empty(self.shape, self._first.dtype)
+        first = 0
+        for block in self.blocks():
+            out[first : first + len(block)] = block
+            first += len(block)
+        return out
+
+    def digests(self, rows: dict[str, Array], y: dict[str, Array]) -> dict[str, str]:
+        """The digests of the splits that have these rows of the images, ascending; refuses what is no pixel."""
+        n, *sides, channels = self.shape
+        made = {split: pixels_digest((len(own), channels, *sides), self.dtype) for split, own in rows.items()}
+        masks = {split: np.zeros(n, bool) for split in rows}
+        for split, own in rows.items():
+            masks[split][own] = True
+        first = 0
+        for block in self.blocks():
+            try:
+                Images.of(torch.from_numpy(block.copy()).permute(0, 3, 1, 2), torch.zeros(len(block)).long())
+            except InputError as error:
+                raise InputError(f"{self.what}, rows from {first}: {error}") from None
+            for split, mask in masks.items():
+                made[split].update(np.ascontiguousarray(block[mask[first : first + len(block)]]).data)
+            first += len(block)
+        for split, labels in y.items():
+            made[split].update(labels.astype(np.int64).tobytes())
+        return {split: digest.hexdigest() for split, digest in made.items()}
+
+    def _read(self, values: Any, *, of_one: bool = False) -> Array:
+        """Images as one array, channels last: a column of them, or the values of one."""
+        x = _dense(values, self.what)
+        x = x[None] if of_one else x
         if x.size == 0:
-            raise InputError(f"{what}: images without pixels; store images of at least 1×1")
+            raise InputError(f"{self.what}: images without pixels; store images of at least 1×1")
         if x.dtype.kind in "ui":
             if x.min() < 0 or x.max() > 255:
                 raise InputError(
-                    f"{what}: pixels from {x.min()} to {x.max()}; whole numbers must lie in 0 to 255"
+                    f"{self.what}: pixels from {x.min()} to {x.max()}; whole numbers must lie in 0 to 255"
                 )
             x = x.astype(np.uint8, copy=False)
-        return to_nhwc(x, None, what)
+        else:
+            x = x.astype(np.float32, copy=False)
+        return to_nhwc(x, None, self.what)
 
-    def _dense(self, what: str) -> Array:
-        """Nested lists as one array."""
-        compute = need("pyarrow.compute", extra="datasets", what=what)
-        values, shape = self.images, [len(self.images)]
-        while "list" in str(values.type).partition("<")[0]:
-            lengths = compute.unique(compute.list_value_length(values)).to_pylist()
-            if len(lengths) != 1 or lengths[0] is None:
-                raise InputError(f"{what}: arrays of several shapes; store images of one shape")
-            shape.append(lengths[0])
-            values = compute.list_flatten(values)
-        with refusing(what, "array of pixels"):
-            x = np.asarray(values)
-        if x.dtype.kind not in "uif" or values.null_count:
-            raise InputError(
-                f"{what}: the images are {self.images.type}, neither encoded images nor arrays of numbers"
-            )
-        return x.reshape(shape)
+
+SEVERAL_SHAPES = "arrays of several shapes; store images of one shape"
+
+
+def _dense(values: Any, what: str) -> Array:
+    """Nested lists as one array."""
+    compute = need("pyarrow.compute", extra="datasets", what=what)
+    shape, kind = [len(values)], values.type
+    while "list" in str(values.type).partition("<")[0]:
+        lengths = compute.unique(compute.list_value_length(values)).to_pylist()
+        if len(lengths) != 1 or lengths[0] is None:
+            raise InputError(f"{what}: {SEVERAL_SHAPES}")
+        shape.append(lengths[0])
+        values = compute.list_flatten(values)
+    with refusing(what, "array of pixels"):
+        x = np.asarray(values)
+    if x.dtype.kind not in "uif" or values.null_count:
+        raise InputError(f"{what}: the images are {kind}, neither encoded images nor arrays of numbers")
+    return x.reshape(shape)
 
 
 @contextmanager
@@ -294,18 +378,66 @@ def read_arrow(
         names_of_all = [name for part in files.values() for name in part.names]
         frame, notes = choose_frame(tree, names_of_all, image_size, store)
         return stored_arrays(store.read(tree, files, frame), files, names, (*made, *notes))
-    pixels = {split: table.pixels(f"{path}: {split}") for split, table in splits.items()}
-    x = {split: pixels[origin[split]] for split in rows}
-    if made:
-        x = {split: x[split][chosen] for split, chosen in rows.items()}
+    pixels = {
+        split: ColumnPixels(table.images, f"{path}: {split}", store.workers or 0)
+        for split, table in splits.items()
+    }
+    large = sum(column.nbytes for column in pixels.values()) > store.limit
+    x = {split: column if large else column.in_memory for split, column in pixels.items()}
     return Arrays(
-        x_train=x["train"],
+        x_train=x[origin["train"]],
         y_train=y["train"],
-        x_test=x["test"],
+        x_test=x[origin["test"]],
         y_test=y["test"],
         classes=names,
         notes=made,
+        digests=_digests(path, store, pixels, origin, rows, y) if large else {},
+        rows=rows if made else {},
     )
+
+
+def _digests(
+    path: Path,
+    store: PixelStore,
+    pixels: dict[str, ColumnPixels],
+    origin: dict[str, str],
+    rows: dict[str, Array],
+    y: dict[str, Array],
+) -> dict[str, str | None]:
+    """The digests of the splits of images that are not in memory: read once, and kept as long as the files stay."""
+
+    def found() -> dict[str, str]:
+        digests: dict[str, str] = {}
+        for source, column in pixels.items():
+            own = [split for split in rows if origin[split] == source]
+            digests |= column.digests(
+                {split: rows[split] for split in own}, {split: y[split] for split in own}
+            )
+        return digests
+
+    splits = {split: [labels_digest(y[split]), labels_digest(rows[split])] for split in rows}
+    tree = TableFiles(path)
+    kind = f"arrays-{identity_of(splits)[:8]}"
+    return dict(store.kept(kind, tree, list(tree.files), found, dict[str, str], always=True))
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files of a data set of tables."""
+
+    path: Path
+
+    @cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        """Name to (size, time of change)."""
+        found = {}
+        for file in [self.path] if self.path.is_file() else _files(self.path):
+            status = file.stat()
+            found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
+        return found
+
+    def read(self, name: str) -> bytes:
+        return read_bytes(self.path / name, limit=LARGEST)
 
 
 def _files(path: Path) -> list[Path]:

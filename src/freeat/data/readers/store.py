@@ -240,9 +240,21 @@ class PixelStore:
         of_block = partial(_of_block, make, light(tree), Names(names))
         yield from prefetched(of_block, range(0, len(names), AT_ONCE), workers)
 
-    def kept(self, kind: str, tree: Tree, names: Sequence[str], find: Callable[[], T], as_type: type[T]) -> T:
-        """What was found of these files while their listing was the same; else it is found now, and written down."""
-        if len(names) < WORTH_CACHING:
+    def kept(
+        self,
+        kind: str,
+        tree: Tree,
+        names: Sequence[str],
+        find: Callable[[], T],
+        as_type: type[T],
+        *,
+        always: bool = False,
+    ) -> T:
+        """What was found of these files while their listing was the same; else it is found now, and written down.
+
+        Of few files nothing is written down unless ``always``.
+        """
+        if len(names) < WORTH_CACHING and not always:
             return find()
         path = self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
         with suppress(InputError):
