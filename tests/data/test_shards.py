@@ -12,6 +12,8 @@ from PIL import Image
 
 import synthetic_files
 from freeat.data import load_data
+from freeat.data.dataset import content_digest
+from freeat.data.readers import shards
 from freeat.errors import InputError
 
 
@@ -93,6 +95,48 @@ def test_workers_and_streams_read_the_same_pixels(
     streamed = load_data(tmp_path / "train.tar", data_dir=tmp_path, stream=True)
     assert torch.equal(streamed.train.x, cached.train.x)
     assert streamed.train.streamed
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_second_start_opens_no_shard_and_a_changed_one_is_scanned_again(
+    tmp_path: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("store", "shards"):
+        monkeypatch.setattr(f"freeat.data.readers.{module}.WORTH_CACHING", 1)
+    files = (
+        examples(6)
+        if beside
+        else {f"{'ab'[i % 2]}/{i}.png": png(np.full((4, 4), i, np.uint8)) for i in range(6)}
+    )
+    more = {
+        f"x{name}" if beside else f"a/x{k}.png": content for k, (name, content) in enumerate(files.items())
+    }
+    for k, content in enumerate((files, more)):
+        write_tar(tmp_path / "set" / f"{k}.tar", content)
+    scanned: list[str] = []
+    scan = shards.opened_tar
+    monkeypatch.setattr(shards, "opened_tar", lambda path: scanned.append(path.name) or scan(path))
+    first = load_data(tmp_path / "set", data_dir=tmp_path, workers=0)
+    assert scanned == ["0.tar", "1.tar"]
+    assert load_data(tmp_path / "set", data_dir=tmp_path, workers=0).digest == first.digest
+    assert content_digest(tmp_path / "set", data_dir=tmp_path, workers=0)
+    assert scanned == ["0.tar", "1.tar"]
+    write_tar(tmp_path / "set" / "1.tar", dict(list(more.items())[:-2]))
+    assert len(load_data(tmp_path / "set", data_dir=tmp_path, workers=0).train) < len(first.train)
+    assert scanned == ["0.tar", "1.tar", "1.tar"]
+    assert len([*(tmp_path / "cache").glob("*.members.json")]) == 2
+
+
+def test_a_shard_with_names_that_are_no_text_is_scanned_every_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A document would hold other names."""
+    monkeypatch.setattr("freeat.data.readers.shards.WORTH_CACHING", 1)
+    files = {f"{'ab'[i % 2]}/{i}\udcff.png": png(np.full((4, 4), i, np.uint8)) for i in range(10)}
+    write_tar(tmp_path / "one.tar", files)
+    for _ in range(2):
+        assert len(load_data(tmp_path / "one.tar", data_dir=tmp_path, workers=0).train) == 8
+    assert not [*tmp_path.glob("cache/*.members.json")]
 
 
 @pytest.mark.parametrize(

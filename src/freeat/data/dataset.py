@@ -200,8 +200,8 @@ def content_digest(
     path = _existing(path)
     if path.is_file() and path.suffix not in (".zip", ".tar"):
         return sha256(path)
-    tree = ShardTree(path) if shards_of(path) else open_tree(path)
     store = PixelStore(folder=data_folder(data_dir) / "cache", workers=workers)
+    tree = ShardTree(path, store) if shards_of(path) else open_tree(path)
     return store.content_digest(tree, list(tree.files))
 
 

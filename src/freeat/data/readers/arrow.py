@@ -20,11 +20,11 @@ from freeat.data.readers import Array, Arrays, make_test_split
 from freeat.data.readers.arrays import to_nhwc
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, stored_arrays
 from freeat.data.readers.store import LabelledFiles, PixelStore, labels_digest
-from freeat.data.readers.trees import LARGEST
+from freeat.data.readers.trees import PlainFiles
 from freeat.errors import InputError, need
 from freeat.files.documents import decoded, identity_of, remove_abandoned, space_for, temporary_name
 from freeat.files.locks import leased
-from freeat.files.reading import check_expansion, check_regular, parse_json, read_bytes, refusing
+from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
 MOST_ROWS = 10_000_000
@@ -416,28 +416,9 @@ def _digests(
         return digests
 
     splits = {split: [labels_digest(y[split]), labels_digest(rows[split])] for split in rows}
-    tree = TableFiles(path)
+    tree = PlainFiles(path, (path,) if path.is_file() else tuple(_files(path)))
     kind = f"arrays-{identity_of(splits)[:8]}"
-    return dict(store.kept(kind, tree, list(tree.files), found, dict[str, str], always=True))
-
-
-@dataclass(frozen=True)
-class TableFiles:
-    """The files of a data set of tables."""
-
-    path: Path
-
-    @cached_property
-    def files(self) -> dict[str, tuple[int, int]]:
-        """Name to (size, time of change)."""
-        found = {}
-        for file in [self.path] if self.path.is_file() else _files(self.path):
-            status = file.stat()
-            found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
-        return found
-
-    def read(self, name: str) -> bytes:
-        return read_bytes(self.path / name, limit=LARGEST)
+    return dict(store.kept(kind, tree, [*tree.files], found, dict[str, str], lambda _: True))
 
 
 def _files(path: Path) -> list[Path]:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from freeat.data.readers import Arrays, make_test_split
 from freeat.data.readers.folder import TEST_FOLDERS, choose_frame, read_folder, stored_arrays
 from freeat.data.readers.pixels import Names, is_image
-from freeat.data.readers.store import LabelledFiles, PixelStore
-from freeat.data.readers.trees import LARGEST
+from freeat.data.readers.store import WORTH_CACHING, LabelledFiles, PixelStore
+from freeat.data.readers.trees import LARGEST, PlainFiles
 from freeat.data.unpacking import check_name
 from freeat.errors import InputError
 from freeat.files.reading import check_size, open_file, opened_tar, parse_json, refusing
@@ -54,6 +54,7 @@ class ShardTree:
     """The files inside the tars at a path, by ``shard/member``, or by the member where they lie in class folders."""
 
     path: Path
+    store: PixelStore | None = None
 
     @cached_property
     def shards(self) -> tuple[Path, ...]:
@@ -69,17 +70,24 @@ class ShardTree:
         files: dict[tuple[int, str], Member] = {}
         folders: set[str] = set()
         for number, shard in enumerate(self.shards):
-            _check_plain(shard)
-            with opened_tar(shard) as members:
-                for member, _ in members:
-                    name = member.name.removeprefix("./")
-                    if member.isdir() and name not in ("", "."):
-                        folders.add(name)
-                    if not member.isreg() or member.issparse() or PurePosixPath(name).name.startswith("."):
-                        continue
-                    check_name(shard, name)
-                    files[number, name] = Member(number, member.offset_data, member.size)
+            found = self._scanned(shard)
+            folders.update(found.folders)
+            for name, offset, size in found.files:
+                files[number, name] = Member(number, offset, size)
         return files, frozenset(folders)
+
+    def _scanned(self, shard: Path) -> "ShardListing":
+        """What a shard holds; kept in the store, if there is one, until the shard changes."""
+        if self.store is None:
+            return scan(shard)
+
+        def worth(found: ShardListing) -> bool:
+            return found.is_text and len(found.files) * len(self.shards) >= WORTH_CACHING
+
+        of_shard = PlainFiles(shard, (shard,))
+        return self.store.kept(
+            "members", of_shard, [*of_shard.files], lambda: scan(shard), ShardListing, worth
+        )
 
     @cached_property
     def labelled_beside(self) -> bool:
@@ -163,6 +171,36 @@ class ShardReader:
             return file.read(size)
 
 
+@dataclass(frozen=True)
+class ShardListing:
+    """What a tar holds: its files with name, place and size, and the folders that it names."""
+
+    files: list[tuple[str, int, int]]
+    folders: list[str]
+
+    @property
+    def is_text(self) -> bool:
+        """Whether all names are text, so that a document can hold them."""
+        return all(name.isprintable() for name in (*self.folders, *(name for name, *_ in self.files)))
+
+
+def scan(shard: Path) -> ShardListing:
+    """The listing of a tar, from the headers of all its members."""
+    _check_plain(shard)
+    found: dict[str, tuple[int, int]] = {}
+    folders: list[str] = []
+    with opened_tar(shard) as members:
+        for member, _ in members:
+            name = member.name.removeprefix("./")
+            if member.isdir() and name not in ("", "."):
+                folders.append(name)
+            if not member.isreg() or member.issparse() or PurePosixPath(name).name.startswith("."):
+                continue
+            check_name(shard, name)
+            found[name] = member.offset_data, member.size
+    return ShardListing([(name, *place) for name, place in found.items()], folders)
+
+
 def _check_plain(shard: Path) -> None:
     with open_file(shard) as file:
         if file.read(6).startswith(COMPRESSED):
@@ -187,7 +225,7 @@ def read_shards(
     skip_unreadable: bool = False,
 ) -> Arrays:
     """Both splits of tar shards; where there is no test split a stratified one is made and noted."""
-    tree = ShardTree(path)
+    tree = ShardTree(path, store)
     if not tree.labelled_beside:
         return read_folder(
             tree,

@@ -247,19 +247,20 @@ class PixelStore:
         names: Sequence[str],
         find: Callable[[], T],
         as_type: type[T],
-        *,
-        always: bool = False,
+        worth: Callable[[T], bool] | None = None,
     ) -> T:
         """What was found of these files while their listing was the same; else it is found now, and written down.
 
-        Of few files nothing is written down unless ``always``.
+        Of few files nothing is written down, unless ``worth`` says that what was found of them is to be kept.
         """
-        if len(names) < WORTH_CACHING and not always:
+        if len(names) < WORTH_CACHING and worth is None:
             return find()
         path = self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
         with suppress(InputError):
             return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
         value = find()
+        if worth is not None and not worth(value):
+            return value
         try:
             write_document(path, "found in files", _Found(value))
         except (NoSpace, OSError) as error:

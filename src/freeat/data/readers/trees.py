@@ -86,6 +86,25 @@ class FolderTree:
 
 
 @dataclass(frozen=True)
+class PlainFiles:
+    """A few files at a path, or the one file that it is."""
+
+    path: Path
+    listed: tuple[Path, ...]
+
+    @cached_property
+    def files(self) -> dict[str, tuple[int, int]]:
+        found = {}
+        for file in self.listed:
+            status = file.stat()
+            found[file.relative_to(self.path).as_posix()] = (status.st_size, status.st_mtime_ns)
+        return found
+
+    def read(self, name: str) -> bytes:
+        return read_bytes(self.path / name, limit=LARGEST)
+
+
+@dataclass(frozen=True)
 class ZipTree:
     """The files of a zip archive, below the one folder that holds them all if there is one."""
 
