@@ -1,5 +1,7 @@
 """Images that are decoded while a model trains: the same bits for any number of workers and processes."""
 
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -8,14 +10,17 @@ import pytest
 import torch
 from PIL import Image
 
+from freeat.cli.main import run as command_line
 from freeat.data import Images, load_data
 from freeat.data.augmentation import CropFlip, RandomResizedCrop
 from freeat.data.batches import Batches
+from freeat.data.dataset import content_digest
 from freeat.data.prefetch import prefetched
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import image_batches
 from freeat.learner.distributed import ProcessGroup
 from freeat.rng import ImageRng
+from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.loop import own_view
@@ -127,6 +132,41 @@ def test_a_run_has_the_same_bits_for_any_number_of_workers_and_after_a_stop(
     assert run(folder, tmp_path / "2", 2) == expected
     assert run(folder, tmp_path / "stopped", 2, stop_at=3) is None
     assert run(folder, tmp_path / "stopped", 1) == expected
+
+
+def test_files_with_other_times_are_the_same_data_where_their_content_is_known(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a copy. Without the digest of the content, a listing with other times is other data."""
+    monkeypatch.setenv("FREEAT_DATA", str(tmp_path / "data"))
+    root = Path(shutil.copytree(folder, tmp_path / "pets"))
+    expected = run(root, tmp_path / "whole", 0)
+    assert run(root, tmp_path / "unknown", 0, stop_at=3) is None
+    content_digest(root)
+    assert run(root, tmp_path / "known", 0, stop_at=3) is None
+    begun = RunFolder(tmp_path / "known").description
+
+    def touch(file: Path, t: int) -> None:
+        os.utime(file, ns=(t, t))
+
+    files = sorted(root.rglob("*.jpg"))
+    for k, file in enumerate(files):
+        touch(file, k)
+    with pytest.raises(InputError, match="the data are not those"):
+        run(root, tmp_path / "known", 0)
+    content_digest(root)
+    with pytest.raises(InputError, match="the data are not those"):
+        run(root, tmp_path / "unknown", 0)
+    assert run(root, tmp_path / "known", 0) == expected
+    assert RunFolder(tmp_path / "known").description == begun
+    assert (
+        command_line(["evaluate", str(tmp_path / "known"), "--device", "cpu", "-n", "8", "--split", "all"])
+        == 0
+    )
+    files[0].write_bytes(files[2].read_bytes())
+    content_digest(root)
+    with pytest.raises(InputError, match="the data are not those"):
+        run(root, tmp_path / "known", 0)
 
 
 def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:

@@ -110,7 +110,7 @@ def _as_trained(
         folder = named.reference.folder
         assert isinstance(folder, RunFolder)
         data = build_data(folder.spec, data_dir=given["data_dir"], workers=given["workers"])
-        folder.check_data(data.digest, OTHER_DATA)
+        folder.check_data(data, OTHER_DATA)
         model = open_model(
             named.text,
             data,

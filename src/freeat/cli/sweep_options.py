@@ -271,11 +271,12 @@ def _check_data(models: "Sequence[Opened]", data: "DataSet", chosen: str | None)
     """
     runs = [(model, model.spec) for model in models if model.spec is not None]
     for model, spec in runs:
-        if model.trained_on in (None, data.digest) or chosen not in (None, spec.data):
+        known = model.trained_on
+        if known is None or known.is_same(data) or chosen not in (None, spec.data):
             continue
         raise InputError(
             f"{data.name} is not as it was when {model.name} was trained on it (SHA-256 {data.digest[:16]} instead "
-            f"of {str(model.trained_on)[:16]}): its test images may be training images; restore it, or name other "
+            f"of {known.digest[:16]}): its test images may be training images; restore it, or name other "
             "data with --data"
         )
 

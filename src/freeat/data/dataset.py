@@ -47,6 +47,8 @@ class DataSet:
         classes: The names of the classes, at least two.
         augment: The augmentation that is usual for this data set, e.g. ``CropFlip()``; None for none.
         notes: Sentences that every table made from it shows.
+        content: The digest of the content of its files, where its own is that of their names, sizes and times and
+            ``freeat data digest`` has read them.
 
     Raises:
         InputError: The splits differ in shape or type, or a label has no class.
@@ -65,6 +67,7 @@ class DataSet:
     classes: tuple[str, ...]
     augment: Augmentation | None = None
     notes: tuple[str, ...] = ()
+    content: str | None = None
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2:
@@ -158,7 +161,7 @@ def load_data(
 
     from freeat.data.readers.arrow import is_arrow, read_arrow
     from freeat.data.readers.folder import read_folder
-    from freeat.data.readers.shards import read_shards, shards_of
+    from freeat.data.readers.shards import ShardTree, read_shards, shards_of
     from freeat.data.readers.store import PixelStore
     from freeat.data.readers.trees import open_tree
 
@@ -171,11 +174,13 @@ def load_data(
     if found is None and is_arrow(path):
         return _own_images(path, read_arrow(path, store, **how))
     if found is None and shards_of(path):
-        arrays = read_shards(path, store, **how, skip_unreadable=skip_unreadable)
-        return _own_images(path, arrays)
+        shards = ShardTree(path, store)
+        arrays = read_shards(shards, store, **how, skip_unreadable=skip_unreadable)
+        return replace(_own_images(path, arrays), content=store.known_content(shards))
     if found is None and (path.is_dir() or path.suffix == ".zip"):
-        arrays = read_folder(open_tree(path), store, **how, skip_unreadable=skip_unreadable)
-        return _own_images(path, arrays)
+        tree = open_tree(path)
+        arrays = read_folder(tree, store, **how, skip_unreadable=skip_unreadable)
+        return replace(_own_images(path, arrays), content=store.known_content(tree))
     _refuse_resizing(path.name, image_size)
     if found is not None:
         return _load_recognized(found, path, store)

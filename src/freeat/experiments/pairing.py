@@ -106,7 +106,7 @@ def evaluate_pair(
     threads = first.folder.description.chosen.threads
     with arithmetic(threads=threads, deterministic=spec.deterministic):
         data = build_data(spec, data_dir=data_dir)
-        first.folder.check_data(data.digest, OTHER_DATA)
+        first.folder.check_data(data, OTHER_DATA)
         models = [
             open_model(
                 run.folder.path, data, device=resolve_device(device), name=run.key, trust_code=trust_code

@@ -91,7 +91,7 @@ class Sweep:
         return validation if split == "validation" and validation is not None else train
 
     def _is_own_data(self, model: Opened) -> bool:
-        return model.trained_on == self.data.digest
+        return model.trained_on is not None and model.trained_on.is_same(self.data)
 
     def _augmentation(self, model: Opened) -> Augmentation | None:
         if model.spec is None or not self._is_own_data(model):

@@ -166,7 +166,7 @@ def _check_answers(model: nn.Module, folder: RunFolder) -> tuple[str, ...]:
     description = folder.description
     try:
         data = build_data(description.resolved)
-        folder.check_data(data.digest)
+        folder.check_data(data)
     except InputError as error:
         log.warning("the exported model is checked on %d random images only: %s", RANDOM_IMAGES, error)
         shape = description.data.shape

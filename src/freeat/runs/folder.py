@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -28,6 +29,9 @@ from freeat.files.tensors import Checkpoints, Facts, load_tensors, save_tensors
 from freeat.runs.spec import SEMANTICS, EvalSpec, TrainSpec
 from freeat.training.records import Record
 
+if TYPE_CHECKING:
+    from freeat.data import DataSet
+
 ANOTHER_OUT = "choose another --out"
 WRITTEN = (
     "run.json",
@@ -42,7 +46,10 @@ WRITTEN = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataFacts:
-    """The data a run was begun with; ``train`` and ``test`` count the images it uses."""
+    """The data a run was begun with; ``train`` and ``test`` count the images it uses.
+
+    ``content`` is the digest of the content of their files, where ``digest`` is that of their listing and it was known.
+    """
 
     name: str
     digest: str
@@ -51,6 +58,11 @@ class DataFacts:
     shape: tuple[int, int, int]
     classes: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    content: str | None = None
+
+    def is_same(self, data: "DataSet | DataFacts") -> bool:
+        """Whether these are the same data: by their digest, or else by the content of their files."""
+        return self.digest == data.digest or (self.content is not None and self.content == data.content)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,9 +190,10 @@ class RunFolder:
         """The digest of the data that the run was begun with, None before that."""
         return self.description.data.digest if self.exists else None
 
-    def check_data(self, digest: str, remedy: str = ANOTHER_OUT) -> None:
+    def check_data(self, data: "DataSet | DataFacts", remedy: str = ANOTHER_OUT) -> None:
         """Refuse other data than the run was begun with."""
-        self.check_same("data", self.data_digest, digest, remedy)
+        if not (self.exists and self.description.data.is_same(data)):
+            self.check_same("data", self.data_digest, data.digest, remedy)
 
     def check_same(self, what: str, before: str | None, now: str | None, remedy: str = ANOTHER_OUT) -> None:
         """Refuse to resume or to reuse a run when something that it depends on has changed."""

@@ -36,7 +36,7 @@ from freeat.files.reading import LARGEST_DOCUMENT, refusing
 from freeat.files.tensors import load_tensors
 from freeat.models.imported import is_import_path, is_of_package, source_digest
 from freeat.runs.build import build_network, default_normalization, package_of, weights_digest
-from freeat.runs.folder import RunDescription, RunFolder
+from freeat.runs.folder import DataFacts, RunDescription, RunFolder
 from freeat.runs.spec import TrainSpec
 
 log = logging.getLogger(__name__)
@@ -244,7 +244,7 @@ class Opened:
         model: The module.
         digest: The digest of its weights.
         spec: The resolved settings of its training, where it comes from a run.
-        trained_on: The digest of the data set that it was trained on, where that is known.
+        trained_on: The data set that it was trained on, where that is known.
         made_by: The factory that built it, with its arguments and the digest of its source; empty for a built-in one.
         results: The folder for its evaluations, in the run's folder or beside its file; None for a live module.
     """
@@ -253,7 +253,7 @@ class Opened:
     model: nn.Module
     digest: str
     spec: TrainSpec | None = None
-    trained_on: str | None = None
+    trained_on: DataFacts | None = None
     made_by: str = ""
     results: Path | None = None
 
@@ -439,7 +439,7 @@ def open_model(
         model=model,
         digest=weights_digest(model),
         spec=description.resolved if description else None,
-        trained_on=description.data.digest if description else None,
+        trained_on=description.data if description else None,
         made_by=made_by,
         results=results,
     )

@@ -263,6 +263,7 @@ def assemble(
             shape=data.shape,
             classes=tuple(data.classes),
             notes=tuple(data.notes),
+            content=data.content,
         ),
         initial_weights=digest,
         new_head=tuple(fresh),
@@ -326,7 +327,7 @@ def check_finished(spec: TrainSpec, options: RunOptions) -> None:
     except InputError as error:
         log.warning("%s is finished, and its data are not here to compare: %s", folder.path, error)
         return
-    folder.check_data(data.digest)
+    folder.check_data(data)
 
 
 def _train(trainer: Trainer, folder: RunFolder) -> Record:
@@ -347,7 +348,7 @@ def _train(trainer: Trainer, folder: RunFolder) -> Record:
 def _check_resumable(folder: RunFolder, now: RunDescription) -> None:
     """Refuse to resume a run with other data, weights or code; warn where the machine differs."""
     stored = folder.description
-    folder.check_data(now.data.digest)
+    folder.check_data(now.data)
     folder.check_same(SOURCE_LINES, stored.algorithm_source, now.algorithm_source)
     folder.check_same("initial weights", stored.initial_weights, now.initial_weights)
     for name, before in vars(stored.chosen).items():

@@ -43,7 +43,7 @@ def bound_of_run(
     if name.theorem is None:
         raise InputError(f"run {path} trained {spec.algorithm}: the paper bounds vanilla, fast and free")
     data = build_data(spec, data_dir=data_dir)
-    folder.check_data(data.digest, "give all constants yourself, without --from")
+    folder.check_data(data, "give all constants yourself, without --from")
     model = load(path, trust_code=trust_code)
     updates = folder.description.updates
     algorithm = build_algorithm(replace(spec, warmup=0.0), updates)

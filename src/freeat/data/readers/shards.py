@@ -216,7 +216,7 @@ def _key(name: str) -> str:
 
 
 def read_shards(
-    path: Path,
+    tree: ShardTree,
     store: PixelStore,
     *,
     seed: int,
@@ -225,7 +225,6 @@ def read_shards(
     skip_unreadable: bool = False,
 ) -> Arrays:
     """Both splits of tar shards; where there is no test split a stratified one is made and noted."""
-    tree = ShardTree(path, store)
     if not tree.labelled_beside:
         return read_folder(
             tree,
@@ -244,7 +243,7 @@ def read_shards(
     if skipped:
         resized = (
             *resized,
-            f"{path.name}: {len(skipped)} of {len(images)} images cannot be read and were left out.",
+            f"{tree.path.name}: {len(skipped)} of {len(images)} images cannot be read and were left out.",
         )
     return stored_arrays(store.read(tree, splits, frame), splits, classes, (*notes, *resized))
 

@@ -230,7 +230,11 @@ class PixelStore:
                 digest.update(block)
             return digest.hexdigest()
 
-        return self.kept("content", tree, names, found, str)
+        return self.kept("content", tree, names, found, str, lambda _: True)
+
+    def known_content(self, tree: Tree) -> str | None:
+        """The content digest of all files of a tree of which a stream is made, where it was found before."""
+        return self.known("content", tree, list(tree.files), str) if self.stream else None
 
     def _blocks(
         self, make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str]
@@ -255,9 +259,9 @@ class PixelStore:
         """
         if len(names) < WORTH_CACHING and worth is None:
             return find()
-        path = self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
-        with suppress(InputError):
-            return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
+        if (known := self.known(kind, tree, names, as_type)) is not None:
+            return known
+        path = self._path(kind, tree, names)
         value = find()
         if worth is not None and not worth(value):
             return value
@@ -270,6 +274,18 @@ class PixelStore:
             if other != path:
                 other.unlink(missing_ok=True)
         return value
+
+    def known(self, kind: str, tree: Tree, names: Sequence[str], as_type: type[T]) -> T | None:
+        """What was found of these files before and is kept; None where nothing is."""
+        if not any(self.folder.glob(f"{_source(tree)}-*.{kind}.json")):
+            return None  # without the digest of a long listing
+        with suppress(InputError):
+            path = self._path(kind, tree, names)
+            return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
+        return None
+
+    def _path(self, kind: str, tree: Tree, names: Sequence[str]) -> Path:
+        return self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
 
 
 @dataclass(frozen=True)
