@@ -7,6 +7,8 @@ import os
 import pickle
 import shutil
 import struct
+import subprocess
+import sys
 import time
 import zipfile
 import zlib
@@ -453,6 +455,54 @@ def test_of_several_processes_one_builds_the_cache_and_the_others_wait(
         )
     assert len(set(found)) == 1
     assert len(built) == 2  # the training and the test split, once each
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="on Windows a dead process is not seen at once")
+@pytest.mark.usefixtures("always_cached")
+def test_of_a_killed_builder_the_one_that_waits_takes_over_at_once(tmp_path: Path) -> None:
+    classes(tmp_path / "pets", per_class=200)
+    program = f"""
+import sys, time
+from freeat.data import load_data
+from freeat.data.readers import store
+from freeat.data.readers.pixels import FilePixels
+
+store.WORTH_CACHING = 1
+if sys.argv[1] == "slow":
+    read = FilePixels.__getitem__
+    FilePixels.__getitem__ = lambda pixels, rows: time.sleep(rows[0].item() / 100) or read(pixels, rows)
+data = load_data({str(tmp_path / "pets")!r}, data_dir={str(tmp_path / "data")!r}, memory_limit=100, workers=0)
+print(data.digest)
+"""
+
+    def start(how: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", program, how]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def wait_for(pattern: str, process: subprocess.Popen[str]) -> None:
+        until = time.monotonic() + 60
+        while not any((tmp_path / "data").glob(pattern)):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < until
+            time.sleep(0.005)
+
+    with start("slow") as builder:
+        wait_for("cache/.*.tmp/train.npy", builder)  # it sleeps for more than 6 s in the middle
+        with start("fast") as waiting:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(3)
+            builder.kill()
+            builder.wait()
+            killed = time.monotonic()
+            out, err = waiting.communicate(timeout=60)
+            took = time.monotonic() - killed
+    assert waiting.returncode == 0, err
+    assert took < 10, "far below the time after which a lease is stale"
+    expected = load_data(tmp_path / "pets", data_dir=tmp_path / "other", workers=0)
+    assert out.strip() == expected.digest
+    assert not [*(tmp_path / "data" / "cache").rglob(".*.tmp"), *(tmp_path / "data").rglob("lease.json")]
+    assert len([*(tmp_path / "data" / "cache").glob("*/cache.json")]) == 1
 
 
 @pytest.mark.usefixtures("always_cached")

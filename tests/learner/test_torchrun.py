@@ -10,9 +10,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.multiprocessing as mp
+from PIL import Image
 
 from freeat.errors import InputError
 from freeat.files.documents import plain
@@ -33,9 +35,9 @@ SMALL_RUN: dict[str, Any] = {
 }
 
 
-def launch(folder: Path) -> subprocess.Popen[str]:
+def launch(folder: Path, **changes: Any) -> subprocess.Popen[str]:
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    words = arguments(**SMALL_RUN, out=folder, device="cpu", checkpoint_every=0)
+    words = arguments(**{**SMALL_RUN, **changes}, out=folder, device="cpu", checkpoint_every=0)
     return subprocess.Popen(
         [*launcher, "-m", "freeat", "train", *words, "--json"],
         stdout=subprocess.PIPE,
@@ -45,8 +47,8 @@ def launch(folder: Path) -> subprocess.Popen[str]:
     )
 
 
-def finish(folder: Path) -> dict[str, Any]:
-    with launch(folder) as process:
+def finish(folder: Path, **changes: Any) -> dict[str, Any]:
+    with launch(folder, **changes) as process:
         out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     document: dict[str, Any] = json.loads(out)  # one of them prints
@@ -153,3 +155,30 @@ def test_resume_of_two_processes_is_bit_identical(tmp_path: Path, two: Path) -> 
     assert not (folder / "result.json").exists()
     finish(folder)
     assert outcome(folder) == outcome(two)
+
+
+@pytest.mark.slow
+def test_two_processes_on_a_stream_end_with_the_result_of_one(tmp_path: Path) -> None:
+    """Each decodes its own rows only, also of the validation images."""
+    draws = np.random.default_rng(0)
+    for i in range(90):
+        path = tmp_path / "pets" / ("train" if i < 60 else "test") / ("cat", "dog", "emu")[i % 3] / f"{i}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(draws.integers(0, 256, (4, 5, 3), dtype=np.uint8))
+        image.resize((12 + i % 7, 10 + i % 5)).save(path)
+    changes = {
+        "data": str(tmp_path / "pets"), "image_size": 8, "stream": True, "augment": "random-resized-crop",
+        "train_size": None, "updates": 60, "eval_every": 20, "validation": 0.2,
+    }  # fmt: skip
+    finish(tmp_path / "two", **changes, workers=1)
+    carry_out(tmp_path / "one", **{**SMALL_RUN, **changes})
+    single, distributed = RunFolder(tmp_path / "one"), RunFolder(tmp_path / "two")
+    assert distributed.description.chosen.processes == 2
+    assert distributed.data_digest == single.data_digest
+    histories = [plain(list(run.history())) for run in (single, distributed)]
+    assert histories[0][-1]["validation"] is not None
+    assert_alike(*histories)
+    for name in ("model", "ema"):
+        ours, theirs = single.weights(name), distributed.weights(name)
+        for key in ours:
+            torch.testing.assert_close(ours[key], theirs[key], rtol=1e-3, atol=1e-4)

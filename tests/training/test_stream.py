@@ -2,7 +2,10 @@
 
 import os
 import shutil
+import subprocess
+import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,7 @@ from freeat.runs.run import RunOptions, execute
 from freeat.runs.spec import EvalSpec, TrainSpec
 from freeat.training.loop import own_view
 from freeat.training.trainer import Stopped
+from small_runs import arguments, outcome
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +136,54 @@ def test_a_run_has_the_same_bits_for_any_number_of_workers_and_after_a_stop(
     assert run(folder, tmp_path / "2", 2) == expected
     assert run(folder, tmp_path / "stopped", 2, stop_at=3) is None
     assert run(folder, tmp_path / "stopped", 1) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+def test_a_killed_process_leaves_no_worker_and_is_resumed_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+    settings = {
+        "data": folder, "image_size": 16, "augment": "random-resized-crop", "model": "cnn-w4", "norm": "linf",
+        "eps": "8/255", "train_size": None, "updates": 120, "eval_every": 40, "algorithm": "free-2", "stream": True,
+        "validation": 0.2, "device": "cpu", "checkpoint_every": 0,
+    }  # fmt: skip
+
+    def start(out: Path, workers: int) -> subprocess.Popen[str]:
+        words = arguments(**settings, workers=workers, out=out)
+        return subprocess.Popen(
+            [sys.executable, "-m", "freeat", "train", *words], stderr=subprocess.PIPE, text=True
+        )
+
+    def finish(out: Path, workers: int) -> dict[str, object]:
+        with start(out, workers) as process:
+            _, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        return outcome(out)
+
+    expected = finish(tmp_path / "whole", 0)
+    with start(tmp_path / "killed", 2) as process:
+        workers: set[Path] = set()
+        until = time.monotonic() + 60
+        while len(workers) < 2 or not any((tmp_path / "killed").glob("checkpoints/update-*")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < until
+            workers = children(process.pid)
+        process.kill()
+    assert not (tmp_path / "killed" / "result.json").exists()
+    until = time.monotonic() + 30  # torch's workers look for their parent every 5 seconds
+    while any(map(Path.exists, workers)):
+        assert time.monotonic() < until, "a worker outlives the process that started it"
+        time.sleep(0.1)
+    assert finish(tmp_path / "killed", 2) == expected
+
+
+def children(pid: int) -> set[Path]:
+    """The processes that a process has started."""
+    found = set()
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            if status.read_text().rpartition(")")[2].split()[1] == str(pid):
+                found.add(status.parent)
+    return found
 
 
 def test_files_with_other_times_are_the_same_data_where_their_content_is_known(
