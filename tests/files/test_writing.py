@@ -128,6 +128,17 @@ def test_a_temporary_file_of_another_host_is_removed_after_a_day(tmp_path: Path)
     assert not path.exists()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="on Windows a living process is not seen")
+def test_what_a_living_process_of_this_host_writes_for_days_is_kept(tmp_path: Path) -> None:
+    """Such as a cache: the time of its folder is that of the last file that was begun in it."""
+    kept, left = of_process(tmp_path / "a", os.getppid()), of_process(tmp_path / "b", dead_process())
+    for folder in (kept, left):
+        folder.mkdir()
+        os.utime(folder, (time.time() - 10 * documents.ABANDONED_AFTER,) * 2)
+    write_document(tmp_path / "run.json", "run", {})
+    assert sorted(tmp_path.iterdir()) == sorted([kept, tmp_path / "run.json"])
+
+
 def test_a_folder_that_a_killed_process_had_moved_away_is_put_back(tmp_path: Path) -> None:
     old = of_process(tmp_path / "export", dead_process()).with_suffix(".old.tmp")
     new = of_process(tmp_path / "export", dead_process())

@@ -57,7 +57,7 @@ FULL = {
 """The errors of a write that there is no space for, and what they say."""
 
 ABANDONED_AFTER = 24 * 3600.0
-"""Seconds after which a temporary file counts as left over, even if its process cannot be found."""
+"""Seconds after which a temporary file counts as left over, where it cannot be seen whether its process is alive."""
 
 TAKEOVER = ".takeover.tmp"
 TAKEN_OVER_AFTER = 60.0
@@ -209,8 +209,10 @@ def remove(path: Path) -> None:
 
 
 def _abandoned(path: Path, *, host: str, pid: int) -> bool:
-    here = host == _host()
-    return (here and not is_alive(pid)) or time.time() - path.stat().st_mtime > ABANDONED_AFTER
+    """Whether nobody writes it any more: its process is gone, or cannot be seen and the time is up."""
+    if host == _host() and os.name != "nt":
+        return not is_alive(pid)
+    return time.time() - path.stat().st_mtime > ABANDONED_AFTER
 
 
 def _host() -> str:
