@@ -1,8 +1,11 @@
 """The Square attack: scores only, the published schedule, queries counted, and pyautoattack's as a peer."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from freeat.attacks.square import Square, _bumps, moves
 from freeat.errors import InputError
@@ -75,11 +78,36 @@ def test_the_margin_never_falls(robust_net: nn.Module, batch: tuple[Tensor, Tens
 
 @pytest.mark.parametrize("s", range(1, 12))
 def test_bumps_have_norm_one_and_two_signs(s: int) -> None:
-    upright, lying = _bumps(s)
+    upright, lying = _bumps(s, torch.device("cpu"), torch.float64)
     assert upright.norm() == pytest.approx(1)
     assert torch.equal(upright.T, lying)
     assert (upright[: s // 2] > 0).all()
     assert (upright[s // 2 :] < 0).all()
+
+
+class Copies(TorchDispatchMode):
+    """Counts the copies from the host to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ == "_to_copy" and args[0].device != out.device:
+            self.count += 1
+        return out
+
+
+def test_bumps_are_sent_to_a_device_once() -> None:
+    move = moves(L2(0.5), (3, 12, 12))
+    counts = []
+    for _ in range(2):
+        with Copies() as copies:
+            first = move.first(torch.empty((4, *move.first_shape()), device="meta"))
+            move.propose(first, 0.3, torch.empty((4, move.per_query), device="meta"))
+        counts.append(copies.count)
+    assert counts[1] == 0 < counts[0]
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 14, 14), (2, 5, 9), (3, 32, 32)])

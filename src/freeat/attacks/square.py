@@ -13,7 +13,7 @@ from freeat.attacks.result import AttackResult, Oracle, Search
 from freeat.compute.precision import PRECISIONS
 from freeat.errors import InputError, unknown_name
 from freeat.objectives import Model, cross_entropy, margin
-from freeat.rng import ImageRng, reading_is_free
+from freeat.rng import ImageRng, reading_is_free, to_device
 from freeat.threat import L2, Ball, Linf
 
 BLOCK = 256
@@ -145,7 +145,7 @@ class SquareDraws:
     def keep(self, rows: Sequence[int]) -> None:
         """Keep these of the images only."""
         self._rng = self._rng.select(rows)
-        self._block = self._block[torch.as_tensor(rows, device=self._block.device, dtype=torch.int64)]
+        self._block = self._block[to_device(torch.as_tensor(rows, dtype=torch.int64), self._block.device)]
 
 
 def moves(ball: Ball, shape: tuple[int, int, int]) -> "LinfMoves | L2Moves":
@@ -218,7 +218,7 @@ class L2Moves:
         c, h, w = self.shape
         s = self._tile
         rows, columns = h // s, w // s
-        bumps = _bumps(s).to(draws)[(draws[:, :, 0] < 0.5).long()].unsqueeze(2)
+        bumps = _bumps(s, draws.device, draws.dtype)[(draws[:, :, 0] < 0.5).long()].unsqueeze(2)
         tiles = bumps * _signs(draws[:, :, 1:])[..., None, None]  # (n, rows·columns, c, s, s)
         grid = (
             tiles.view(-1, rows, columns, c, s, s)
@@ -251,7 +251,7 @@ class L2Moves:
         i = torch.arange(h, device=row.device) - _first(row, h, s).unsqueeze(1)
         j = torch.arange(w, device=row.device) - _first(column, w, s).unsqueeze(1)
         inside = ((i >= 0) & (i < s)).unsqueeze(2) & ((j >= 0) & (j < s)).unsqueeze(1)
-        values = _bumps(s).to(row)[
+        values = _bumps(s, row.device, row.dtype)[
             (turn < 0.5).long()[:, None, None],
             i.clamp(0, s - 1).unsqueeze(2),
             j.clamp(0, s - 1).unsqueeze(1),
@@ -270,12 +270,15 @@ def _channel_norm(v: Tensor) -> Tensor:
 
 
 @lru_cache(maxsize=64)
-def _bumps(s: int) -> Tensor:
-    """The bump η of side s, upright and lying: (2, s, s), norm 1. Its two halves have opposite signs."""
+def _bumps(s: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The bump η of side s, upright and lying: (2, s, s), norm 1. Its two halves have opposite signs.
+
+    It is computed in float64 on the CPU, and sent to the device once: a copy waits.
+    """
     upper, lower = _pyramid(s // 2, s), _pyramid(s - s // 2, s)
     upright = torch.cat([upper, -lower])
     upright /= torch.linalg.vector_norm(upright)
-    return torch.stack([upright, upright.T])
+    return torch.stack([upright, upright.T]).to(device, dtype)
 
 
 def _pyramid(height: int, width: int) -> Tensor:
