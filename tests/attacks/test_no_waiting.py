@@ -70,8 +70,34 @@ def reader() -> str:
     return "the test"
 
 
+A_DEVICE = torch.device("cpu", 0)
+"""Where tensors seem to be: another device than the host, ``torch.device("cpu")``, on which all of them are."""
+
+SHAPED_BY_VALUES = {
+    "nonzero",
+    "masked_select",
+    "_unique2",
+    "unique_dim",
+    "unique_consecutive",
+    "bincount",
+    "repeat_interleave",
+}
+"""Operations whose result has a shape that depends on values."""
+
+READ_BY_OPERATIONS = {"_local_scalar_dense", "is_nonzero", "equal", "allclose"}
+"""Operations that return a value to the host."""
+
+
+def on_host(device: Any) -> bool:
+    """Whether a program names the host by this argument."""
+    return isinstance(device, str | torch.device) and torch.device(device) == torch.device("cpu")
+
+
 class Methods(TorchFunctionMode):
-    """Notes the functions that read or fetch values by a method of a tensor."""
+    """Notes the functions that read or fetch values by a method of a tensor, or copy numbers of the host to a device.
+
+    Such a copy is from pageable memory, for which a program waits.
+    """
 
     def __init__(self, seen: list[str]) -> None:
         super().__init__()
@@ -79,12 +105,18 @@ class Methods(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
-        to_host = name == "to" and any(
-            a in ("cpu", torch.device("cpu")) for a in args[1:] if isinstance(a, str)
-        )
-        if name in READS or to_host:
+        kwargs = kwargs or {}
+        if func == DEVICE_OF:
+            return A_DEVICE
+        to_host = name == "to" and any(map(on_host, (*args[1:], *kwargs.values())))
+        device = kwargs.get("device") or (A_DEVICE if name == "new_tensor" else "cpu")
+        from_host = name in ("tensor", "as_tensor", "new_tensor") and not on_host(device)
+        if name in READS or to_host or (from_host and not isinstance(args[-1], Tensor)):
             self.seen.append(reader())
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
+
+
+DEVICE_OF = Tensor.device.__get__
 
 
 class Operations(TorchDispatchMode):
@@ -99,7 +131,9 @@ class Operations(TorchDispatchMode):
         masked = name in ("index", "index_put", "index_put_", "_unsafe_index") and any(
             t.dtype in (torch.bool, torch.uint8) for t in tree_leaves(args[1]) if isinstance(t, Tensor)
         )
-        if masked or name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal"):
+        if name == "repeat_interleave" and kwargs and kwargs.get("output_size") is not None:
+            return func(*args, **kwargs)
+        if masked or name in SHAPED_BY_VALUES | READ_BY_OPERATIONS:
             self.seen.append(reader())
         return func(*args, **(kwargs or {}))
 
@@ -113,6 +147,51 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     with Methods(seen), Operations(seen):
         yield seen
     monkeypatch.undo()
+
+
+@pytest.mark.parametrize(
+    "waits",
+    {
+        "item": lambda x: x[0].item(),
+        "to a word": lambda x: x.to("cpu"),
+        "to a device": lambda x: x.to(torch.device("cpu")),
+        "to a named device": lambda x: x.to(device="cpu"),
+        "to a device and a type": lambda x: x.to(torch.device("cpu"), torch.float64),
+        "unique": lambda x: torch.unique(x),
+        "unique rows": lambda x: torch.unique(x.view(2, 2), dim=0),
+        "unique_consecutive": lambda x: torch.unique_consecutive(x),
+        "repeat_interleave": lambda x: torch.repeat_interleave(x, x.long()),
+        "bincount": lambda x: x.long().bincount(),
+        "allclose": lambda x: torch.allclose(x, x + 1),
+        "equal": lambda x: torch.equal(x, x + 1),
+        "a list": lambda x: torch.tensor([1, 2], device=x.device),
+        "as a tensor": lambda x: torch.as_tensor([1, 2], device=x.device),
+        "a new tensor": lambda x: x.new_tensor([1, 2]),
+        "nonzero": lambda x: torch.where(x > 1),
+        "a mask": lambda x: x[x > 1],
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_what_waits_is_seen(
+    waits: tuple[str, Callable[[Tensor], Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.arange(4.0)
+    with as_on_a_gpu(monkeypatch) as seen:
+        waits[1](x)
+    assert seen
+
+
+def test_what_does_not_wait_is_let_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.arange(4.0)
+    with as_on_a_gpu(monkeypatch) as seen:
+        x.to(x.device)
+        x.to(torch.float64, copy=True)
+        torch.tensor([1, 2])
+        torch.as_tensor(x, device=x.device)
+        torch.repeat_interleave(x, 2)
+        torch.repeat_interleave(x, torch.tensor([1, 1, 2, 0]), output_size=4)
+        torch.zeros(3, device=x.device)
+    assert seen == []
 
 
 def network(channels: int = 3) -> nn.Module:
@@ -133,9 +212,7 @@ def batch(n: int = 12) -> tuple[Tensor, Tensor]:
 def a_learner(precision: str = "fp32", parts: str = "none", **settings: Any) -> Learner:
     net = network()
     sgd = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    return Learner(
-        net, sgd, precision=Precision(precision, torch.device("cpu")), **PARTS[parts](net), **settings
-    )
+    return Learner(net, sgd, precision=Precision(precision, A_DEVICE), **PARTS[parts](net), **settings)
 
 
 ALGORITHMS = [*FAMILIES, *(f"{name}-3" for name in OBJECTIVES if name != "ce"), "free-trades-2"]
