@@ -333,6 +333,15 @@ def test_attacks_read_values_only_where_it_is_allowed_and_find_the_same(
         assert torch.equal(found.queries, expected.queries)
 
 
+def test_a_step_in_bf16_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = batch(40)
+    net = network().eval()
+    attack = Pgd(steps=6, precision="bf16")
+    with frozen_eval(net), as_on_a_gpu(monkeypatch) as seen:
+        attack(net, x, y, Linf(8 / 255), ImageRng(0, range(len(x))), with_loss=True)
+    assert seen.count("result.wrong") == 2 * attack.steps, "seen as a method and as an operation"
+
+
 def test_images_leave_at_the_cadence_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = batch(40)
     net = network().eval()

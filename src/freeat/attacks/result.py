@@ -94,8 +94,10 @@ class Oracle:
     def wrong(self, x_adv: Tensor, y: Tensor, logits: Tensor) -> Tensor:
         """Whether the model is wrong at x_adv, given ``logits(x_adv)``."""
         wrong = misclassified(logits, y)
-        if not self.exact and bool(wrong.any()):
-            rows = wrong.nonzero().squeeze(-1)
+        if self.exact:
+            return wrong
+        rows = wrong.nonzero().squeeze(-1)
+        if len(rows):
             wrong[rows] = misclassified(self.exact_logits(x_adv[rows].detach()), y[rows])
         return wrong
 
