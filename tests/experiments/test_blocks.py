@@ -20,6 +20,7 @@ from freeat.data import Images, load_data
 from freeat.data.readers.pixels import FilePixels
 from freeat.evaluation.evaluate import Evaluation, joined
 from freeat.experiments import blocks
+from freeat.experiments.evaluations import evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
 from freeat.files.locks import Busy
 from freeat.runs.folder import RunFolder
@@ -272,6 +273,19 @@ def test_a_streamed_run_is_evaluated_as_in_its_training(
         expected = getattr(result, split)
         assert found[split]["robust_accuracy"] == expected.robust_accuracy
         assert found[split]["robust_loss"] == pytest.approx(expected.robust_loss, rel=1e-6)
+
+
+def test_perturbations_of_augmented_images_are_applied_to_the_same_views(tmp_path: Path) -> None:
+    """To its own source a transfer is the evaluation."""
+    carry_out(tmp_path / "run", augment="crop-flip", updates=60)
+    data = load_data("digits")
+    model = open_model(str(tmp_path / "run"), data)
+    attack = Pgd(steps=2, iterate="last")
+    sweep = Sweep(data=data, attacks=(attack,), balls=(L2(0.3),), splits=("train_augmented",))
+    (own,) = evaluate_models([model], sweep, checks=False).results
+    (applied,) = transfer_models([model], [model], sweep, checks=False).results
+    assert applied.misclassified == own.misclassified
+    assert applied.fooled == own.fooled
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -9,7 +9,7 @@ from freeat.attacks.autoattack import Fab, PyAutoAttack
 from freeat.attacks.result import Attack
 from freeat.compute import Cost
 from freeat.compute.frozen import frozen_eval
-from freeat.data import Images
+from freeat.data import Augmentation, Images
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import (
     BATCH,
@@ -39,20 +39,27 @@ def weakness(attack: Attack) -> tuple[str, ...]:
 
 
 def apply_to(
-    target: nn.Module, images: Images, made: Evaluation, ball: Ball, *, batch_size: int = BATCH
+    target: nn.Module,
+    images: Images,
+    made: Evaluation,
+    ball: Ball,
+    *,
+    seed: int = 0,
+    augment: Augmentation | None = None,
+    batch_size: int = BATCH,
 ) -> Evaluation:
     """The evaluation of ``target`` under the perturbations of these images that were made on another model.
 
     They should come from an attack evaluated at its last iterate: the first iterate that fools the source barely
-    does, and transfers badly. The notes of the attack are kept. A target whose logits are NaN or infinite is refused;
-    one whose logits are no function of the image is noted.
+    does, and transfers badly. ``seed`` and ``augment`` are those they were made with. The notes of the attack are kept.
+    A target whose logits are NaN or infinite is refused; one whose logits are no function of the image is noted.
     """
     found = []
     finite: list[Tensor] = []
     notes = dict.fromkeys(made.notes)
     began = time.perf_counter()
     with frozen_eval(target):
-        for batch in image_batches(target, images, batch_size):
+        for batch in image_batches(target, images, batch_size, seed=seed, augment=augment):
             x, y = batch.x, batch.y
             logits = logits_of(target, x)
             perturbed = logits_of(target, ball.apply(x, made.perturbations[batch.rows].to(x)))

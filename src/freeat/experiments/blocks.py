@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import torch
 
-from freeat.data import Images
+from freeat.data import Augmentation, Images
 from freeat.data.prefetch import prefetched
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import Evaluation, Progress, device_and_dtype, evaluate, named, viewed
@@ -138,6 +138,11 @@ class BlockwiseEvaluation:
                 self._count(number, len(block.y))
                 yield block
 
+    @property
+    def augment(self) -> Augmentation | None:
+        """What the blocks that `images` returns are still to be seen through."""
+        return None if self.condition.images.streamed else self.condition.augment
+
     def images(self, numbers: Iterable[int]) -> Generator[tuple[int, Images], None, None]:
         """The images of these blocks in turn; where they are read or decoded, the next ones while a model computes.
 
@@ -197,7 +202,7 @@ class BlockwiseEvaluation:
                     condition.ball,
                     classes=len(sweep.data.classes),
                     seed=sweep.seed,
-                    augment=None if condition.images.streamed else condition.augment,
+                    augment=self.augment,
                     batch_size=sweep.batch_size,
                     with_loss=sweep.with_loss,
                     recheck=sweep.recheck,

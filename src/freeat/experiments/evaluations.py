@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -337,6 +338,8 @@ def _transfers(
     """The attempt at one source against targets that are evaluated on the same images, in one split and ball."""
     notes = [(*sweep.notes(target, condition.split), *weakness(condition.attack)) for target in targets]
     of_source = {"source": source.digest, "source_architecture": architecture(source)}
+    if condition.augment is not None:  # results without this are of the plain images
+        of_source["view"] = "of the perturbations"
     identities = [sweep.identity("transfer", target, condition) | of_source for target in targets]
     stores = [Results(_results_folder(target, folder)) for target in targets]
     work = BlockwiseEvaluation(source, sweep, condition, watch, keep_delta=True)
@@ -387,13 +390,14 @@ def _transferred(
     """Evaluations of the source and of each target under its perturbations, which are not kept."""
     made: list[Evaluation] = []
     evaluated: list[list[Evaluation]] = [[] for _ in targets]
-    ball, size = work.condition.ball, work.sweep.batch_size
+    ball = work.condition.ball
+    apply = partial(apply_to, seed=work.sweep.seed, augment=work.augment, batch_size=work.sweep.batch_size)
     with closing(work.images(range(len(work.firsts)))) as read:
         for block, (_, images) in zip(work.blocks(kept), read, strict=True):
             for target, parts in zip(targets, evaluated, strict=True):
                 near = images.to(device_and_dtype(target.model)[0])
                 with named(target.name):
-                    parts.append(apply_to(target.model, near, block, ball, batch_size=size))
+                    parts.append(apply(target.model, near, block, ball))
             made.append(replace(block, delta=None))
     one, *others = (joined(parts, population=work.condition.population) for parts in (made, *evaluated))
     return one, others
