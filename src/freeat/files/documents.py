@@ -209,7 +209,7 @@ def remove(path: Path) -> None:
 
 
 def _abandoned(path: Path, *, host: str, pid: int) -> bool:
-    """Whether nobody writes it any more: its process is gone, or cannot be seen and the time is up."""
+    """Whether it is left over: its process is gone, or cannot be seen and the time is up."""
     if host == _host() and os.name != "nt":
         return not is_alive(pid)
     return time.time() - path.stat().st_mtime > ABANDONED_AFTER
