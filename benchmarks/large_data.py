@@ -1,4 +1,4 @@
-"""What grows with the data: start-up, decoding, memory.
+"""What grows with the data: start-up, decoding, memory; *listing*: memory per image of a data set that is listed.
 
     python benchmarks/large_data.py measure --images 100000 --out results/scaling/data.json
 
@@ -16,6 +16,7 @@ Memory is that of the process and its workers together, each page counted once: 
 ``file`` is of files and of batches that are passed on.
 """
 
+import gc
 import io
 import json
 import os
@@ -25,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,8 +43,10 @@ from freeat.data import load_data
 from freeat.data.augmentation import CropFlip, RandomResizedCrop
 from freeat.data.batches import Batches
 from freeat.data.prefetch import prefetched
+from freeat.files import reading
 from freeat.files.documents import plain
 from freeat.learner import Learner
+from freeat.rng import permutation
 from freeat.training.loop import train
 
 CLASSES = 100
@@ -199,6 +203,54 @@ def decode(updates: int, folder: Path, workers: int) -> None:
     count = updates * BATCH
     seconds, spent = time.monotonic() - began, cpu_seconds() - own
     click.echo(json.dumps({"images_per_second": count / seconds, "cpu_ms_per_image": 1e3 * spent / count}))
+
+
+@main.command()
+@click.option("--entries", default=100_000, show_default=True, help="images, made up: one pixel each")
+@click.option("--out", type=click.Path(path_type=Path), help="a JSON file for the results")
+def listing(entries: int, out: Path | None) -> None:
+    """Bytes of memory per image of a listed data set, at the second start and after it."""
+    with tempfile.TemporaryDirectory(prefix="scaling-") as name:
+        root, pixel = Path(name), io.BytesIO()
+        Image.new("RGB", (1, 1)).save(pixel, "JPEG")
+        for i in range(entries):
+            split = "test" if i % 20 == 0 else "train"
+            path = root / "listed" / split / f"class{(i // 20) % CLASSES:03}" / f"{i:07}.jpg"
+            if i < 20 * CLASSES:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(pixel.getvalue())
+        where: dict[str, Any] = {"data_dir": root / "data", "image_size": 1, "stream": True, "workers": 0}
+        load_data(root / "listed", **where)
+        gc.collect()
+        # The buffer of a document has the largest size there is; the system gives only the pages that are written.
+        reading.read_text.__kwdefaults__["limit"] = 1 << 20
+        tracemalloc.start()
+        found = load_data(root / "listed", **where)
+        gc.collect()
+        stays, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    train, n = found.train, len(found.train)
+    names = train.parts[0].names  # type: ignore[union-attr]
+    view = train.subset(n - 1)
+    assert view.rows is not None
+    per_image = {
+        "peak of the start": peak / entries,
+        "of it stays": stays / entries,
+        "names": (len(names._text) + names._ends.nbytes) / n,
+        "labels": train.y.nbytes / n,
+        "numbers": train.index.nbytes / n,
+        "of a view: labels, numbers and rows": (view.y.nbytes + view.index.nbytes + view.rows.nbytes)
+        / (n - 1),
+        "order of an epoch": permutation(n, 0, "order", 0).nbytes / n,
+    }
+    measured = {name: round(value, 1) for name, value in per_image.items()}
+    click.echo(json.dumps(measured, indent=2))
+    if out is not None:
+        document: dict[str, Any] = json.loads(out.read_text(encoding="utf-8")) if out.exists() else {}
+        origin = plain(provenance(torch.device("cpu")))
+        origin["command"] = shlex.join(["python", "benchmarks/large_data.py", *sys.argv[1:]])
+        document["listing, bytes per image"] = {"entries": entries, **measured, "provenance": origin}
+        out.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
 def cpu_seconds() -> float:
