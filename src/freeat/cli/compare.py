@@ -154,8 +154,8 @@ def compare(
 
     done, found = run(tasks), None
     if preset == mechanism.PRESET:
-        found, weak = weak_arms(out, settings, done, names)
-        done += run(weak) if weak else []
+        found, weak = weak_arms(out, settings, done, names, run)
+        done += weak
     summary = summarize(done, names, settings, spends, found)
     if summary.algorithms:
         network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model

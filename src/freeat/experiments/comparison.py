@@ -1,6 +1,6 @@
 """Several algorithms and seeds on one data set: the runs, what comes out of them, and ready-made comparisons."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from freeat.experiments.mechanism import (
     AttackStrength,
     Mechanism,
     arm_differences,
+    calibration_task,
     resolve_mechanism,
     runs_by_seed,
     strength_of,
@@ -381,11 +382,16 @@ def check_folder(folder: Path, settings: Mapping[str, Any]) -> None:
 
 
 def weak_arms(
-    folder: Path, settings: Mapping[str, Any], done: Sequence[EndedTask[TrainTask]], algorithms: Sequence[str]
-) -> tuple[Mechanism | None, list[TrainTask]]:
-    """The weak arms of the finished runs of Vanilla and Free; none where either has no finished run.
+    folder: Path,
+    settings: Mapping[str, Any],
+    done: Sequence[EndedTask[TrainTask]],
+    algorithms: Sequence[str],
+    run: Callable[[list[TrainTask]], list[EndedTask[TrainTask]]],
+) -> tuple[Mechanism | None, list[EndedTask[TrainTask]]]:
+    """Run the weak arms of the finished runs of Vanilla and Free; none where either has no finished run.
 
-    Their radius is resolved once and stored before their first run begins: a comparison that is resumed has the same.
+    Their radius is resolved once, with a calibration run, and stored before their first run begins: a comparison that
+    is resumed has the same. A calibration run that fails is all that has ended then.
     """
     vanilla, free = algorithms
     ended = [o.task for o in done if o.failure is None]
@@ -396,11 +402,18 @@ def weak_arms(
     if not strong or not weaker:
         return None, []
     begun = _begun(folder, settings)
-    found = begun.mechanism or resolve_mechanism(strong, weaker)
+    found = begun.mechanism
+    if found is None:
+        calibration = calibration_task(strong, weaker)
+        check_tasks([calibration])
+        tried = run([calibration])
+        if any(o.failure is not None for o in tried):
+            return None, tried
+        found = resolve_mechanism(strong, weaker, calibration)
     tasks = weak_tasks(strong, found.weak, m=parse_algorithm(free).m or 1)
     check_tasks(tasks)
     write_comparison(folder, replace(begun, mechanism=found))
-    return found, tasks
+    return found, run(tasks)
 
 
 def stored_budget(folder: Path) -> Budget | None:

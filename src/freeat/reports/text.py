@@ -234,7 +234,7 @@ def strength_table(comparison: "Comparison") -> ReportTable | None:
         return None
     strength = (
         "Strength: how far δ lowers the margin, relative to the most that it can at ε to first order; mean over the "
-        "evaluations."
+        "evaluations after the first update."
     )
     return ReportTable(
         caption="strength of the training attack",
@@ -306,10 +306,16 @@ def _effect(difference: "Interval") -> str:
 
 
 def _weak_radius(weak: "WeakRadius") -> list[str]:
+    free = f"Free's strength is {weak.strength:.2f}"
+    how = f"{free}, and the radius is that part of ε."
+    if (run := weak.calibration) is not None:
+        how = (
+            f"{free}, Vanilla's {run.vanilla:.2f}; a calibration run of Vanilla at ε = {radius_text(run.radius)} (seed "
+            f"{run.seed}) had {run.strength:.2f}, and between the two strength is a power of the radius."
+        )
     return [
-        f"The weak arms train at ε = {radius_text(weak.radius)}: {weak.strength:.2f} of the radius at which all arms "
-        f"are evaluated, ε = {radius_text(weak.eps)}. To first order the maximizer there is as strong as the "
-        "perturbations of Free; the next table has the strength that each arm reached."
+        f"The weak arms train at ε = {radius_text(weak.radius)} and are evaluated at ε = {radius_text(weak.eps)}, as "
+        f"all arms are. {how} The next table has the strength that each arm reached."
     ]
 
 
