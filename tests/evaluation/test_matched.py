@@ -82,7 +82,7 @@ def test_with_outcomes_of_images_the_interval_covers_the_choice_of_test_images(s
         found = matched_gap(*made)
         bare = matched_gap(*(LearningCurves(fit=c.fit, gap=c.gap) for c in made)).difference
         covered += found.difference.low <= 0 <= found.difference.high
-        narrow += bare.low <= 0 <= bare.high
+        narrow += bare.low is not None and bare.low <= 0 <= bare.high
         assert found.method.endswith("images")
     assert covered >= 0.88 * repeats
     assert narrow < 0.7 * repeats
@@ -93,6 +93,23 @@ def test_student_intervals_have_their_closed_form() -> None:
     assert found.value == 2
     assert found.high - found.value == pytest.approx(4.302653 / 3**0.5)
     assert not paired_difference(np.array([1.0, 2.0]), np.array([1.0, 2.0])).excludes_zero
+
+
+@pytest.mark.parametrize("values", [[0.4, 0.4, 0.4], [0.5 - 0.1, 0.7 - 0.3, 0.4], [0.0, 0.0]], ids=str)
+def test_seeds_that_agree_exactly_decide_nothing(values: list[float]) -> None:
+    found = mean_interval(np.array(values))
+    assert found.value == pytest.approx(values[0])
+    assert (found.low, found.high) == (None, None)
+    assert not found.excludes_zero
+    with_images = mean_interval(np.array(values), images=0.01)
+    assert with_images.high == pytest.approx(found.value + 1.959964 * 0.1)
+
+
+def test_equal_curves_of_several_seeds_have_no_interval() -> None:
+    found = matched_gap(curves([0.0, 1.0], [0.0, 4.0], 3), curves([0.0, 0.5], [0.0, 1.0], 3))
+    assert found.difference.value == pytest.approx(1.0)
+    assert found.difference.low is None
+    assert found.method == "none, as 3 seeds agree exactly"
 
 
 def test_unpaired_or_misshapen_curves_are_refused() -> None:

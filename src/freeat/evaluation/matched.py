@@ -17,13 +17,15 @@ from freeat.rng import stream_key
 
 Array = NDArray[np.float64]
 RESAMPLES = 1000
+ROUNDING = 1e-12
+"""Values that differ by a smaller part of themselves are equal but for rounding."""
 FEW_SEEDS = 20
 """Below this number of seeds a bootstrap over seeds is too narrow: Student's t on jackknife values is used instead."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value with its 95 % interval; None where one seed shows no spread."""
+    """A value with its 95 % interval; None where one seed, or seeds that agree exactly, show no spread."""
 
     value: float
     low: float | None = None
@@ -190,7 +192,7 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | N
             spread = float((ones - twos).var(ddof=1))
         difference = student_interval(one - two, matched_differences(first, second), spread)
     if difference.low is None:
-        method = "none, with one seed"
+        method = "none, with one seed" if seeds == 1 else f"none, as {seeds} seeds agree exactly"
     return MatchedGap(level=level, first=one, second=two, difference=difference, method=method)
 
 
@@ -237,12 +239,16 @@ def leave_one_out(seeds: int) -> Array:
 def student_interval(value: float, values: Array, images: float = 0.0) -> Interval:
     """A value with Student's t interval, from one number per seed whose mean has its error.
 
-    ``images`` is the variance that the choice of images adds.
+    ``images`` is the variance that the choice of images adds. Where it is 0, seeds that agree exactly have no interval:
+    they do not show how far another seed would be.
     """
     if len(values) < 2:
         return Interval(value=value)
-    seeds = float(values.var(ddof=1)) / len(values)
+    agree = float(np.ptp(values)) <= ROUNDING * float(np.abs(values).max())
+    seeds = 0.0 if agree else float(values.var(ddof=1)) / len(values)
     total = seeds + images
+    if total == 0:
+        return Interval(value=value)
     freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else np.inf
     half = float(student.ppf(0.975, freedom) * np.sqrt(total))
     return Interval(value=value, low=value - half, high=value + half)

@@ -299,7 +299,7 @@ def difference_claim(one: "ArmDifference", budget: "BudgetKind" = "updates") -> 
 
 def _effect(difference: "Interval") -> str:
     if difference.low is None:
-        return "nothing is decided on the gap, with one seed,"
+        return "nothing is decided on the gap, as no two seeds differ,"
     if not difference.excludes_zero:
         return "no effect on the gap is seen"
     return f"the gap {'grows' if difference.value > 0 else 'falls'}"
