@@ -71,7 +71,7 @@ def train(
     replay: int = 1,
     optimizer: torch.optim.Optimizer | None = None,
     schedule: Schedule | str | None = None,
-    lr: float = 0.1,
+    lr: float | None = None,
     momentum: float = 0.9,
     weight_decay: float = 2e-4,
     label_smoothing: float = 0.0,
@@ -117,8 +117,9 @@ def train(
         schedule: Learning rate of each update: ``"piecewise"`` (the default: ``lr``, divided by 10 after a half and
             after three quarters of the updates), ``"constant"``, ``"cyclic"``, ``"cosine"``, ``"one-cycle"``,
             ``"vanishing"``, or a function of ``freeat.learner.schedules.Clock``. An ``optimizer`` of your own keeps
-            its learning rate by default; a schedule by name then has its peak at ``lr``.
-        lr: Learning rate of the default optimizer.
+            its learning rate by default.
+        lr: Learning rate of the default optimizer, 0.1 by default, and peak of a schedule by name, by default the
+            rate that an ``optimizer`` of your own has.
         momentum: Momentum of the default optimizer.
         weight_decay: Weight decay of the default optimizer.
         label_smoothing: The part of every label that the training loss spreads over all classes.
@@ -164,8 +165,12 @@ def train(
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
+    if optimizer is not None:
+        check_optimizer(optimizer)
+    rate = 0.1 if lr is None else lr
     if isinstance(schedule, str):
-        schedule = make_schedule(schedule, lr, algorithm.updates_per_batch)
+        peak = rate if optimizer is None or lr is not None else float(optimizer.param_groups[0]["lr"])
+        schedule = make_schedule(schedule, peak, algorithm.updates_per_batch)
     elif schedule is not None and not callable(schedule):
         raise wrong_type("schedule", schedule, "pass a name such as 'cosine', or a function of the clock")
     if label_smoothing:
@@ -176,7 +181,7 @@ def train(
         updates=updates,
         batch_size=batch_size,
         replay=replay,
-        lr=lr,
+        lr=rate,
         momentum=momentum,
         weight_decay=weight_decay,
         label_smoothing=label_smoothing,
@@ -200,7 +205,6 @@ def train(
     for warning in setting_warnings(batch_size=batch_size, n=len(data.train)):
         log.warning("%s", warning)
     if optimizer is not None:
-        check_optimizer(optimizer)
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if not any(id(p) in held for p in model.parameters()):
             raise InputError(

@@ -48,6 +48,15 @@ def test_a_schedule_by_name_is_that_of_the_command_line() -> None:
     assert all(torch.equal(p, q) for p, q in zip(named.parameters(), made.parameters(), strict=True))
 
 
+@pytest.mark.parametrize(("lr", "peak"), [(None, 1e-3), (0.02, 0.02)])
+def test_a_schedule_by_name_peaks_at_the_rate_of_an_own_optimizer(lr: float | None, peak: float) -> None:
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 6, "device": "cpu", "eval_every": 1}
+    trained = freeat.train(model, "digits", optimizer=optimizer, schedule="cosine", lr=lr, **settings)
+    assert max(record.lr for record in trained.history) == pytest.approx(peak)
+
+
 def test_replayed_batches_are_fewer_images_at_the_same_updates() -> None:
     results = [
         freeat.train(
