@@ -82,6 +82,23 @@ def test_reference_keeps_its_spec_and_others_have_updates(tmp_path: Path) -> Non
     assert specs["free-2/seed-0"].updates == specs["free-2/seed-1"].updates == budget.updates["free-2"]
 
 
+def test_curves_of_unequal_updates_have_as_many_points(tmp_path: Path) -> None:
+    made = tasks(tmp_path, ["free-4", "vanilla-10", "erm"], updates=800, eval_every=50, eval_size=None)
+    budget = resolve_budget("gradients", made, reference="free-4")
+    within = {task.spec.label: task for task in within_budget(made, budget)}
+    assert within["vanilla-10"].spec.updates == 73
+    every = {name: task.evaluation.eval_every for name, task in within.items()}
+    assert every == {"free-4": 50, "vanilla-10": 5, "erm": 50}
+    small = tasks(tmp_path, ["free-4", "vanilla-10"], updates=16, eval_every=4)
+    within = {
+        t.spec.label: t for t in within_budget(small, resolve_budget("gradients", small, reference="free-4"))
+    }
+    assert within["vanilla-10"].evaluation.eval_every == 1
+    default = tasks(tmp_path, ["free-4", "vanilla-10"], updates=800, eval_every=None)
+    of_default = within_budget(default, resolve_budget("gradients", default, reference="free-4"))
+    assert {task.evaluation.eval_every for task in of_default} == {None}
+
+
 def test_seconds_follow_the_timed_step_of_each_algorithm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

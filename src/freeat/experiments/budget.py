@@ -84,13 +84,20 @@ def whole_batches(updates: float, per_batch: int) -> int:
 
 
 def within_budget(tasks: Sequence[TrainTask], budget: Budget) -> list[TrainTask]:
-    """The tasks with the updates that the budget gives to their algorithms; the reference keeps its spec."""
+    """The tasks with the updates that the budget gives to their algorithms; the reference keeps its spec.
+
+    ``eval_every`` is as large a part of T for all of them, so that their curves have as many points.
+    """
     made = []
     for task in tasks:
         if budget.eval_size is not None:
             task = replace(task, evaluation=replace(task.evaluation, eval_size=budget.eval_size))
         if (name := label_of(task)) != budget.reference and name in budget.updates:
             task = replace(task, spec=replace(task.spec, epochs=None, updates=budget.updates[name]))
+            whole = budget.updates.get(budget.reference or "")
+            if whole and (every := task.evaluation.eval_every) is not None:
+                every = max(1, round(every * budget.updates[name] / whole))
+                task = replace(task, evaluation=replace(task.evaluation, eval_every=every))
         made.append(task)
     return made
 
