@@ -168,6 +168,29 @@ def test_bad_tasks_are_refused_before_any_begins(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_the_estimate_counts_the_evaluations_of_each_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At equal gradient evaluations, the shares of two tasks are those of each alone."""
+    monkeypatch.setattr("freeat.training.trainer._seconds_per_gradient", lambda trainer: 1e-3)
+    made = [
+        replace(task, options=replace(task.options, folder=tmp_path / str(task.spec.updates)))
+        for updates, every in ((110, 10), (10, 1), (30, 10))
+        for task in small_tasks(tmp_path, updates=updates, eval_every=every, proximal=0.1, proximal_from=0.5)
+    ]
+    alone = [check_tasks([task], 1) for task in made]
+    together = check_tasks(made, 1)
+    assert together is not None
+    assert together.seconds == pytest.approx(
+        sum(plan.seconds for plan in alone if plan is not None and plan.seconds)
+    )
+
+
+def small_tasks(folder: Path, **changes: Any) -> list[Any]:
+    training, evaluation = split_settings({**SMALL_RUN, **changes})
+    return comparison_tasks(training, evaluation, ["fast"], [0], RunOptions(folder=folder, device="cpu"))
+
+
 def test_runs_on_changed_data_are_refused(tmp_path: Path) -> None:
     noise_file(tmp_path / "mine.npz", 3, seed=0)
     settings = {**SMALL_RUN, "data": str(tmp_path / "mine.npz"), "train_size": None}

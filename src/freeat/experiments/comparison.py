@@ -1,5 +1,6 @@
 """Several algorithms and seeds on one data set: the runs, what comes out of them, and ready-made comparisons."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -245,7 +246,9 @@ def check_tasks(tasks: Sequence[TrainTask], jobs: int | None = None) -> Plan | N
         training = training_cost(algorithm_of(task), updates, build_awp(spec, updates, per_epoch))
         starts = [0] if spec.ema is not None else []
         starts += [proximal_start(spec, updates, per_epoch)] if spec.proximal is not None else []
-        return training.total * trainer.batches.mean_size + evaluation_cost(trainer, starts)
+        own = replace(trainer, learner=copy.copy(trainer.learner), algorithm=algorithm_of(task))
+        own.learner.total_updates, own.eval_every = updates, task.evaluation.eval_every
+        return training.total * trainer.batches.mean_size + evaluation_cost(own, starts)
 
     share = sum(map(cost, unfinished)) / cost(first)
     most = max(1, usable_cores() // (settled.threads or 1))
