@@ -299,6 +299,19 @@ def test_a_part_of_one_algorithm_that_is_set_for_all_is_refused(
         tasks(["fast", algorithm], [0], **setting)
 
 
+def test_the_difference_of_two_values_of_a_part_names_both() -> None:
+    names = ["fast+awp", "fast+awp=0.005", "fast+awp=0.005+ema"]
+    made = tasks(names, [0], updates=4)
+    found = result(0.5, 0.2)
+    scores = Scores(**{field.name: getattr(found, field.name) for field in fields(Scores)})
+    done = [done_with(task, replace(found, ema=scores if task.spec.ema else None)) for task in made]
+    parts = summarize(done, names).parts
+    assert [(one.arm, one.reference, one.tests) for one in parts] == [
+        ("fast + awp 0.005", "fast + awp", "awp 0.005 instead of awp"),
+        ("fast + awp 0.005 + ema", "fast + awp", "awp 0.005 + ema instead of awp"),
+    ]
+
+
 def test_a_part_that_is_off_is_no_run_of_its_own() -> None:
     assert len(tasks(["fast", "fast+awp=0", "fast+label-smoothing=0"], [0], updates=4)) == 1
 

@@ -311,9 +311,17 @@ def _part_differences(
     for own in by_algorithm.values():
         plain, *others = sorted(own, key=lambda row: row.label.count(PLUS))
         for row in others:
-            tests = row.label.removeprefix(plain.label).removeprefix(PLUS)
-            if (found := arm_difference(arm(row), arm(plain), tests)) is not None:
+            if (found := arm_difference(arm(row), arm(plain), _tested(row.label, plain.label))) is not None:
                 yield found
+
+
+def _tested(label: str, plain: str) -> str:
+    """The parts that one label has and another lacks; what they replace is named too."""
+    own, theirs = (text.split(PLUS)[1:] for text in (label, plain))
+    added, replaced = (
+        PLUS.join(p for p in one if p not in other) for one, other in ((own, theirs), (theirs, own))
+    )
+    return f"{added} instead of {replaced}" if replaced else added
 
 
 def _labels(done: Sequence[EndedTask[TrainTask]], recipes: Sequence[Recipe]) -> list[str]:
