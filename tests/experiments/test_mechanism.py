@@ -10,7 +10,7 @@ import pytest
 
 from freeat.cli.main import run
 from freeat.errors import InputError
-from freeat.experiments.comparison import comparison_tasks, read_comparison
+from freeat.experiments.comparison import comparison_tasks, curves_of, read_comparison
 from freeat.experiments.mechanism import SETTINGS, arm_differences, arms_of, pair_of, radius_at
 from freeat.files.documents import plain
 from freeat.runs.folder import RunFolder
@@ -235,6 +235,28 @@ def test_another_comparison_in_its_folder_is_refused(
     args = [one for one in mechanism_arguments(folder, alpha=0.2) if one not in ("--preset", "mechanism")]
     assert run([*args, "--seeds", "2", "--strength"]) == 2
     assert "other settings (preset)" in capsys.readouterr().err
+
+
+def test_curves_of_slow_weights_hold_no_fast_ones(tmp_path: Path) -> None:
+    """With slow weights from half of the training on, best minus last and gaps at equal fit are of these alone."""
+    args = ["compare", *arguments(updates=16, eval_every=2, lr=0.5), "--seeds", "2", "--device", "cpu"]
+    args += ["--algorithms", "fast", "--with", "none,proximal=0.1,ema=0.5", "--jobs", "1"]
+    assert run([*args, "--out", str(tmp_path / "slow")]) == 0
+    comparison = read_comparison(tmp_path / "slow")
+    rows = {row.weights: row for row in comparison.algorithms}
+    histories = [list(RunFolder(Path(path)).history()) for path in rows["slow"].folders]
+    slow = [record for record in histories[0] if record.slow is not None]
+    assert {record.update for record in slow} == {8, 10, 12, 14, 16}
+    own = [[r.slow.test.robust_accuracy for r in one if r.slow is not None] for one in histories]
+    for curve, shown in zip(curves_of(rows["slow"]), own, strict=True):
+        assert [record.test.robust_accuracy for record in curve] == shown
+    assert min(record.update for curve in curves_of(rows["ema"]) for record in curve) == 0
+    for weights, points in (("slow", 5), ("ema", 9), ("model", 9)):
+        curves = rows[weights].curves
+        assert curves is not None
+        assert curves.evaluations == points
+        assert curves.robust_overfitting is not None
+        assert curves.robust_overfitting.evaluations == points
 
 
 def test_free_alone_is_compared_with_vanilla_10() -> None:

@@ -30,7 +30,12 @@ from freeat.stability.population import (
     make_arm,
     train_population,
 )
-from freeat.stability.population_summary import exponent_difference, gaps, summarize_population
+from freeat.stability.population_summary import (
+    exponent_difference,
+    gaps,
+    learning_curves,
+    summarize_population,
+)
 from freeat.training.records import Callbacks
 
 SMALL = PopulationSettings(d=6, n=20, batch_size=5, updates=24, seeds=3, times=4, initial_scale=0.5)
@@ -251,6 +256,23 @@ def test_controls_train_at_the_strength_of_free(tmp_path) -> None:
     assert weak.trajectory.train != replay.trajectory.train
     summary = summarize_population([free, weak, replay])
     assert ("free-4", WEAK_REPLAY) in [(row.arm, row.reference) for row in summary.differences]
+
+
+def test_curves_of_slow_weights_begin_where_they_do(tmp_path) -> None:
+    results = []
+    for arm in ("vanilla-10", "vanilla-10+proximal=0.1"):
+        task = PopulationTask(settings=SMALL, arm=arm, folder=tmp_path)
+        task.run(Callbacks(), lambda: False)
+        results.append(task.result())
+    plain, slow = results
+    late = [update for update in SMALL.marks if update >= SMALL.updates // 2]
+    assert len(late) < len(SMALL.marks)
+    assert learning_curves(plain).fit.shape[1] == len(SMALL.marks)
+    assert learning_curves(slow).fit.shape[1] == learning_curves(slow).gap.shape[1] == len(late)
+    rows = {row.arm: row for row in summarize_population(results).arms}
+    assert rows["vanilla-10+proximal=0.1"].curve_updates == late
+    assert len(rows["vanilla-10+proximal=0.1"].curve_gap) == len(late)
+    assert rows["vanilla-10"].curve_updates == SMALL.marks
 
 
 def test_a_result_of_older_semantics_is_made_again(tmp_path, monkeypatch) -> None:

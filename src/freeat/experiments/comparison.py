@@ -35,7 +35,7 @@ from freeat.runs.folder import RunFolder
 from freeat.runs.run import RunOptions, assemble, check_finished, settle
 from freeat.runs.spec import PLUS, EvalSpec, TrainSpec, parse_parts, short_name, split_parts, split_settings
 from freeat.tasks import EndedTask
-from freeat.training.records import Record, record_of
+from freeat.training.records import Record, curve_of, record_of
 from freeat.training.trainer import Plan, evaluation_cost, plan_training
 
 FILE, CURVES, PARTS, TABLE, LOG = "comparison.json", "curves.png", "parts.png", "table.md", "log.txt"
@@ -457,8 +457,5 @@ def read_comparison(folder: Path) -> Comparison:
 
 
 def curves_of(row: AlgorithmSummary) -> list[list[Record]]:
-    """The histories of an algorithm's runs, with the scores of its weights."""
-    return [
-        [record_of(record, row.weights) for record in RunFolder(Path(folder)).history()]
-        for folder in row.folders
-    ]
+    """The learning curves of an algorithm's runs, of its weights."""
+    return [curve_of(RunFolder(Path(folder)).history(), row.weights) for folder in row.folders]

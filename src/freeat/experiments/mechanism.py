@@ -15,7 +15,7 @@ from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments.curves import ArmDifference, SeedRun, arm_difference
 from freeat.experiments.tasks import TrainTask
-from freeat.training.records import record_of
+from freeat.training.records import curve_of, record_of
 
 PRESET = "mechanism"
 
@@ -225,11 +225,11 @@ def _at_radius(task: TrainTask, arm: str, radius: float, eval_eps: float, replay
 
 
 def runs_by_seed(runs: Sequence[TrainTask], weights: str = "model") -> dict[int, SeedRun]:
-    """The finished runs by their seeds, with the scores of these weights."""
+    """The finished runs by their seeds, with the scores of these weights, from where they begin."""
     return {
         run.spec.seed: SeedRun(
             final=record_of(result, weights),
-            history=[record_of(record, weights) for record in run.folder.history()],
+            history=curve_of(run.folder.history(), weights),
         )
         for run in runs
         if (result := run.result()) is not None

@@ -374,8 +374,8 @@ def _curve_notes(
     ]
     if rows[0][1] is not None:
         notes += [
-            f"{label} and {first} have no robust training accuracy in common: evaluate earlier (--eval-every), or "
-            "train longer."
+            f"{label} and {first} have no robust training accuracy in common: evaluate earlier (--eval-every; slow "
+            "weights: --proximal-from), or train longer."
             for label, curves in summaries
             if label != first and curves.matched_gap is None
         ]

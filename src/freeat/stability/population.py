@@ -138,6 +138,10 @@ class PopulationSettings:
         )
         return sorted({0, *spaced, self.updates})
 
+    @property
+    def batches_per_epoch(self) -> int:
+        return -(-self.n // self.batch_size)
+
     def constants(self) -> LinearConstants:
         """The theorems' constants on this instance."""
         return LinearConstants(
@@ -259,7 +263,7 @@ def train_population(
         else Constant(lr=settings.lr)
     )
     added = TrainSpec(**split_parts(arm)[1])  # type: ignore[arg-type]
-    parts = build_modifiers(added, stack, settings.updates, -(-n // settings.batch_size))
+    parts = build_modifiers(added, stack, settings.updates, settings.batches_per_epoch)
     if parts["awp"] is not None:  # the models of the mixture have neither biases nor norms
         parts["awp"] = replace(parts["awp"], every_tensor=True)
     learner = Learner(

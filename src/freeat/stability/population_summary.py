@@ -20,7 +20,8 @@ from freeat.evaluation.matched import (
     paired_difference,
 )
 from freeat.files.documents import read_document
-from freeat.runs.spec import split_parts
+from freeat.runs.build import proximal_start
+from freeat.runs.spec import TrainSpec, split_parts
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.population import (
     CONTROLS,
@@ -179,13 +180,24 @@ def gaps(result: PopulationResult, risk: str) -> Array:
 
 
 def learning_curves(result: PopulationResult) -> LearningCurves:
-    """Fit (one minus the robust training risk) and gap of every seed, in the surrogate."""
+    """Fit (one minus the robust training risk) and gap of every seed, in the surrogate, where the curve begins."""
     train = np.array(result.trajectory.train["surrogate"]).T
-    return LearningCurves(fit=1 - train, gap=gaps(result, "surrogate"))
+    first = _beginning(result)
+    return LearningCurves(fit=1 - train[:, first:], gap=gaps(result, "surrogate")[:, first:])
+
+
+def _beginning(result: PopulationResult) -> int:
+    """The first mark with the evaluated weights: slow ones begin late, and before it the marks are of the fast ones."""
+    settings, updates = result.settings, result.trajectory.updates
+    spec = TrainSpec(**split_parts(result.arm)[1])  # type: ignore[arg-type]
+    if spec.proximal is None:
+        return 0
+    start = proximal_start(spec, settings.updates, settings.batches_per_epoch)
+    return next(mark for mark, update in enumerate(updates) if update >= start)
 
 
 def _arm(result: PopulationResult) -> ArmSummary:
-    trajectory = result.trajectory
+    trajectory, first = result.trajectory, _beginning(result)
 
     def last(side: dict[str, list[list[float]]], risk: str) -> float:
         return float(np.mean(side[risk][-1]))
@@ -202,9 +214,9 @@ def _arm(result: PopulationResult) -> ArmSummary:
         gap_zero_one=mean_interval(gaps(result, "zero_one")[:, -1]),
         gap_surrogate=mean_interval(gaps(result, "surrogate")[:, -1]),
         standard_error=trajectory.error,
-        curve_updates=trajectory.updates,
-        curve_risk=[float(np.mean(risks)) for risks in trajectory.train["surrogate"]],
-        curve_gap=gaps(result, "surrogate").mean(0).tolist(),
+        curve_updates=trajectory.updates[first:],
+        curve_risk=[float(np.mean(risks)) for risks in trajectory.train["surrogate"]][first:],
+        curve_gap=gaps(result, "surrogate").mean(0).tolist()[first:],
     )
 
 
@@ -357,7 +369,9 @@ def _takes_step(arm: str) -> bool:
 def _later(result: PopulationResult) -> PopulationLever:
     """From a part of the training to its end."""
     updates, gap = result.trajectory.updates, gaps(result, "surrogate")
-    early = min(range(len(updates)), key=lambda mark: abs(updates[mark] - EARLY * updates[-1]))
+    early = min(
+        range(_beginning(result), len(updates)), key=lambda mark: abs(updates[mark] - EARLY * updates[-1])
+    )
     return PopulationLever(
         instance=result.settings,
         arm=result.arm,

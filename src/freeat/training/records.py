@@ -1,6 +1,6 @@
 """Records of a training run, the gradient norms in them, the recorder that stores them, and callbacks."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol, TypeVar
@@ -111,6 +111,15 @@ def record_of(record: AnyRecord, weights: str) -> AnyRecord:
     """The record with the scores of other weights of the run: ``ema`` or ``slow``; its own before those begin."""
     scores: Scores | None = None if weights == "model" else getattr(record, weights)
     return record if scores is None else replace(record, **vars(scores))
+
+
+def curve_of(history: Iterable[AnyRecord], weights: str) -> list[AnyRecord]:
+    """The learning curve of other weights of the run: their scores, from the first record at which they exist."""
+    return [
+        record_of(record, weights)
+        for record in history
+        if weights == "model" or getattr(record, weights) is not None
+    ]
 
 
 class Recorder(Protocol):

@@ -90,7 +90,7 @@ def _fairness(title: str, groups: Sequence[SeedGroup]) -> Iterator[Block]:
 def gradients_section(benchmarks: Sequence[Benchmark], studies: Sequence[FoundStudy]) -> Section:
     """A heat map for every benchmark and study that recorded gradient norms, of the first seed of each algorithm."""
     found: dict[str, Mapping[str, Sequence[GradientRecord]]] = {
-        benchmark.title: {group.label: gradient_records(group.runs[0].history) for group in benchmark.groups}
+        benchmark.title: {group.label: gradient_records(group.runs[0].training) for group in benchmark.groups}
         for benchmark in benchmarks
     }
     for study in studies:

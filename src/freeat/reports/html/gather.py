@@ -21,7 +21,7 @@ from freeat.stability.population_summary import POPULATION, PopulationStudy, rea
 from freeat.stability.results import StudySettings, TwinResult, converged
 from freeat.stability.study import RESULT, STUDY, SUMMARY, StudyDocument
 from freeat.stability.summary import StudySummary
-from freeat.training.records import Record, record_of
+from freeat.training.records import Record, curve_of, record_of
 
 T = TypeVar("T")
 DEPTH = 8
@@ -38,7 +38,7 @@ INSIDE_RUNS = ("checkpoints", "examples")
 class FoundRun:
     """A training run as its folder describes it; ``last`` is its result, or the newest record of an unfinished one.
 
-    ``weights`` are those whose scores its records hold.
+    ``weights`` are those whose scores its records hold. ``training`` are all records of the run, from its beginning.
     """
 
     name: str
@@ -46,6 +46,7 @@ class FoundRun:
     history: list[Record]
     result: RunResult | None
     weights: str = "model"
+    training: Sequence[Record] = ()
 
     def views(self) -> "list[FoundRun]":
         """The run as seen by each kind of weights that comparisons show: the last or slow ones, and the average."""
@@ -53,7 +54,7 @@ class FoundRun:
             replace(
                 self,
                 weights=weights,
-                history=[record_of(record, weights) for record in self.history],
+                history=curve_of(self.history, weights),
                 result=None if self.result is None else record_of(self.result, weights),
             )
             for weights in self.spec.weights
@@ -233,6 +234,7 @@ class _Walk:
             description=folder.description,
             history=history,
             result=folder.result,
+            training=history,
         )
 
     def _unused(self, name: str, digest: str) -> str:
