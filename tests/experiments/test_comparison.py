@@ -4,7 +4,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from freeat.cli.compare import parse_seeds
 from freeat.cli.main import run
@@ -17,12 +20,14 @@ from freeat.experiments.comparison import (
     check_folder,
     check_tasks,
     comparison_tasks,
+    read_comparison,
     summarize,
     write_comparison,
 )
 from freeat.experiments.tasks import TrainTask
 from freeat.reports.text import remarks
-from freeat.runs.folder import RunResult
+from freeat.runs.build import build_data
+from freeat.runs.folder import RunFolder, RunResult
 from freeat.runs.run import RunOptions
 from freeat.runs.spec import EvalSpec, TrainSpec, split_settings
 from freeat.tasks import EndedTask
@@ -341,6 +346,48 @@ def test_parts_are_compared_with_the_same_algorithm_without_paired_by_seed() -> 
     assert found.robust_gap.value == pytest.approx(-0.05)
     assert found.robust_gap.low is not None
     assert found.matched_gap is None
+
+
+def test_seeds_share_the_split_of_a_folder_without_a_test_split(tmp_path: Path) -> None:
+    for label, name in enumerate(("cat", "dog")):
+        for i in range(12):
+            path = tmp_path / "pets" / name / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8, 3), 20 * i + label, np.uint8)).save(path)
+    command = [
+        "compare",
+        "--data",
+        str(tmp_path / "pets"),
+        "--model",
+        "mlp-w8",
+        "--norm",
+        "l2",
+        "--eps",
+        "0.3",
+    ]
+    command += [
+        "--updates",
+        "2",
+        "--batch-size",
+        "8",
+        "--algorithms",
+        "fast,erm",
+        "--seeds",
+        "2",
+        "--jobs",
+        "1",
+    ]
+    assert run([*command, "--device", "cpu", "--out", str(tmp_path / "out")]) == 0
+    folders = [
+        RunFolder(Path(path)) for row in read_comparison(tmp_path / "out").algorithms for path in row.folders
+    ]
+    assert [folder.spec.seed for folder in folders] == [0, 1, 0, 1]
+    assert len({folder.description.data.digest for folder in folders}) == 1
+    splits = [build_data(folder.spec, data_dir=None) for folder in folders]
+    for split in splits[1:]:
+        assert torch.equal(split.test.x, splits[0].test.x)
+        assert torch.equal(split.train.x, splits[0].train.x)
+    assert len({split.digest for split in splits}) == 1
 
 
 def test_a_comparison_of_parts_is_a_table_and_a_figure(
