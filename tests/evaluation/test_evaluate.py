@@ -1,8 +1,10 @@
 """Evaluation: right numbers, the same in any batch size, and nothing disturbed."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from scipy.stats import binomtest
@@ -24,7 +26,7 @@ from freeat.evaluation.evaluate import (
     image_batches,
 )
 from freeat.evaluation.statistics import wilson
-from freeat.experiments.examples import save_examples
+from freeat.experiments.examples import load_examples, save_examples
 from freeat.objectives import Model
 from freeat.rng import ImageRng
 from freeat.threat import L2, Ball, Linf
@@ -266,6 +268,29 @@ def test_perturbations_are_kept_only_on_request(
     assert measured.delta is None
     with pytest.raises(InputError, match="keep_delta"):
         save_examples(tmp_path / "e.npz", few, measured, tuple("0123456789"))  # type: ignore[operator]
+
+
+def test_stored_examples_of_augmented_images_are_what_was_evaluated(
+    robust_net: nn.Module, eval_images: Images, tmp_path: Path
+) -> None:
+    few, augment = eval_images.take(torch.arange(40)), CropFlip()
+    measured = evaluate(
+        robust_net,
+        few,
+        Pgd(steps=2),
+        Linf(0.1),
+        classes=10,
+        seed=3,
+        augment=augment,
+        keep_delta=True,
+        recheck=True,
+    )
+    save_examples(tmp_path / "e.npz", few, measured, tuple("0123456789"), seed=3, augment=augment)
+    found = load_examples(tmp_path / "e.npz")
+    perturbed = torch.from_numpy(found.x + found.delta).clamp(0, 1)
+    with torch.no_grad():
+        assert robust_net.eval()(perturbed).argmax(-1).tolist() == found.predicted.tolist()
+    assert not np.array_equal(found.x, few.batch(torch.arange(40))[0].numpy())
 
 
 def test_mode_gradients_and_buffers_are_restored(eval_images: Images) -> None:

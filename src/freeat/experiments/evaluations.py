@@ -131,7 +131,14 @@ def _result(
         found = with_notes(_stored(identity, model, sweep, condition, evaluation), notes)
         store.save(found)
         if (file := file_of(found)) is not None:
-            save_examples(file, condition.images, evaluation, sweep.data.classes)
+            save_examples(
+                file,
+                condition.images,
+                evaluation,
+                sweep.data.classes,
+                seed=sweep.seed,
+                augment=condition.augment,
+            )
         return named(found)
 
     def attempt() -> StoredEvaluation | None:

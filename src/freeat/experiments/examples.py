@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from freeat.data import Images
+from freeat.data import Augmentation, Images
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import Evaluation
+from freeat.evaluation.evaluate import Evaluation, viewed
 from freeat.files.documents import FORMATS, NewerFormat, check_format, identity_of, in_file_name, write_bytes
 from freeat.files.npz import read_npz_arrays
 from freeat.runs.results import StoredEvaluation
@@ -62,9 +63,17 @@ def examples_path(folder: Path, result: StoredEvaluation) -> Path:
     return folder / "examples" / f"{'-'.join(parts)}-{identity_of(result.identity)[:8]}.npz"
 
 
-def save_examples(path: Path, images: Images, evaluation: Evaluation, classes: tuple[str, ...]) -> None:
-    """Store the adversarial examples of an evaluation of these images."""
-    x, y = images.to("cpu").batch(evaluation.index.new_tensor(range(len(images))))
+def save_examples(
+    path: Path,
+    images: Images,
+    evaluation: Evaluation,
+    classes: tuple[str, ...],
+    *,
+    seed: int = 0,
+    augment: Augmentation | None = None,
+) -> None:
+    """Store the adversarial examples of an evaluation of these images, with its seed and augmentation."""
+    x, y = viewed(images.to("cpu"), seed, augment, torch.arange(len(images)))
     arrays = io.BytesIO()
     np.savez_compressed(
         arrays,
