@@ -14,6 +14,7 @@ from freeat.cli.stability import parse_sizes
 from freeat.data import DataSet, Images, load_data
 from freeat.errors import InputError
 from freeat.files.documents import decoded, plain, read_document, write_document
+from freeat.reports.stability import study_lines
 from freeat.runs.run import RunOptions
 from freeat.stability import EngineChoice
 from freeat.stability.estimates import fitted_exponent
@@ -28,7 +29,14 @@ from freeat.stability.results import (
     spread,
 )
 from freeat.stability.study import StabilityStudy, StudyDocument
-from freeat.stability.summary import SummaryRow, applicable_bound, constants_of, exponents, summarize
+from freeat.stability.summary import (
+    SummaryRow,
+    applicable_bound,
+    constants_of,
+    differences,
+    exponents,
+    summarize,
+)
 from freeat.training.records import Callbacks
 from freeat.training.trainer import Stopped
 from samples import some_images
@@ -334,30 +342,77 @@ def test_chance_is_the_share_of_the_largest_class_of_the_evaluated_images(
     assert not row.trained
 
 
+def made_result(
+    algorithm: str, seed: int, *, accuracy: float = 0.9, distance: float = 3.0, risk_test: float = 0.4
+) -> TwinResult:
+    """A result with one probe and one neighbour, at the end of 10 updates."""
+    return TwinResult(
+        algorithm=algorithm,
+        n=20,
+        seed=seed,
+        engine="stacked",
+        seconds=1.0,
+        replaced=(0,),
+        t0=(1,),
+        distances=(Distances(update=10, d_w=(distance,), d_delta=(0.0,)),),
+        probes=(
+            ProbeRecord(
+                update=10,
+                largest_difference=0.2,
+                mean_difference=0.15,
+                robust_train=(accuracy, accuracy),
+                robust_test=(0.3, 0.3),
+                risk_train=(0.1, 0.1),
+                risk_test=(risk_test, risk_test),
+            ),
+        ),
+        differences=((0.1, -0.2),),
+    )
+
+
+def test_parts_and_free_are_compared_with_the_same_without_and_vanilla_by_seed(
+    corners: str, data: DataSet
+) -> None:
+    shift = (0.0, 1.0, 5.0)
+    results = [
+        made_result(name, seed, distance=distance + shift[seed], risk_test=risk + shift[seed] / 100)
+        for name, distance, risk in (("vanilla-2", 3, 0.4), ("free-3", 5, 0.3), ("free-3+ema", 2, 0.25))
+        for seed in range(3)
+    ]
+    results.append(made_result("free-3+ema", 3, distance=99))
+    results[-1] = replace(results[-1], diverged=4)
+    results[3] = replace(results[3], distances=(Distances(update=10, d_w=(5.3,), d_delta=(0.0,)),))
+    rows = summarize(some_settings(corners), results, data.train)
+    first, second = differences(results, rows)
+    assert [(one.algorithm, one.reference, one.seeds) for one in (first, second)] == [
+        ("free-3", "vanilla-2", 3),
+        ("free-3+ema", "free-3", 3),
+    ]
+    assert first.distance.value == pytest.approx(2.1)
+    assert 0 < first.distance.low < 2 < first.distance.high, "the seeds' common differences cancel"
+    assert second.distance.value == pytest.approx(-3.1)
+    assert second.distance.excludes_zero
+    assert first.risk_gap.value == pytest.approx(-0.1)
+    assert first.distance_at_equal_accuracy.value == pytest.approx(2.1)
+    text = " ".join(study_lines(rows, (), (first, second)))
+    assert "paired differences" in text
+    assert "-3.1 [-3.53, -2.67]" in text
+
+
+def test_an_algorithm_at_chance_has_no_difference_at_equal_accuracy(corners: str, data: DataSet) -> None:
+    results = [
+        made_result(name, seed, accuracy=accuracy, distance=seed + accuracy)
+        for name, accuracy in (("vanilla-2", 0.34), ("free-3", 0.9), ("trades-2", 0.9))
+        for seed in range(2)
+    ]
+    (found,) = differences(results, summarize(some_settings(corners), results, data.train))
+    assert (found.algorithm, found.reference) == ("free-3", "vanilla-2")
+    assert found.distance_at_equal_accuracy is None
+
+
 def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str, data: DataSet) -> None:
     results = [
-        TwinResult(
-            algorithm=name,
-            n=20,
-            seed=seed,
-            engine="stacked",
-            seconds=1.0,
-            replaced=(0,),
-            t0=(1,),
-            distances=(Distances(update=10, d_w=(3.0,), d_delta=(0.0,)),),
-            probes=(
-                ProbeRecord(
-                    update=10,
-                    largest_difference=0.2,
-                    mean_difference=0.15,
-                    robust_train=(accuracy, accuracy),
-                    robust_test=(0.3, 0.3),
-                    risk_train=(0.1, 0.1),
-                    risk_test=(0.4, 0.4),
-                ),
-            ),
-            differences=((0.1, -0.2),),
-        )
+        made_result(name, seed, accuracy=accuracy)
         for name, accuracy in (("fast", 0.34), ("free-3", 0.9), ("vanilla-2", 0.6))
         for seed in range(2)
     ]

@@ -165,7 +165,7 @@ def _summary(
     from freeat.reports.stability import distance_bounds, draw_study, results_by_algorithm
     from freeat.stability.results import converged
     from freeat.stability.study import SUMMARY
-    from freeat.stability.summary import StudySummary, exponents, summarize
+    from freeat.stability.summary import StudySummary, differences, exponents, summarize
 
     settings = study.settings
     rows = summarize(settings, results, data.train)
@@ -182,6 +182,7 @@ def _summary(
         figures=tuple(path.name for path in figures),
         notes=document.notes,
         failures=failures,
+        differences=differences(results, rows),
         **vars(provenance(torch.device(study.options.device))),
     )
     write_document(study.folder / SUMMARY, "study summary", summary)
@@ -192,7 +193,7 @@ def _lines(summary: "StudySummary", folder: Path) -> list[str]:
     from freeat.reports.stability import study_lines
 
     return [
-        *study_lines(summary.rows, summary.exponents),
+        *study_lines(summary.rows, summary.exponents, summary.differences),
         *summary.notes,
         *(f"figure: {folder / name}" for name in summary.figures),
     ]

@@ -15,6 +15,7 @@ from freeat.stability.summary import (
     ExponentFit,
     ExponentRow,
     MeasuredBound,
+    StabilityDifference,
     SummaryRow,
     applicable_bound,
     constants_of,
@@ -280,10 +281,46 @@ def _notes(rows: Sequence[SummaryRow]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def study_lines(rows: Sequence[SummaryRow], exponents: Sequence[ExponentRow]) -> list[str]:
+def paired_table(differences: Sequence[StabilityDifference]) -> ReportTable:
+    """How much more stable a part makes an algorithm, and Free than Vanilla: differences paired by seed."""
+    return ReportTable(
+        caption="paired differences, [95 % interval, Student's t over paired seeds]",
+        columns=(
+            "algorithm",
+            "minus",
+            "n",
+            "distance",
+            "distance at equal robust train",
+            "risk gap",
+            "seeds",
+        ),
+        rows=[
+            [
+                row.algorithm,
+                row.reference,
+                str(row.n),
+                with_interval(row.distance),
+                with_interval(row.distance_at_equal_accuracy),
+                with_interval(row.risk_gap),
+                str(row.seeds),
+            ]
+            for row in differences
+        ],
+        text_columns=2,
+    )
+
+
+def study_lines(
+    rows: Sequence[SummaryRow],
+    exponents: Sequence[ExponentRow],
+    differences: Sequence[StabilityDifference] = (),
+) -> list[str]:
     """The study as text."""
     table = study_table(rows)
     lines = [*table.lines(), table.caption, *table.notes]
+    if differences:
+        paired = paired_table(differences)
+        lines += [paired.caption, *paired.lines()]
     if exponents:
         fits = exponent_table(exponents)
         lines += [fits.caption, *fits.lines()]

@@ -1,15 +1,15 @@
 """The summary of a study: distances, stability, gaps, bounds, and how they fall with n."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
 from freeat.algorithms import parse_algorithm
 from freeat.compute.machine import Provenance
 from freeat.data import Images
-from freeat.evaluation.matched import Interval, mean_interval
+from freeat.evaluation.matched import Interval, mean_interval, paired_difference
 from freeat.evaluation.statistics import chance
 from freeat.runs.spec import split_parts
 from freeat.stability.constants import Constants
@@ -77,6 +77,22 @@ class SummaryRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StabilityDifference:
+    """``algorithm`` minus ``reference`` at one sample size, paired by seed, over the seeds that converged in both.
+
+    ``distance_at_equal_accuracy`` is that of the distances in ``at_equal_accuracy``; None where one did not train.
+    """
+
+    algorithm: str
+    reference: str
+    n: int
+    seeds: int
+    distance: Interval
+    risk_gap: Interval
+    distance_at_equal_accuracy: Interval | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ExponentFit:
     """a in value ∝ n^(−a), None where there is none, and the means it was fitted to."""
 
@@ -108,6 +124,7 @@ class StudySummary(Provenance):
     figures: tuple[str, ...]
     notes: tuple[str, ...]
     failures: dict[str, str]
+    differences: tuple[StabilityDifference, ...] = ()
 
 
 def summarize(
@@ -262,6 +279,58 @@ def _at_equal_accuracy(
     level = min(max(probe.robust_train[0] for probe in result.probes) for result in trained)
     distances = [_distance_at(result, level) for result in groups[row.n, row.algorithm]]
     return EqualAccuracy(robust_train=level, distance=mean_interval(np.array(distances)))
+
+
+def differences(results: Sequence[TwinResult], rows: Sequence[SummaryRow]) -> tuple[StabilityDifference, ...]:
+    """An algorithm with parts minus the same without, and Free minus Vanilla with the same objective."""
+    found = []
+    for n in dict.fromkeys(row.n for row in rows):
+        at_n = {row.algorithm: row for row in rows if row.n == n}
+        by_seed = {
+            name: {r.seed: r for r in converged(results) if (r.algorithm, r.n) == (name, n)} for name in at_n
+        }
+        for name, reference in _pairs(at_n):
+            seeds = sorted(by_seed[name].keys() & by_seed[reference].keys())
+            if seeds:
+                pair = [[by_seed[own][seed] for seed in seeds] for own in (name, reference)]
+                equal = [at_n[own].at_equal_accuracy for own in (name, reference)]
+                found.append(
+                    StabilityDifference(
+                        algorithm=name,
+                        reference=reference,
+                        n=n,
+                        seeds=len(seeds),
+                        distance=_paired(pair, distance_of),
+                        risk_gap=_paired(pair, risk_gap_of),
+                        distance_at_equal_accuracy=_paired_at(pair, equal),
+                    )
+                )
+    return tuple(found)
+
+
+def _paired(pair: Sequence[Sequence[TwinResult]], measure: Callable[[TwinResult], float]) -> Interval:
+    first, second = (np.array([measure(result) for result in own]) for own in pair)
+    return paired_difference(first, second)
+
+
+def _paired_at(
+    pair: Sequence[Sequence[TwinResult]], equal: Sequence[EqualAccuracy | None]
+) -> Interval | None:
+    levels = [one.robust_train for one in equal if one is not None]
+    return _paired(pair, partial(_distance_at, level=levels[0])) if len(levels) == len(pair) else None
+
+
+def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
+    """The algorithms that are compared, with what each is compared with."""
+    split = {name: split_parts(name) for name in names}
+    plain = {own: parse_algorithm(own) for own, parts in split.values() if not parts}
+    pairs = [
+        (free, vanilla)
+        for free, one in plain.items()
+        for vanilla, other in plain.items()
+        if (one.family, other.family) == ("free", "vanilla") and one.objective == other.objective
+    ]
+    return pairs + [(name, own) for name, (own, parts) in split.items() if parts and own in plain]
 
 
 def _distance_at(result: TwinResult, level: float) -> float:

@@ -6,7 +6,13 @@ from dataclasses import asdict
 from freeat.reports.html.blocks import Block, BoundExplorer, Section, Slider
 from freeat.reports.html.gather import FoundStudy
 from freeat.reports.population import gap_chart, population_tables
-from freeat.reports.stability import difference_chart, distance_bounds, distance_chart, study_table
+from freeat.reports.stability import (
+    difference_chart,
+    distance_bounds,
+    distance_chart,
+    paired_table,
+    study_table,
+)
 from freeat.stability.population_summary import PopulationStudy
 from freeat.stability.summary import applicable_bound
 from freeat.theory.derived import source
@@ -19,6 +25,8 @@ def stability_section(studies: Sequence[FoundStudy]) -> Section:
     for study in studies:
         if study.summary and study.summary.rows:
             blocks.append(study_table(study.summary.rows).under_name(study.name))
+            if study.summary.differences:
+                blocks.append(paired_table(study.summary.differences).under_name(study.name))
         if study.results:
             by_name = study.by_algorithm
             at_n = f"n = {study.largest_n}"
