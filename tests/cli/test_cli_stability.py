@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from freeat import tasks
+from freeat.cli.main import cli, run
 from freeat.cli.stability import stability
 from freeat.errors import InputError
+from freeat.stability.population_summary import read_population
 from freeat.training.trainer import Stopped
 from synthetic_files import photographs
 
@@ -54,6 +57,65 @@ def test_json_of_a_finished_study_is_equal_and_trains_nothing(tmp_path: Path) ->
     assert [fit["algorithm"] for fit in first["exponents"]] == ["vanilla-2", "fast", "free-4"]
     assert any(path.endswith("exponents.png") for path in first["figures"])
     assert json.loads((tmp_path / "study" / "summary.json").read_text())["rows"] == first["rows"]
+
+
+@pytest.mark.parametrize("command", ["compare", "stability", "population"])
+def test_times_of_parts_are_options_with_the_help_of_train(command: str) -> None:
+    context = click.Context(cli)
+    own, train = (
+        {name: option.help for option in cli.get_command(context, which).params for name in option.opts}
+        for which in (command, "train")
+    )
+    for option in ("--awp-from", "--proximal-from", "--proximal-every"):
+        assert own[option] == train[option]
+    assert "--replay" in own
+
+
+def test_times_of_parts_and_replay_reach_the_studies(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "population",
+        "--algorithms",
+        "fast",
+        "--with",
+        "swa",
+        "--updates",
+        "8",
+        "--n",
+        "10",
+        "--d",
+        "4",
+    ]
+    command += [
+        "--seeds",
+        "2",
+        "--times",
+        "3",
+        "--replay",
+        "2",
+        "--proximal-from",
+        "2",
+        "--proximal-every",
+        "1/2",
+    ]
+    assert run([*command, "--jobs", "1", "--out", str(tmp_path / "exact")]) == 0
+    row = read_population(tmp_path / "exact" / "population.json").summary.arms[0]
+    assert (row.instance.replay, row.instance.proximal_from, row.instance.proximal_every) == (2, 2.0, 0.5)
+    assert run([*command, "--awp-from", "-1", "--out", str(tmp_path / "refused")]) == 2
+    assert "--awp-from -1.0 must not be negative" in capsys.readouterr().err
+    assert not (tmp_path / "refused").exists()
+
+
+def test_times_of_parts_reach_a_stability_study(tmp_path: Path) -> None:
+    options = ("--train-size", "20", "--algorithms", "fast", "--with", "swa", "--json")
+    text = invoke(
+        tmp_path / "study", *options, "--proximal-from", "1", "--proximal-every", "1/2", "--awp-from", "2"
+    )
+    settings = json.loads(text)["settings"]
+    assert [settings[name] for name in ("awp_from", "proximal_from", "proximal_every")] == [2.0, 1.0, 0.5]
+    other = json.loads(invoke(tmp_path / "other", *options))
+    assert other["rows"][0]["distance"] != json.loads(text)["rows"][0]["distance"]
 
 
 def test_photos_are_studied_as_a_training_reads_them(tmp_path: Path) -> None:

@@ -275,6 +275,28 @@ def test_curves_of_slow_weights_begin_where_they_do(tmp_path) -> None:
     assert rows["vanilla-10"].curve_updates == SMALL.marks
 
 
+def test_all_arms_replay_their_batches_and_parts_begin_when_they_are_to(tmp_path) -> None:
+    settings = replace(SMALL, replay=4)
+    assert train_population(settings, "vanilla-3") == train_population(SMALL, "vanilla-3", replay=4)
+    assert train_population(settings, "vanilla-3") != train_population(SMALL, "vanilla-3")
+    late, early = (replace(SMALL, proximal_from=epoch, proximal_every=0.5) for epoch in (5.0, 1.0))
+    swa = [train_population(one, "fast+swa") for one in (late, early)]
+    assert swa[0] != swa[1]
+    with pytest.raises(InputError, match="theorems draw every batch anew"):
+        replace(SMALL, theorem=True, d=2, distance=0.6, sigma=0.1, replay=2)
+    with pytest.raises(InputError, match="must not be negative"):
+        replace(SMALL, awp_from=-1.0)
+
+
+def test_settings_that_are_the_usual_ones_find_stored_results() -> None:
+    assert not {"replay", "awp_from", "proximal_from", "proximal_every"} & SMALL.facts.keys()
+    assert replace(SMALL, replay=2, proximal_from=3.0).facts == {
+        **SMALL.facts,
+        "replay": 2,
+        "proximal_from": 3.0,
+    }
+
+
 def test_a_result_of_older_semantics_is_made_again(tmp_path, monkeypatch) -> None:
     task = PopulationTask(settings=SMALL, arm="fast", folder=tmp_path)
     monkeypatch.setattr("freeat.stability.population.SEMANTICS", 2)

@@ -101,6 +101,23 @@ def setting_options(*specs: type[TrainSpec] | type[EvalSpec], leave_out: tuple[s
     return all_of(*(_setting_option(name, field.default, field.metadata["help"]) for name, field in settings))
 
 
+PART_TIMES = ("awp_from", "proximal_from", "proximal_every")
+"""The settings that say when the parts of ``--with`` begin, and how often slow weights take in the others."""
+
+
+def time_options(command: Command) -> Command:
+    """The options of ``PART_TIMES`` for a study, as in ``freeat train``."""
+    others = tuple(name for name in TrainSpec.fields() if name not in PART_TIMES)
+    return setting_options(TrainSpec, leave_out=others)(command)
+
+
+def take_times(given: dict[str, Any]) -> dict[str, Any]:
+    """Take the settings of ``PART_TIMES`` out of what was given; those that were not have their defaults."""
+    typed = {name: value for name in PART_TIMES if (value := given.pop(name)) is not None}
+    spec = TrainSpec.of(typed)
+    return {name: getattr(spec, name) for name in typed}
+
+
 def _setting_option(name: str, default: Any, text: str) -> Decorator:
     if name in FLAGS:
         return click.option(FLAGS[name], name, is_flag=True, default=None, help=text)

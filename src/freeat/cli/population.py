@@ -13,6 +13,8 @@ from freeat.cli.options import (
     parse_variants,
     path_option,
     split_commas,
+    take_times,
+    time_options,
     with_each,
     with_option,
 )
@@ -34,6 +36,7 @@ DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
     help="names as elsewhere; vanilla-exact (exact maximizer); vanilla-weak and vanilla-weak-replay (controls)",
 )
 @with_option
+@time_options
 @click.option("--match", default="free-4", help="the Free run that the controls are matched to")
 @click.option("--norm", default="l2", help="l2 or linf; several separated by commas")
 @click.option("--eps", default="1/4", help="radii ε/‖μ‖ in the ball's norm, separated by commas")
@@ -48,6 +51,7 @@ DEFAULT_ARMS = "vanilla-exact,fast,free-4,vanilla-weak,vanilla-weak-replay"
 @click.option("--initial-scale", default=0.5, help="‖w₀‖, or the gain of the net's layers")
 @click.option("--updates", default=2000, help="weight updates T")
 @click.option("--batch-size", default=10, help="examples per batch")
+@click.option("--replay", default=1, help="use each batch this many times in a row; T counts weight updates")
 @click.option("--lr", default=0.1, help="learning rate; with --theorem the c of c/t")
 @click.option(
     "--theorem", is_flag=True, help="as the theorems assume: steps c/t, loss 1 − p_y, bounded inputs"
@@ -124,6 +128,7 @@ def _tasks(
     radii = [parse_radius(part) for part in split_commas(given.pop("eps"))]
     steps: list[float | None] = [parse_finite(part) for part in split_commas(given.pop("alpha") or "")]
     norms = [part.lower() for part in split_commas(given.pop("norm"))]
+    given |= take_times(given)
     instances = [
         PopulationSettings(norm=norm, d=d, eps=eps, n=n, alpha=alpha, **given)
         for norm, d, eps, alpha, n in product(norms, dimensions, radii, steps or [None], sizes)

@@ -15,6 +15,8 @@ from freeat.cli.options import (
     parse_variants,
     path_option,
     split_commas,
+    take_times,
+    time_options,
     trusts_code,
     with_each,
     with_option,
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     help="names or package.module:Class, separated by commas",
 )
 @with_option
+@time_options
 @click.option("--algorithm-args", help="the algorithms' own options, as JSON or key=value,…")
 @click.option("--model", default="mlp-w64-softplus", help="network by name; β is estimated of smooth ones")
 @click.option("--theorem", is_flag=True, help="as the theorems assume: steps c/t, plain SGD, loss 1 − p_y")
@@ -127,6 +130,7 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     same += ["attack_steps", "eval_size", "probe_times", "image_size", "skip_unreadable"]
     settings = StudySettings(
         **{name: given[name] for name in same},
+        **take_times(given),
         mode="theorem" if given["theorem"] else "ordinary",
         eps=parse_radius(given["eps"]),
         algorithm_args=parse_arguments(args, "--algorithm-args") if args else None,

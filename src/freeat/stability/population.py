@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +64,8 @@ class PopulationSettings:
     """One instance: the mixture, the classifier, the ball, the sample size, and how it is trained.
 
     ``eps`` is relative: ε / ‖μ‖ in the norm of the ball. ``alpha`` is the paper's relative step of Fast and Free,
-    α_δ; None stands for their defaults. With ``theorem`` the hypotheses of Theorems 2, 4 and 5 hold: bounded loss,
-    steps c/t, truncated noise.
+    α_δ; None stands for their defaults. Each batch is used ``replay`` times in a row. With ``theorem`` the hypotheses
+    of Theorems 2, 4 and 5 hold: bounded loss, steps c/t, truncated noise.
     """
 
     model: Kind = "linear"
@@ -85,12 +86,16 @@ class PopulationSettings:
     times: int = 16
     fresh: int = 2000
     attack_steps: int = 20
+    replay: int = 1
+    awp_from: float = 0.0
+    proximal_from: float | None = None
+    proximal_every: float = 1.0
 
     def __post_init__(self) -> None:
         for kind, value, known in (("norm", self.norm, NORMS), ("model", self.model, KINDS)):
             if value not in known:
                 raise unknown_name(kind, value, known)
-        counts = ("d", "updates", "batch_size", "seeds", "times", "width", "fresh", "attack_steps")
+        counts = ("d", "updates", "batch_size", "seeds", "times", "width", "fresh", "attack_steps", "replay")
         for name in counts:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name.replace('_', '-')} {getattr(self, name)} must be at least 1")
@@ -107,6 +112,11 @@ class PopulationSettings:
             raise InputError(
                 "--theorem: constants in closed form are known for linear models in the L2 ball only"
             )
+        if self.theorem and self.replay > 1:
+            raise InputError(
+                f"--replay {self.replay}: the theorems draw every batch anew; leave it out, or --theorem"
+            )
+        TrainSpec(**self.part_times)
         if self.theorem:
             self.constants()
 
@@ -141,6 +151,23 @@ class PopulationSettings:
     @property
     def batches_per_epoch(self) -> int:
         return -(-self.n // self.batch_size)
+
+    @property
+    def part_times(self) -> dict[str, Any]:
+        """When the parts of an arm begin, and how often slow weights take in the others, in epochs."""
+        return {name: getattr(self, name) for name in ("awp_from", "proximal_from", "proximal_every")}
+
+    def parts_of(self, arm: str) -> TrainSpec:
+        """The parts of an arm, as settings of a training."""
+        return TrainSpec(**{**self.part_times, **split_parts(arm)[1]})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What identifies results on this instance: replay and the times of parts where they are not the usual."""
+        usual = {name: getattr(PopulationSettings, name) for name in ("replay", *self.part_times)}
+        return {
+            name: value for name, value in plain(self).items() if name not in usual or value != usual[name]
+        }
 
     def constants(self) -> LinearConstants:
         """The theorems' constants on this instance."""
@@ -262,8 +289,7 @@ def train_population(
         if settings.theorem
         else Constant(lr=settings.lr)
     )
-    added = TrainSpec(**split_parts(arm)[1])  # type: ignore[arg-type]
-    parts = build_modifiers(added, stack, settings.updates, settings.batches_per_epoch)
+    parts = build_modifiers(settings.parts_of(arm), stack, settings.updates, settings.batches_per_epoch)
     if parts["awp"] is not None:  # the models of the mixture have neither biases nor norms
         parts["awp"] = replace(parts["awp"], every_tensor=True)
     learner = Learner(
@@ -275,7 +301,9 @@ def train_population(
         **parts,
     )
     batches = [
-        Batches(n=n, size=settings.batch_size, seed=seed, sampling="independent", replay=replay)
+        Batches(
+            n=n, size=settings.batch_size, seed=seed, sampling="independent", replay=settings.replay * replay
+        )
         for seed in seeds
     ]
     risks = _Risks(settings, x, y)
@@ -366,7 +394,7 @@ class PopulationTask(DocumentTask[PopulationResult]):
 
     @property
     def path(self) -> Path:
-        facts = {"settings": plain(self.settings), "arm": self.arm, "matched": self.matched}
+        facts = {"settings": self.settings.facts, "arm": self.arm, "matched": self.matched}
         name = f"{in_file_name(self.arm)}-{identity_of({'semantics': SEMANTICS, **facts})}.json"
         return self.folder / "results" / name
 

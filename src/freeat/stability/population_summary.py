@@ -21,7 +21,7 @@ from freeat.evaluation.matched import (
 )
 from freeat.files.documents import read_document
 from freeat.runs.build import proximal_start
-from freeat.runs.spec import TrainSpec, split_parts
+from freeat.runs.spec import split_parts
 from freeat.stability.estimates import fitted_exponent
 from freeat.stability.population import (
     CONTROLS,
@@ -189,7 +189,7 @@ def learning_curves(result: PopulationResult) -> LearningCurves:
 def _beginning(result: PopulationResult) -> int:
     """The first mark with the evaluated weights: slow ones begin late, and before it the marks are of the fast ones."""
     settings, updates = result.settings, result.trajectory.updates
-    spec = TrainSpec(**split_parts(result.arm)[1])  # type: ignore[arg-type]
+    spec = settings.parts_of(result.arm)
     if spec.proximal is None:
         return 0
     start = proximal_start(spec, settings.updates, settings.batches_per_epoch)

@@ -50,7 +50,8 @@ class StudySettings:
     ``theorem``: plain SGD with steps c/t (Free c/(mt)), c = ``lr``; batches drawn independently; no box, no
     augmentation; the bounded loss 1 − p_y. ``ordinary``: momentum and weight decay, shuffled epochs, a piecewise
     rate, the box, augmentation (``auto``: the data set's default) and each algorithm's own loss. Every algorithm
-    receives those of ``algorithm_args`` that its class declares.
+    receives those of ``algorithm_args`` that its class declares. Parts begin at the epochs ``awp_from`` and
+    ``proximal_from``; slow weights take in the others every ``proximal_every`` epochs.
     """
 
     data: str = "digits"
@@ -76,6 +77,9 @@ class StudySettings:
     algorithm_args: dict[str, Any] | None = None
     image_size: int | None = None
     skip_unreadable: bool = False
+    awp_from: float = 0.0
+    proximal_from: float | None = None
+    proximal_every: float = 1.0
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -129,6 +133,9 @@ class StudySettings:
             momentum=0.0 if self.theorem else self.momentum,
             weight_decay=0.0 if self.theorem else self.weight_decay,
             seed=seed,
+            awp_from=self.awp_from,
+            proximal_from=self.proximal_from,
+            proximal_every=self.proximal_every,
             **parts,  # type: ignore[arg-type]
         )
 
