@@ -383,7 +383,7 @@ def test_parts_and_free_are_compared_with_the_same_without_and_vanilla_by_seed(
     results[-1] = replace(results[-1], diverged=4)
     results[3] = replace(results[3], distances=(Distances(update=10, d_w=(5.3,), d_delta=(0.0,)),))
     rows = summarize(some_settings(corners), results, data.train)
-    first, second = differences(results, rows)
+    first, second = differences(some_settings(corners), results, rows)
     assert [(one.algorithm, one.reference, one.seeds) for one in (first, second)] == [
         ("free-3", "vanilla-2", 3),
         ("free-3+ema", "free-3", 3),
@@ -405,9 +405,36 @@ def test_an_algorithm_at_chance_has_no_difference_at_equal_accuracy(corners: str
         for name, accuracy in (("vanilla-2", 0.34), ("free-3", 0.9), ("trades-2", 0.9))
         for seed in range(2)
     ]
-    (found,) = differences(results, summarize(some_settings(corners), results, data.train))
+    (found,) = differences(
+        some_settings(corners), results, summarize(some_settings(corners), results, data.train)
+    )
     assert (found.algorithm, found.reference) == ("free-3", "vanilla-2")
     assert found.distance_at_equal_accuracy is None
+
+
+def test_distances_at_equal_accuracy_are_not_read_on_fast_weights(corners: str, data: DataSet) -> None:
+    """Slow weights begin at update 6 of 12, where the fast ones have long reached the common accuracy of 0.6."""
+    settings = some_settings(corners, updates=12, proximal_every=0.1)
+
+    def result(name: str, late: float) -> TwinResult:
+        made = made_result(name, 0)
+        probes = [(4, 0.9), (8, late), (12, 0.9)]
+        distances = [(4, 1.0), (8, 2.0), (12, 4.0)]
+        return replace(
+            made,
+            probes=tuple(replace(made.probes[0], update=t, robust_train=(a, a)) for t, a in probes),
+            distances=tuple(Distances(update=t, d_w=(d,), d_delta=(0.0,)) for t, d in distances),
+        )
+
+    plain = made_result("fast", 0, accuracy=0.6)
+    for late, expected in ((0.5, 2.5), (0.7, None)):
+        results = [plain, result("fast+swa", late), result("vanilla-2", late)]
+        rows = {row.algorithm: row for row in summarize(settings, results, data.train)}
+        equal = rows["fast+swa"].at_equal_accuracy
+        assert (None if equal is None else equal.distance.value) == (expected and pytest.approx(expected))
+        assert rows["vanilla-2"].at_equal_accuracy.distance.value < 1
+        notes = " ".join(study_lines(tuple(rows.values()), ()))
+        assert ("slow weights begin above it" in notes) == (expected is None)
 
 
 def test_algorithm_at_chance_has_no_distance_at_equal_accuracy(corners: str, data: DataSet) -> None:

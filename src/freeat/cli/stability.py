@@ -186,7 +186,7 @@ def _summary(
         figures=tuple(path.name for path in figures),
         notes=document.notes,
         failures=failures,
-        differences=differences(results, rows),
+        differences=differences(settings, results, rows),
         **vars(provenance(torch.device(study.options.device))),
     )
     write_document(study.folder / SUMMARY, "study summary", summary)

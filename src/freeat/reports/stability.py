@@ -274,6 +274,11 @@ def _notes(rows: Sequence[SummaryRow]) -> list[str]:
                 f"{name}: distance {with_interval(equal.distance)} when robust train accuracy reached "
                 f"{equal.robust_train:.1%}"
             )
+        elif row.trained:
+            notes.append(
+                f"{name}: no distance at equal robust train accuracy, as its slow weights begin above it; probe more "
+                "often (--probe-times), or begin earlier (--proximal-from)"
+            )
         if row.constants and row.constants.no_beta:
             notes.append(f"{row.algorithm}: {row.constants.no_beta}")
     caveats = [row.constants.caveat for row in rows if row.bound and row.constants]

@@ -25,6 +25,7 @@ from freeat.runs.build import (
     build_data,
     build_learner,
     build_model,
+    proximal_start,
 )
 from freeat.runs.spec import TrainSpec, split_parts
 from freeat.stability.constants import Constants, constants_under_attack
@@ -138,6 +139,13 @@ class StudySettings:
             proximal_every=self.proximal_every,
             **parts,  # type: ignore[arg-type]
         )
+
+    def beginning(self, algorithm: str, n: int) -> int:
+        """The update at which the weights begin that are compared: 0, or the first of the slow ones."""
+        spec = self.spec(algorithm, n=n, seed=0)
+        if spec.proximal is None:
+            return 0
+        return proximal_start(spec, self.updates, build_batches(spec, n).per_epoch)
 
     def load(self, data_dir: Path | None) -> DataSet:
         """The data set that S and the unseen images are of."""

@@ -1,8 +1,9 @@
 """The summary of a study: distances, stability, gaps, bounds, and how they fall with n."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from freeat.stability.estimates import (
     mean_largest,
     uniform_stability,
 )
-from freeat.stability.results import StudySettings, TwinResult, converged
+from freeat.stability.results import ProbeRecord, StudySettings, TwinResult, converged
 from freeat.stability.twins import EngineChoice
 from freeat.theory import (
     BoundRow,
@@ -44,7 +45,10 @@ class MeasuredBound(BoundRow):
 
 @dataclass(frozen=True, kw_only=True)
 class EqualAccuracy:
-    """The distance when the robust training accuracy first reached what every trained run reached."""
+    """The distance when the robust training accuracy first reached what every trained run reached.
+
+    Slow weights that begin above it have none.
+    """
 
     robust_train: float
     distance: Interval
@@ -143,7 +147,9 @@ def summarize(
         row = _row(settings, name, n, own, train) if own else SummaryRow(algorithm=name, n=n)
         diverged = [result.diverged for result in every[n, name] if result.diverged is not None]
         rows.append(replace(row, diverged=len(diverged), reason=_reason(diverged, len(every[n, name]))))
-    return tuple(replace(row, at_equal_accuracy=_at_equal_accuracy(row, rows, groups)) for row in rows)
+    return tuple(
+        replace(row, at_equal_accuracy=_at_equal_accuracy(settings, row, rows, groups)) for row in rows
+    )
 
 
 def _reason(diverged: Sequence[int], seeds: int) -> str | None:
@@ -269,19 +275,32 @@ def applicable_bound(
 
 
 def _at_equal_accuracy(
-    row: SummaryRow, rows: Sequence[SummaryRow], groups: Mapping[tuple[int, str], Sequence[TwinResult]]
+    settings: StudySettings,
+    row: SummaryRow,
+    rows: Sequence[SummaryRow],
+    groups: Mapping[tuple[int, str], Sequence[TwinResult]],
 ) -> EqualAccuracy | None:
     if not row.trained:
         return None
     trained = [
         r for other in rows if other.n == row.n and other.trained for r in groups[row.n, other.algorithm]
     ]
-    level = min(max(probe.robust_train[0] for probe in result.probes) for result in trained)
-    distances = [_distance_at(result, level) for result in groups[row.n, row.algorithm]]
+    level = min(max(probe.robust_train[0] for probe in _probes(settings, result)) for result in trained)
+    distances = [_distance_at(settings, result, level) for result in groups[row.n, row.algorithm]]
+    if not np.isfinite(distances).all():
+        return None
     return EqualAccuracy(robust_train=level, distance=mean_interval(np.array(distances)))
 
 
-def differences(results: Sequence[TwinResult], rows: Sequence[SummaryRow]) -> tuple[StabilityDifference, ...]:
+def _probes(settings: StudySettings, result: TwinResult) -> list[ProbeRecord]:
+    """The probes of the weights that are compared: those before slow weights begin are of the fast ones."""
+    first = settings.beginning(result.algorithm, result.n)
+    return [probe for probe in result.probes if probe.update >= first]
+
+
+def differences(
+    settings: StudySettings, results: Sequence[TwinResult], rows: Sequence[SummaryRow]
+) -> tuple[StabilityDifference, ...]:
     """An algorithm with parts minus the same without, and Free minus Vanilla with the same objective."""
     found = []
     for n in dict.fromkeys(row.n for row in rows):
@@ -302,7 +321,7 @@ def differences(results: Sequence[TwinResult], rows: Sequence[SummaryRow]) -> tu
                         seeds=len(seeds),
                         distance=_paired(pair, distance_of),
                         risk_gap=_paired(pair, risk_gap_of),
-                        distance_at_equal_accuracy=_paired_at(pair, equal),
+                        distance_at_equal_accuracy=_paired_at(settings, pair, equal),
                     )
                 )
     return tuple(found)
@@ -314,10 +333,14 @@ def _paired(pair: Sequence[Sequence[TwinResult]], measure: Callable[[TwinResult]
 
 
 def _paired_at(
-    pair: Sequence[Sequence[TwinResult]], equal: Sequence[EqualAccuracy | None]
+    settings: StudySettings, pair: Sequence[Sequence[TwinResult]], equal: Sequence[EqualAccuracy | None]
 ) -> Interval | None:
     levels = [one.robust_train for one in equal if one is not None]
-    return _paired(pair, partial(_distance_at, level=levels[0])) if len(levels) == len(pair) else None
+    return (
+        _paired(pair, lambda result: _distance_at(settings, result, levels[0]))
+        if len(levels) == len(pair)
+        else None
+    )
 
 
 def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
@@ -333,10 +356,16 @@ def _pairs(names: Iterable[str]) -> list[tuple[str, str]]:
     return pairs + [(name, own) for name, (own, parts) in split.items() if parts and own in plain]
 
 
-def _distance_at(result: TwinResult, level: float) -> float:
-    """The mean distance when the base's robust training accuracy first reached ``level``; linear between probes."""
-    accuracy = [0.0, *(probe.robust_train[0] for probe in result.probes)]
-    updates = [0, *(probe.update for probe in result.probes)]
+def _distance_at(settings: StudySettings, result: TwinResult, level: float) -> float:
+    """The mean distance when the base's robust training accuracy first reached ``level``; linear between probes.
+
+    NaN where slow weights begin above it.
+    """
+    probes = _probes(settings, result)
+    if settings.beginning(result.algorithm, result.n) and probes[0].robust_train[0] >= level:
+        return math.nan
+    accuracy = [0.0, *(probe.robust_train[0] for probe in probes)]
+    updates = [0, *(probe.update for probe in probes)]
     k = next(k for k, a in enumerate(accuracy) if a >= level)
     share = (level - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1]) if k else 0.0
     at = updates[k - 1] + share * (updates[k] - updates[k - 1]) if k else 0.0
