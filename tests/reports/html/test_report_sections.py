@@ -178,9 +178,11 @@ def test_transfer_matrix_has_sources_in_rows_and_targets_in_columns(
 
 
 def test_stability_section_shows_bounds_beside_distances(document: ReportPage) -> None:
-    table, distances, differences = section(document, "stability").blocks
+    table, paired, distances, differences = section(document, "stability").blocks
     assert isinstance(table, ReportTable)
     assert len(table.rows) == 6
+    assert isinstance(paired, ReportTable)
+    assert [row[:3] for row in paired.rows] == [["free-4", "vanilla-2", str(n)] for n in (20, 30)]
     assert isinstance(distances, LineChart)
     assert any(curve.limit for one in distances.series for curve in one.curves)
     assert isinstance(differences, LineChart)
