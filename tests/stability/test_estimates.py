@@ -59,11 +59,13 @@ def test_forty_seeds_guarantee_a_large_part_of_a_bimodal_difference() -> None:
 def test_bounds_are_given_from_their_number_of_seeds_on() -> None:
     signal = np.array([[0.1, -0.4]])
     for seeds, student, upper in ((11, False, False), (12, False, True), (39, False, True), (40, True, True)):
-        found = uniform_stability(np.broadcast_to(signal, (seeds, 1, 2)))
+        nearly_equal = signal + 1e-6 * np.random.default_rng(seeds).normal(size=(seeds, 1, 2))
+        found = uniform_stability(nearly_equal)
         assert (found.approximate_lower_bound is not None) is student
         assert (found.upper_limit is not None) is upper
-    assert found.approximate_lower_bound == pytest.approx(0.4)
-    assert found.upper_limit == pytest.approx(0.4)
+    assert found.approximate_lower_bound == pytest.approx(0.4, abs=1e-5)
+    assert found.upper_limit == pytest.approx(0.4, abs=1e-5)
+    assert uniform_stability(np.broadcast_to(signal, (40, 1, 2))).approximate_lower_bound == 0.0
 
 
 def test_approximate_lower_bound_covers_gaussian_differences() -> None:
