@@ -1,4 +1,4 @@
-"""freeat: adversarial training whose robustness generalizes.
+"""freeat: adversarial training, with the robust generalization gap measured.
 
 The public names are imported when they are first used, so that ``import freeat`` and the command line are quick.
 """

@@ -27,7 +27,7 @@ from freeat.training.records import Callback, Record
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Trained:
     """A trained model with its evaluations, as ``freeat.train`` returns it.
 
@@ -46,6 +46,8 @@ class Trained:
         (40, True)
         >>> trained.gap.low <= trained.gap.value <= trained.gap.high
         True
+        >>> trained  # doctest: +ELLIPSIS
+        <Trained: Sequential after 40 updates: robust train ...%, test ...%, gap ... points>
     """
 
     model: nn.Module
@@ -57,6 +59,11 @@ class Trained:
     def gap(self) -> Gap:
         """Robust training accuracy minus robust test accuracy, with its 95 % interval."""
         return self.result.gap
+
+    def __repr__(self) -> str:
+        train, test = (split.robust_accuracy for split in (self.result.train, self.result.test))
+        accuracies = f"robust train {100 * train:.1f} %, test {100 * test:.1f} %, gap {self.gap}"
+        return f"<Trained: {type(self.model).__name__} after {self.result.update} updates: {accuracies}>"
 
 
 def train(

@@ -12,7 +12,7 @@ from scipy.stats import binomtest, multinomial
 
 from freeat.compute import Cost
 from freeat.errors import InputError
-from freeat.evaluation.evaluate import Summary, gap
+from freeat.evaluation.evaluate import Gap, Summary, gap
 from freeat.evaluation.statistics import (
     betting_lower_bound,
     chance,
@@ -196,3 +196,7 @@ def test_betting_lower_bound_refuses_values_out_of_range() -> None:
 )
 def test_a_class_is_named_where_its_name_says_more_than_its_number(name: str | None, text: str) -> None:
     assert class_text(2, name) == text
+
+
+def test_a_gap_reads_in_points() -> None:
+    assert str(Gap(value=0.041, low=0.008, high=0.0774)) == "4.1 [0.8, 7.7] points"

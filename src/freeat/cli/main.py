@@ -127,7 +127,7 @@ class _PrintableStream:
 @click.version_option(__version__, prog_name="freeat")
 @verbose_option
 def cli() -> None:
-    """Adversarial training whose robustness generalizes."""
+    """Adversarial training, with the robust generalization gap measured."""
     logging.basicConfig(level=logging.WARNING if _prints() else logging.ERROR, stream=sys.stderr)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))

@@ -127,11 +127,14 @@ class Outcomes(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A difference of accuracies with its 95 % interval."""
+    """A difference of accuracies with its 95 % interval, in [−1, 1]; as text in points."""
 
     value: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} [{100 * self.low:.1f}, {100 * self.high:.1f}] points"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
