@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,47 @@ def finish(folder: Path, **changes: Any) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """A process that has ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def on_two_machines(parent: Path, words: list[list[str]]) -> list[Ended]:
+    """`freeat train` in two processes, each in a folder of its own, which no launcher ends when the other fails."""
+    port = free_port()
+    launched = []
+    for rank, given in enumerate(words):
+        (parent / f"{rank}").mkdir(exist_ok=True)
+        place = {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+        launched.append(
+            subprocess.Popen(
+                [sys.executable, "-m", "freeat", "train", *given, "--out", "run", "--json"],
+                cwd=parent / f"{rank}",
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**os.environ, **place, "OMP_NUM_THREADS": "1"},
+            )
+        )
+    try:
+        outputs = [process.communicate(timeout=240) for process in launched]
+    finally:
+        for process in launched:
+            process.kill()
+    return [Ended(code=p.returncode, out=o, err=e) for p, (o, e) in zip(launched, outputs, strict=True)]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
 def on_its_own_machine(rank: int, port: int, parent: Path, settings: list[dict[str, Any]]) -> None:
     """A process of two, each with a folder of its own; it writes why its training is refused."""
     os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
@@ -65,10 +108,7 @@ def on_its_own_machine(rank: int, port: int, parent: Path, settings: list[dict[s
 
 
 def refusals(parent: Path, settings: list[dict[str, Any]]) -> list[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    context = mp.spawn(on_its_own_machine, (port, parent, settings), nprocs=2, join=False)
+    context = mp.spawn(on_its_own_machine, (free_port(), parent, settings), nprocs=2, join=False)
     until = time.monotonic() + 120
     try:
         while not context.join(timeout=5):
@@ -136,6 +176,61 @@ def test_processes_with_other_data_are_refused(tmp_path: Path) -> None:
         r"(settings|data): \w{12} in process 0 of 2, \w{12} in process 1; .* the same files", found[0]
     )
     assert not (tmp_path / "0").exists()
+
+
+def test_a_finished_run_is_returned_where_only_the_main_process_has_it(tmp_path: Path) -> None:
+    carry_out(tmp_path / "0" / "run")
+    main, other = on_two_machines(tmp_path, [arguments(device="cpu")] * 2)
+    assert (main.code, other.code) == (0, 0), main.err + other.err
+    assert json.loads(main.out)["update"] == 14
+    assert "is finished: this is its stored result" in main.err
+    assert other.out == other.err == ""
+    assert not (tmp_path / "1" / "run").exists()
+
+
+def without_its_data(folder: Path) -> list[str]:
+    noise_file(folder / "0" / "noise.npz", classes=4)
+    return arguments(data="noise.npz", device="cpu")
+
+
+def without_its_settings(folder: Path) -> list[str]:
+    (folder / "0" / "spec.yaml").write_text("lr: 0.1\n")
+    return ["spec.yaml", *arguments(device="cpu")]
+
+
+ALONE: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "data": (without_its_data, r"noise\.npz"),
+    "settings": (without_its_settings, r"spec\.yaml"),
+    "device": (lambda _: arguments(device="cpu"), "device 'cuda' is not available here"),
+}
+
+
+@pytest.mark.parametrize(("make", "reason"), ALONE.values(), ids=ALONE)
+def test_a_process_that_fails_alone_before_training_ends_the_others(
+    tmp_path: Path, make: Callable[[Path], list[str]], reason: str
+) -> None:
+    (tmp_path / "0").mkdir()
+    words = make(tmp_path)
+    main, other = on_two_machines(tmp_path, [words, [*words, *(["--device", "cuda"] * ("cuda" in reason))]])
+    assert (main.code, other.code) == (2, 2), main.err + other.err
+    assert re.search(f"^error: process 1 of 2 failed during set-up: .*{reason}", main.err)
+    assert re.search(f"^error: .*{reason}", other.err)
+    assert "during set-up" not in other.err
+    assert "Traceback" not in main.err + other.err
+    assert not (tmp_path / "0" / "run").exists()
+
+
+def test_a_run_that_the_main_process_refuses_to_resume_ends_the_others(tmp_path: Path) -> None:
+    file = noise_file(tmp_path / "noise.npz", classes=4, seed=0)
+    stops = iter([False, False, True])
+    with pytest.raises(Stopped):
+        carry_out(tmp_path / "0" / "run", data=file, should_stop=lambda: next(stops))
+    noise_file(tmp_path / "noise.npz", classes=4, seed=1)
+    main, other = on_two_machines(tmp_path, [arguments(data=file, device="cpu")] * 2)
+    assert (main.code, other.code) == (2, 2), main.err + other.err
+    assert "error: the data are not those" in main.err
+    assert "error: process 0 of 2 failed during set-up: the data are not those" in other.err
+    assert "Traceback" not in main.err + other.err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")

@@ -1,5 +1,6 @@
 """``freeat train``: one model, one algorithm."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -56,12 +57,13 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
     from freeat.training.loop import Diverged
     from freeat.training.records import Callbacks
 
-    typed, how = split_run_options(given)
-    settings = gather_settings(typed, spec)
-    training, evaluation = split_settings(settings)
-    folder = RunFolder(out or Path("runs") / _name(training))
-    options = make_run_options(folder.path, how, names_code=typed_code(typed, settings))
-    finished = folder.exists and folder.result is not None
+    with _failing_together():
+        typed, how = split_run_options(given)
+        settings = gather_settings(typed, spec)
+        training, evaluation = split_settings(settings)
+        folder = RunFolder(out or Path("runs") / _name(training))
+        options = make_run_options(folder.path, how, names_code=typed_code(typed, settings))
+        finished = folder.exists and folder.result is not None
     try:
         with (
             stop_on_signal() as stop,
@@ -80,7 +82,7 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
                 should_stop=stop,
                 announce=lambda plan: progress.line("\n".join(plan_lines(plan))),
             )
-            if finished:
+            if finished and result:
                 click.echo(f"{folder.path} is finished: this is its stored result", err=True)
             for tracker in tracking if result else ():
                 tracker.catch_up()  # a run that was finished before is logged too
@@ -93,6 +95,20 @@ def train(spec: Path | None, out: Path | None, track: tuple[str, ...], as_json: 
 
 
 @contextmanager
+def _failing_together() -> Iterator[None]:
+    """Inside, before a run meets its other processes, one that fails ends them too; torch is imported only then."""
+    try:
+        yield
+    except Exception:
+        if "RANK" not in os.environ:
+            raise
+        from freeat.learner.distributed import launched_processes
+
+        with launched_processes().failing_together():
+            raise
+
+
+@contextmanager
 def _tracking(kinds: tuple[str, ...], folder: "RunFolder") -> "Iterator[list[Tracking]]":
     """The trackers asked for; their module is imported only then."""
     if not kinds:
@@ -100,7 +116,9 @@ def _tracking(kinds: tuple[str, ...], folder: "RunFolder") -> "Iterator[list[Tra
         return
     from freeat.runs.tracking import Tracking
 
-    with Tracking(kinds, folder) as tracking:
+    with _failing_together():
+        tracking = Tracking(kinds, folder)
+    with tracking:
         yield [tracking]
 
 

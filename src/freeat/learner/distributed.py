@@ -9,16 +9,20 @@ them, and none where no process did, as in a single process: with weight decay o
 former and leaves the latter.
 """
 
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from freeat.compute import Cost
 from freeat.data.batches import Batches
@@ -110,6 +114,18 @@ class ProcessGroup:
                         f"{name}: {first[name]} in process 0 of {self.size}, {other[name]} in process {rank}; the "
                         f"processes of a training must have the same: {remedy}"
                     )
+
+    @contextmanager
+    def failing_together(self) -> Iterator[None]:
+        """Inside, a process that fails ends all, once every process is here: the others say which failed, and why."""
+        try:
+            yield
+        except Exception as error:
+            self.gather(str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}")
+            raise
+        for rank, reason in enumerate(self.gather(None)):
+            if reason is not None:
+                raise InputError(f"process {rank} of {self.size} failed during set-up: {reason}")
 
     def wait(self) -> None:
         """Wait until every process is here."""
@@ -298,6 +314,37 @@ def leave_launcher() -> None:
     """Make this a process of its own: a worker of one that ``torchrun`` started runs its tasks alone."""
     for name in LAUNCHER:
         os.environ.pop(name, None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchedProcesses(ProcessGroup):
+    """The processes that ``torchrun`` started, before they join a group: what they exchange is values, not tensors.
+
+    One may fail before it has a device, by which a group is joined, and the others do not wait for it there.
+    """
+
+    store: Store | None = None
+    exchanges: Iterator[int] = field(default_factory=count)
+
+    def gather(self, value: T) -> list[T]:
+        """Every process's value, which JSON can hold, in the order of their ranks."""
+        if self.store is None:
+            return [value]
+        number = next(self.exchanges)
+        self.store.set(f"{number}/{self.rank}", json.dumps(value))
+        gathered = [json.loads(self.store.get(f"{number}/{rank}")) for rank in range(self.size)]
+        self.store.set(f"{number}/{self.rank}/done", "")
+        if self.is_main:  # the store may be in this process, and end with it
+            self.store.wait([f"{number}/{rank}/done" for rank in range(self.size)])
+        return gathered
+
+
+def launched_processes() -> LaunchedProcesses:
+    """The processes that ``torchrun`` started, or this one."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return LaunchedProcesses()
+    store, rank, size = next(rendezvous("env://"))
+    return LaunchedProcesses(rank=rank, size=size, store=PrefixStore("freeat", store))
 
 
 @contextmanager

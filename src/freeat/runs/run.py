@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from freeat.compute.precision import Precision
 from freeat.errors import InputError
 from freeat.evaluation.evaluate import device_and_dtype, inconsistencies, logits_of
 from freeat.files.locks import Busy, check_free, leased
-from freeat.learner.distributed import ProcessGroup, is_main_process, join_process_group
+from freeat.learner.distributed import ProcessGroup, join_process_group, launched_processes
 from freeat.models.imported import is_of_package
 from freeat.runs.build import (
     algorithm_source,
@@ -81,31 +81,32 @@ def execute(
     """
     clock = CpuClock.now()
     folder = RunFolder(options.folder)
-    folder.check(spec, evaluation)
-    if (result := folder.result) is not None:
-        check_finished(spec, options)
-        log.info("%s is finished already; its stored result is returned", folder.path)
-        if not is_main_process():
-            return None
-        if folder.has_leftovers:
-            with suppress(Busy, OSError), leased(folder.path):  # also where it is read-only
-                folder.remove_unfinished()
-                folder.checkpoints.clear()
-        return result
-    check_free(folder.path)
-    device = resolve_device(options.device)
-    stored = folder.description if folder.exists else None
-    settled = settle(spec, device, stored)
+    launched = launched_processes()
+    with launched.failing_together():
+        folder.check(spec, evaluation)
+        result = folder.result
+        if result is not None:
+            check_finished(spec, options)
+        else:
+            check_free(folder.path)
+    if launched.gather(result is not None)[0]:  # the folder of the main process is the run's
+        return _stored(folder) if launched.is_main else None
+    with launched.failing_together():
+        device = resolve_device(options.device)
+        stored = folder.description if folder.exists else None
+        settled = settle(spec, device, stored)
     assert settled.threads is not None
     with (
         arithmetic(threads=settled.threads, deterministic=spec.deterministic),
         join_process_group(device) as processes,
+        ExitStack() as held,
     ):
-        trainer, description = assemble(spec, evaluation, options, device, processes, settled)
-        if stored is not None and not _same_defaults(stored, description):
-            trainer, description = assemble(
-                spec, stored.resolved_evaluation, options, device, processes, stored.resolved
-            )
+        with processes.failing_together():
+            trainer, description = assemble(spec, evaluation, options, device, processes, settled)
+            if stored is not None and not _same_defaults(stored, description):
+                trainer, description = assemble(
+                    spec, stored.resolved_evaluation, options, device, processes, stored.resolved
+                )
         processes.check_same(
             {
                 "settings": description.identity[:12],
@@ -116,38 +117,49 @@ def execute(
             "start the same command with the same files on every machine",
         )
         trainer.callback, trainer.should_stop = callback or Callbacks(), should_stop
+        with processes.failing_together():
+            if processes.is_main:
+                if announce is not None:
+                    others = clock.cores_of_others() if clock is not None else None
+                    announce(plan_training(trainer, description.resolved.model, others=others))
+                for note in description.notes:
+                    log.warning("%s", note)
+                lease = held.enter_context(leased(folder.path))
+                result = folder.result  # by another process, meanwhile
+                if result is None:
+                    trainer.may_write = lease.check
+                    folder.remove_unfinished()
+                    if folder.exists:
+                        _check_resumable(folder, description)
+                    else:
+                        folder.describe(description)
+        if processes.gather(result is not None)[0]:
+            return result if processes.is_main else None
         if not processes.is_main:
-            if not processes.any(False):
-                trainer.run()
+            trainer.run()
             return None
-        if announce is not None:
-            others = clock.cores_of_others() if clock is not None else None
-            announce(plan_training(trainer, description.resolved.model, others=others))
-        for note in description.notes:
-            log.warning("%s", note)
-        with leased(folder.path) as lease:
-            if processes.any(folder.result is not None):  # by another process, meanwhile
-                return folder.result
-            trainer.may_write = lease.check
-            folder.remove_unfinished()
-            if folder.exists:
-                _check_resumable(folder, description)
-            else:
-                folder.describe(description)
-            final = _train(trainer, folder)
-            lease.check()
-            folder.publish_result(
-                RunResult(
-                    **vars(final),
-                    identity=spec.identity,
-                    weights=weights_digest(trainer.learner.model),
-                    notes=tuple(
-                        dict.fromkeys(
-                            (*description.data.notes, *description.notes, *_inconsistencies(trainer))
-                        )
-                    ),
-                )
+        final = _train(trainer, folder)
+        lease.check()
+        folder.publish_result(
+            RunResult(
+                **vars(final),
+                identity=spec.identity,
+                weights=weights_digest(trainer.learner.model),
+                notes=tuple(
+                    dict.fromkeys((*description.data.notes, *description.notes, *_inconsistencies(trainer)))
+                ),
             )
+        )
+        folder.checkpoints.clear()
+    return folder.result
+
+
+def _stored(folder: RunFolder) -> RunResult | None:
+    """The result of a finished run, whose folder loses what a killed process left."""
+    log.info("%s is finished already; its stored result is returned", folder.path)
+    if folder.has_leftovers:
+        with suppress(Busy, OSError), leased(folder.path):  # also where it is read-only
+            folder.remove_unfinished()
             folder.checkpoints.clear()
     return folder.result
 
