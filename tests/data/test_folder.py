@@ -455,6 +455,7 @@ def test_of_several_processes_one_builds_the_cache_and_the_others_wait(
         )
     assert len(set(found)) == 1
     assert len(built) == 2  # the training and the test split, once each
+    assert not [*(tmp_path / "cache").glob(".*.lock")]
 
 
 @pytest.mark.slow
@@ -502,6 +503,7 @@ print(data.digest)
     expected = load_data(tmp_path / "pets", data_dir=tmp_path / "other", workers=0)
     assert out.strip() == expected.digest
     assert not [*(tmp_path / "data" / "cache").rglob(".*.tmp"), *(tmp_path / "data").rglob("lease.json")]
+    assert not [*(tmp_path / "data" / "cache").glob(".*.lock")]
     assert len([*(tmp_path / "data" / "cache").glob("*/cache.json")]) == 1
 
 

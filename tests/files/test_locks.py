@@ -16,7 +16,7 @@ import pytest
 from freeat.errors import InputError
 from freeat.files import locks as leases
 from freeat.files.documents import NoSpace
-from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, check_free, is_held, leased
+from freeat.files.locks import LEASE, Busy, Lease, LeaseLost, check_free, is_held, leased, locked
 from killing import dead_process
 
 
@@ -253,4 +253,46 @@ def test_guard_of_a_takeover_killed_after_the_removal_goes_with_the_next_lease(t
     (tmp_path / ".takeover.tmp").touch()
     with leased(tmp_path) as lease:
         lease.check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_locks_of_killed_builders_are_removed_by_the_next_and_those_of_living_ones_kept(
+    tmp_path: Path,
+) -> None:
+    own, other, held, empty = (
+        tmp_path / f".{name}.lock" for name in ("made", "made before", "held", "taken over")
+    )
+    for folder in (own, other, held, empty):
+        folder.mkdir()
+    hold(own, pid=dead_process())
+    hold(other, pid=dead_process())
+    (other / ".takeover.tmp").touch()
+    os.utime(other / ".takeover.tmp", (time.time() - 100,) * 2)
+    hold(held)
+    with locked(tmp_path / "made"):
+        assert is_held(own)
+    assert [path.name for path in tmp_path.iterdir()] == [".held.lock"]
+    assert is_held(held)
+
+
+def test_a_lock_that_another_process_waited_for_leaves_no_folder(tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.wait()
+        with locked(tmp_path / "made"):
+            pass
+
+    with ThreadPoolExecutor(1) as thread:
+        with locked(tmp_path / "made"):
+            waiting = thread.submit(wait)
+            begun.set()
+            time.sleep(0.3)
+        waiting.result()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_is_released_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), locked(tmp_path / "made"):
+        raise ZeroDivisionError
     assert list(tmp_path.iterdir()) == []

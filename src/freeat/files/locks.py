@@ -24,6 +24,7 @@ from freeat.files.documents import (
     is_unfinished,
     made_folder,
     remove,
+    remove_abandoned,
     space_for,
     temporary_name,
 )
@@ -245,3 +246,22 @@ def leased(folder: Path, *, wait: bool = False) -> Iterator[Lease]:
             yield lease
         finally:
             lease.release()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """The right to make ``path``, after the processes that make it now: the lease of a hidden folder beside it.
+
+    The folder is removed afterwards, and so are those beside it whose processes were killed.
+    """
+    try:
+        with leased(path.with_name(f".{path.name}.lock"), wait=True):
+            yield
+    finally:
+        for folder in path.parent.glob(".*.lock"):
+            with suppress(OSError):  # a living process holds it, or removes it too
+                remove_abandoned(folder)
+                lease = Lease(folder)
+                if lease.stale():
+                    lease._remove()
+                folder.rmdir()

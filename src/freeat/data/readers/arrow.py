@@ -23,7 +23,7 @@ from freeat.data.readers.store import LabelledFiles, PixelStore, labels_digest
 from freeat.data.readers.trees import PlainFiles
 from freeat.errors import InputError, need
 from freeat.files.documents import decoded, identity_of, remove_abandoned, space_for, temporary_name
-from freeat.files.locks import leased
+from freeat.files.locks import locked
 from freeat.files.reading import check_expansion, check_regular, parse_json, refusing
 
 IMAGE_NAMES = ("image", "img", "images", "pixels", "pixel_values", "x")
@@ -261,7 +261,7 @@ def _unpacked(file: Path, opened: Any, store: PixelStore) -> Path:
     path = store.folder / f"{source}-{listing}{ARROW}"
     store.folder.mkdir(parents=True, exist_ok=True)
     remove_abandoned(store.folder)
-    with leased(path.with_name(f".{path.name}.lock"), wait=True):
+    with locked(path):
         if not path.is_file():
             temporary = temporary_name(path)
             try:

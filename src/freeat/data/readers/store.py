@@ -38,7 +38,7 @@ from freeat.files.documents import (
     space_for,
     write_document,
 )
-from freeat.files.locks import leased
+from freeat.files.locks import locked
 
 log = logging.getLogger(__name__)
 
@@ -167,7 +167,7 @@ class PixelStore:
         if (facts := _facts(cache)) is not None:
             return cache, facts
         self.folder.mkdir(parents=True, exist_ok=True)
-        with leased(cache.with_name(f".{cache.name}.lock"), wait=True):
+        with locked(cache):
             if (facts := _facts(cache)) is not None:  # built by another process, meanwhile
                 return cache, facts
             free = shutil.disk_usage(self.folder).free
