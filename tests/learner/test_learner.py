@@ -1,5 +1,7 @@
 """The learner: gradients, reductions, budget, modes, micro-batches, rows of a global batch, stacks."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -9,7 +11,8 @@ from torch.func import functional_call, stack_module_state, vmap
 from freeat import Fast, Free, Friendly, Vanilla
 from freeat.errors import InputError
 from freeat.learner import Learner, Loss
-from freeat.learner.learner import micro_batches
+from freeat.learner.distributed import ProcessGroup
+from freeat.learner.learner import micro_batches, refuses_one_image
 from freeat.objectives import CrossEntropy, Mart, Objective, Trades, cross_entropy
 from freeat.rng import StepRng
 from problems import BALLS, CLASSES, SHAPE, batch_norm_net, images, random, same_bits, smooth_net, weights
@@ -279,6 +282,55 @@ def test_an_empty_share_of_a_batch_makes_no_pass_and_no_gradient() -> None:
 def test_an_impossible_micro_batch_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1 image"):
         learner_of(smooth_net(), micro_batch=0)
+
+
+def flat_batch_norm_net() -> nn.Module:
+    """A network whose batch norm has one value per channel of an image."""
+    pixels = math.prod(SHAPE)
+    return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(pixels), nn.Linear(pixels, CLASSES)).double()
+
+
+@pytest.mark.parametrize(
+    ("b", "micro_batch", "given"),
+    [
+        (1, None, "a batch of 1 image"),
+        (1, 4, "a batch of 1 image"),
+        (4, 1, "a batch of 4 images, one at a time"),
+    ],
+)
+@pytest.mark.parametrize("algorithm", [Fast(ball=BALLS["l2"]), Free(ball=BALLS["l2"], m=2)])
+def test_a_pass_of_one_image_that_a_batch_norm_has_no_statistics_of_is_refused(
+    algorithm: Fast | Free, b: int, micro_batch: int | None, given: str
+) -> None:
+    net = flat_batch_norm_net()
+    learner = learner_of(net, micro_batch=micro_batch)
+    before = weights(net)
+    with pytest.raises(
+        InputError, match=f"^{given}: the batch norms .* training mode .* batches of 2 images or more"
+    ):
+        algorithm.step(learner, *images(0, b))
+    assert same_bits(before, weights(net))
+    assert learner.batches == 0
+
+
+def test_one_image_is_taken_where_batch_norms_have_its_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[nn.Module] = []
+
+    def looks(model: nn.Module, x: Tensor, processes: ProcessGroup) -> str | None:
+        looked.append(model)
+        return refuses_one_image(model, x, processes)
+
+    monkeypatch.setattr("freeat.learner.learner.refuses_one_image", looks)
+    frozen_norms = flat_batch_norm_net().eval()
+    many_pixels = batch_norm_net(dtype=torch.float64)
+    for net in (many_pixels, smooth_net(), frozen_norms):
+        learner = learner_of(net)
+        for seed in range(3):
+            Fast(ball=BALLS["l2"]).step(learner, *images(seed, 4))
+        assert net not in looked, "no cost for other batches"
+        for seed in range(3):
+            Fast(ball=BALLS["l2"]).step(learner, *images(seed, 1))
+        assert looked.count(net) == (net is not frozen_norms)
 
 
 @pytest.mark.parametrize("algorithm", [Free(ball=BALLS["l2"], m=2), Vanilla(ball=BALLS["linf"], m=2)])

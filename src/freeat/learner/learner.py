@@ -111,6 +111,7 @@ class Learner:
         self._expected: tuple[int, int] | None = None
         self._global_batch: int | None = None
         self._joins: bool | None = None
+        self._takes_one = False
         self._sums: OverlappedSums | None = None
         self._summed: list[nn.Parameter] = []
 
@@ -185,6 +186,8 @@ class Learner:
                 f"process {self.processes.rank} of {self.processes.size} has rows {first} to {first + b} of a batch of "
                 f"{total} images: pass those of processes.share({total}), {share.start} to {share.stop}"
             )
+        if 1 in (b, self.micro_batch) and b and not self._takes_one and self.model.training:
+            self._check_one_image(x)
         self.batches += 1
         self._expected, self._global_batch = None, total
         self._forget_gradients()
@@ -319,6 +322,22 @@ class Learner:
         held = (p for group in self.optimizer.param_groups for p in group["params"])
         for p in chain(self.model.parameters(), held):  # also of weights that the optimizer does not hold
             p.grad = None
+
+    def _check_one_image(self, x: Tensor) -> None:
+        """Refuse passes of one image where a batch norm has no statistics of it; looked at once."""
+        error = refuses_one_image(self.model, x[..., :1, :, :, :], self.processes)
+        if error is not None:
+            given = (
+                "a batch of 1 image"
+                if x.shape[-4] == 1
+                else f"a batch of {x.shape[-4]} images, one at a time"
+            )
+            raise InputError(
+                f"{given}: the batch norms of the model need more in training mode ({error}); pass batches of 2 images "
+                "or more (a DataLoader with drop_last=True leaves out a smaller last one), a micro_batch of 2 or more, "
+                "or a model with group norm"
+            )
+        self._takes_one = True
 
     def _micro_batches(self, x: Tensor) -> list[slice]:
         return micro_batches(x.shape[-4], self.micro_batch, join=bool(self._joins))
