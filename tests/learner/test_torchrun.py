@@ -101,8 +101,13 @@ def free_port() -> int:
 def on_its_own_machine(rank: int, port: int, parent: Path, settings: list[dict[str, Any]]) -> None:
     """A process of two, each with a folder of its own; it writes why its training is refused."""
     os.environ |= {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": f"{port}"}
+    found = torch.device(settings[rank].pop("finds", "cpu"))
     try:
-        carry_out(parent / f"{rank}", **settings[rank])
+        with pytest.MonkeyPatch.context() as machine:
+            machine.setattr("freeat.runs.run.resolve_device", lambda name: found)
+            for feature in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"):
+                machine.setattr(torch.cpu, feature, lambda: rank == 0)
+            carry_out(parent / f"{rank}", **settings[rank])
     except InputError as error:
         (parent / f"{rank}.txt").write_text(str(error))
 
@@ -117,6 +122,22 @@ def refusals(parent: Path, settings: list[dict[str, Any]]) -> list[str]:
         for process in context.processes:
             process.kill()
     return [(parent / f"{rank}.txt").read_text() for rank in range(2)]
+
+
+def test_processes_that_would_compute_in_other_precisions_are_refused(tmp_path: Path) -> None:
+    found = refusals(tmp_path, [{"precision": "auto"}, {"precision": "auto"}])
+    assert found[0] == found[1]
+    assert re.search(
+        r"precision: bf16 in process 0 of 2, fp32 in process 1; .* --precision fp32 or", found[0]
+    )
+    assert not (tmp_path / "0").exists()
+
+
+def test_processes_that_would_compute_on_other_kinds_of_device_are_refused(tmp_path: Path) -> None:
+    found = refusals(tmp_path, [{"finds": "cpu"}, {"finds": "meta"}])
+    assert found[0] == found[1]
+    assert re.search(r"device: cpu in process 0 of 2, meta in process 1; .* --device on every", found[0])
+    assert not (tmp_path / "0").exists()
 
 
 def assert_alike(one: Any, other: Any, where: str = "") -> None:

@@ -95,6 +95,10 @@ def execute(
         device = resolve_device(options.device)
         stored = folder.description if folder.exists else None
         settled = settle(spec, device, stored)
+    launched.check_same({"device": device.type}, "name one with --device on every machine, such as cpu")
+    launched.check_same(
+        {"precision": settled.precision}, "name one on every machine, --precision fp32 or --precision bf16"
+    )
     assert settled.threads is not None
     with (
         arithmetic(threads=settled.threads, deterministic=spec.deterministic),
