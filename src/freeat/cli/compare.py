@@ -1,5 +1,6 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ def compare(
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
-        print_comparison(summary)
+        print_comparison(summary, whole=logging.getLogger("freeat").isEnabledFor(logging.INFO))
         if summary.algorithms:
             files = {"curves": CURVES, "parts": PARTS, "table": TABLE, "log": LOG}
             files = {what: name for what, name in files.items() if name != PARTS or summary.parts}

@@ -1,6 +1,7 @@
 """Runs and comparisons as text, and the parts of which tables of text are made."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from freeat.evaluation.statistics import chance_remark
@@ -245,9 +246,12 @@ def strength_table(comparison: "Comparison") -> ReportTable | None:
 
 
 def difference_table(comparison: "Comparison") -> ReportTable | None:
-    """The arms of the mechanism, or algorithms with parts and without, paired by seed; None where there are none."""
+    """The arms of the mechanism, algorithms with parts and without, or algorithms and the first one, paired by seed.
+
+    None where there are none.
+    """
     found = comparison.mechanism
-    differences = found.differences if found else comparison.parts
+    differences = found.differences if found else comparison.parts or comparison.differences
     if not differences:
         return None
     rows = []
@@ -412,9 +416,10 @@ def paired_tables(comparison: "Comparison") -> list[ReportTable]:
     return [table for table in tables if table is not None]
 
 
-def print_comparison(comparison: "Comparison") -> None:
-    """Print the comparison to the terminal."""
-    for table in comparison_tables(comparison):
+def print_comparison(comparison: "Comparison", *, whole: bool = False) -> None:
+    """Print the comparison to the terminal; differences from the first algorithm only where it is to be the whole."""
+    shown = comparison if whole else replace(comparison, differences=())
+    for table in comparison_tables(shown):
         heads = [column.replace(" ", "\n") for column in table.columns]
         rows = [[str(cell) for cell in row] for row in table.rows]
         print_table(
