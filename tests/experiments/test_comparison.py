@@ -1,5 +1,7 @@
 """Comparisons: the tasks, and mean and spread of what comes out of them."""
 
+import json
+import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ from PIL import Image
 
 from freeat.cli.compare import parse_seeds
 from freeat.cli.main import run
+from freeat.compute.machine import provenance
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
 from freeat.evaluation.matched import paired_difference
@@ -26,6 +29,8 @@ from freeat.experiments.comparison import (
     write_comparison,
 )
 from freeat.experiments.tasks import TrainTask
+from freeat.files.documents import plain
+from freeat.reports.html.blocks import FactList
 from freeat.reports.html.gather import gather
 from freeat.reports.html.page import make_document
 from freeat.reports.tables import percent_interval
@@ -38,6 +43,8 @@ from freeat.tasks import EndedTask
 from freeat.training.records import Callbacks
 from made_records import make_classes, make_record, make_result, make_summary
 from small_runs import SMALL_RUN, noise_file
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def tasks(algorithms: list[str], seeds: list[int], **settings: Any) -> list[Any]:
@@ -403,8 +410,32 @@ def test_differences_between_algorithms_are_in_the_table_the_document_and_the_re
     table = (out / "table.md").read_text(encoding="utf-8")
     assert f"| free-2 | fast | the algorithm | {gap} |" in table
     assert gap in printed
-    (shown,) = (table for table in make_document(gather([out]), [out]).tables if "minus" in table.columns)
+    document = make_document(gather([out]), [out])
+    (shown,) = (table for table in document.tables if "minus" in table.columns)
     assert shown.rows[0][:4] == ["free-2", "fast", "the algorithm", gap]
+
+
+def test_a_comparison_stores_its_provenance_and_the_report_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "compared"
+    command = ["compare", "--data", "digits", "--train-size", "40", "--model", "mlp-w8", "--norm", "l2"]
+    command += ["--eps", "0.3", "--updates", "2", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
+    assert run([*command, "--algorithms", "erm", "--json", "--out", str(out)]) == 0
+    expected = provenance(torch.device("cpu"))
+    assert read_comparison(out).provenance == expected
+    assert json.loads(capsys.readouterr().out)["provenance"] == plain(expected)
+    shutil.rmtree(out / "runs")  # their own provenance
+    (section,) = (one for one in make_document(gather([out]), [out]).sections if one.key == "provenance")
+    (block,) = (one for one in section.blocks if isinstance(one, FactList))
+    facts = dict(block.facts)
+    assert (facts.get("commit"), facts["command"]) == (expected.commit, expected.command)
+    assert "eps: 0.3" in facts["settings"]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("comparison.json")), ids=lambda path: path.parent.name)
+def test_stored_comparisons_stay_readable(path: Path) -> None:
+    assert read_comparison(path.parent).algorithms
 
 
 def test_seeds_share_the_split_of_a_folder_without_a_test_split(tmp_path: Path) -> None:

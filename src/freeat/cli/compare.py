@@ -1,6 +1,7 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,6 +78,7 @@ def compare(
     freeat compare --data digits --algorithms vanilla-10,free-4,n-fgsm --with none,ema,awp,label-smoothing,proximal
     """
     from freeat.cli.progress import plan_lines, run_all
+    from freeat.compute.machine import provenance, resolve_device
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
@@ -157,7 +159,9 @@ def compare(
     if preset == mechanism.PRESET:
         found, weak = weak_arms(out, settings, done, names, run)
         done += weak
-    summary = summarize(done, names, settings, spends, found)
+    summary = replace(
+        summarize(done, names, settings, spends, found), provenance=provenance(resolve_device(options.device))
+    )
     if summary.algorithms:
         network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model
         setting = f"{training.data}, {network}, {training.norm} ε = {radius_text(training.eps)}"

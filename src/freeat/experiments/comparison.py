@@ -10,7 +10,7 @@ import torch
 
 from freeat.algorithms.registry import AlgorithmName, parse_algorithm, settings_of
 from freeat.algorithms.step import training_cost
-from freeat.compute.machine import CpuClock, arithmetic, resolve_device, usable_cores
+from freeat.compute.machine import CpuClock, Provenance, arithmetic, resolve_device, usable_cores
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments import mechanism
@@ -118,7 +118,8 @@ class Comparison:
     """The results of all runs; ``settings`` are those that they share, ``budget`` is what each may spend.
 
     ``parts`` are the algorithms with parts minus the same without. Where there are none, and no mechanism,
-    ``differences`` are the algorithms minus the first one.
+    ``differences`` are the algorithms minus the first one. ``provenance`` is that of the program that summarized the
+    runs, which have their own.
     """
 
     algorithms: tuple[AlgorithmSummary, ...]
@@ -129,6 +130,7 @@ class Comparison:
     mechanism: Mechanism | None = None
     parts: tuple[ArmDifference, ...] = ()
     differences: tuple[ArmDifference, ...] = ()
+    provenance: Provenance | None = None
 
 
 Recipe = tuple[AlgorithmName, dict[str, float]]
