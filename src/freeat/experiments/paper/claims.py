@@ -8,6 +8,7 @@ decided at 2.5 % on either side.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from freeat.evaluation.statistics import holm
 from freeat.experiments.paper import statistics
 from freeat.experiments.paper.documents import (
     AtChance,
@@ -26,7 +27,7 @@ from freeat.experiments.paper.documents import (
     TableRow,
     Verdict,
 )
-from freeat.experiments.paper.estimate import LEVEL, holm
+from freeat.experiments.paper.estimate import LEVEL
 from freeat.experiments.paper.evidence import (
     PanelTest,
     Statistic,

@@ -221,16 +221,6 @@ def _limits(estimate: ErrorEstimate, level: float, margin: float | None) -> Limi
     return margin - max(abs(low), abs(high)), margin - nearest
 
 
-def holm(p_values: Sequence[float], level: float) -> list[bool]:
-    """Which hypotheses Holm's step-down procedure rejects: the chance of any wrong rejection is at most ``level``."""
-    rejected = [False] * len(p_values)
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if p_values[index] > level / (len(p_values) - rank):
-            break
-        rejected[index] = True
-    return rejected
-
-
 def exponent(sizes: Sequence[int], gaps: Sequence[ErrorEstimate]) -> ErrorEstimate | None:
     """The a of gap ∝ n^(−a) by least squares in the logarithms; None with fewer than two sizes or no gap.
 
