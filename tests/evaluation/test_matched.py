@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from freeat.errors import InputError
 from freeat.evaluation.matched import (
@@ -110,6 +111,31 @@ def test_equal_curves_of_several_seeds_have_no_interval() -> None:
     assert found.difference.value == pytest.approx(1.0)
     assert found.difference.low is None
     assert found.method == "none, as 3 seeds agree exactly"
+
+
+@pytest.mark.parametrize("images", [0.0, 0.0004])
+def test_p_values_agree_with_students_t_and_the_interval(images: float) -> None:
+    values = np.array([0.02, 0.05, 0.11])
+    found = mean_interval(values, images)
+    if not images:
+        assert found.p == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
+    at_zero = mean_interval(values - (found.value - (found.high - found.value)), images)
+    assert at_zero.low == pytest.approx(0)
+    assert at_zero.p == pytest.approx(0.05)
+    assert mean_interval(values * 0 + 0.1).p is None
+
+
+def test_a_bootstrap_that_excludes_zero_has_a_p_value_of_at_most_its_level() -> None:
+    rng, t, seen = np.random.default_rng(3), np.linspace(0, 1, 5), []
+    for shift in np.linspace(0, 0.05, 21):
+        fit = np.tile(t, (24, 1))
+        one, two = (
+            LearningCurves(fit=fit, gap=(0.4 + s) * t + rng.normal(0, 0.03, (24, 1))) for s in (shift, 0)
+        )
+        found = matched_gap(one, two).difference
+        assert found.excludes_zero == (found.p <= 0.05)
+        seen.append(found.excludes_zero)
+    assert {True, False} == set(seen)
 
 
 def test_unpaired_or_misshapen_curves_are_refused() -> None:

@@ -18,6 +18,7 @@ from freeat.evaluation.statistics import (
     chance,
     class_text,
     difference,
+    holm,
     mean_std,
     paired,
     sampled,
@@ -200,3 +201,21 @@ def test_a_class_is_named_where_its_name_says_more_than_its_number(name: str | N
 
 def test_a_gap_reads_in_points() -> None:
     assert str(Gap(value=0.041, low=0.008, high=0.0774)) == "4.1 [0.8, 7.7] points"
+
+
+def test_holm_stops_at_the_first_p_value_above_its_level() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
+    assert holm([0.01, 0.02, 0.03], 0.05) == [True, True, True]
+    assert holm([], 0.05) == []
+
+
+@pytest.mark.parametrize(("true", "false"), [(1, 0), (5, 0), (3, 2), (40, 0)])
+def test_holm_keeps_the_chance_of_any_wrong_rejection(true: int, false: int) -> None:
+    """False hypotheses are rejected at once; m true ones, independent, any of them with chance 1 − (1 − α/m)^m."""
+    level, rng = 0.05, np.random.default_rng(true)
+    draws = rng.random((4000, true))
+    wrong = [any(holm([*p, *[0.0] * false], level)[:true]) for p in draws.tolist()]
+    assert wrong == (draws.min(axis=1) <= level / true).tolist()
+    exact = 1 - (1 - level / true) ** true
+    assert exact <= level + 1e-12
+    assert float(np.mean(wrong)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 4000))

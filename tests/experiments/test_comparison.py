@@ -1,5 +1,7 @@
 """Comparisons: the tasks, and mean and spread of what comes out of them."""
 
+import json
+import shutil
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from PIL import Image
 
 from freeat.cli.compare import parse_seeds
 from freeat.cli.main import run
+from freeat.compute.machine import provenance
 from freeat.errors import InputError
 from freeat.evaluation.evaluator import Scores
+from freeat.evaluation.matched import paired_difference
 from freeat.experiments.comparison import (
     PRESETS,
     Comparison,
@@ -25,6 +29,11 @@ from freeat.experiments.comparison import (
     write_comparison,
 )
 from freeat.experiments.tasks import TrainTask
+from freeat.files.documents import plain
+from freeat.reports.html.blocks import FactList
+from freeat.reports.html.gather import gather
+from freeat.reports.html.page import make_document
+from freeat.reports.tables import percent_interval
 from freeat.reports.text import remarks
 from freeat.runs.build import build_data
 from freeat.runs.folder import RunFolder, RunResult
@@ -34,6 +43,8 @@ from freeat.tasks import EndedTask
 from freeat.training.records import Callbacks
 from made_records import make_classes, make_record, make_result, make_summary
 from small_runs import SMALL_RUN, noise_file
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def tasks(algorithms: list[str], seeds: list[int], **settings: Any) -> list[Any]:
@@ -346,6 +357,85 @@ def test_parts_are_compared_with_the_same_algorithm_without_paired_by_seed() -> 
     assert found.robust_gap.value == pytest.approx(-0.05)
     assert found.robust_gap.low is not None
     assert found.matched_gap is None
+
+
+def test_algorithms_are_compared_with_the_first_paired_by_seed() -> None:
+    names = ["fast", "erm", "free-4"]
+    robust = {("fast", 0): 0.3, ("fast", 1): 0.4, ("erm", 0): 0.21, ("erm", 1): 0.27, ("free-4", 1): 0.44}
+    done = [
+        done_with(task, result(0.5, robust[task.spec.algorithm, task.spec.seed]))
+        for task in tasks(names, [0, 1], updates=4)
+        if (task.spec.algorithm, task.spec.seed) in robust
+    ]
+    found = summarize(done, names)
+    assert found.parts == ()
+    erm, free = found.differences
+    assert (erm.arm, erm.reference, erm.tests, erm.seeds) == ("erm", "fast", "the algorithm", (0, 1))
+    assert erm.robust_test == paired_difference(np.array([0.21, 0.27]), np.array([0.3, 0.4]))
+    assert erm.robust_gap.value == pytest.approx(0.11)
+    assert erm.robust_gap.low is not None
+    assert (free.arm, free.seeds, free.robust_gap.low) == ("free-4", (1,), None)
+    assert free.robust_test.value == pytest.approx(0.04)
+
+
+def test_parts_take_the_place_of_differences_between_algorithms() -> None:
+    names = ["fast", "fast+awp", "erm"]
+    done = [done_with(task, result(0.5, 0.2)) for task in tasks(names, [0, 1], updates=4)]
+    found = summarize(done, names)
+    assert (len(found.parts), found.differences) == (1, ())
+
+
+def test_differences_between_algorithms_are_in_the_table_the_document_and_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "compared"
+    command = ["compare", "--data", "digits", "--train-size", "200", "--model", "mlp-w8", "--norm", "l2"]
+    command += ["--eps", "0.3", "--epochs", "20", "--seeds", "2", "--eval-every", "10", "--eval-size", "80"]
+    command += ["--final-size", "80", "--jobs", "1", "--out", str(out), "--algorithms", "fast,free-2"]
+    assert run(command) == 0
+    assert "paired differences" not in capsys.readouterr().out
+    assert run([*command, "--verbose"]) == 0
+    printed = capsys.readouterr().out
+    assert "paired differences in points" in printed
+    (stored,) = read_comparison(out).differences
+    assert (stored.arm, stored.reference, stored.seeds) == ("free-2", "fast", (0, 1))
+    assert stored.matched_gap is not None
+    (row,) = (row for row in read_comparison(out).algorithms if row.label == "free-2")
+    assert row.curves is not None
+    assert stored.matched_gap == row.curves.matched_gap
+    value, low, high = stored.robust_gap.value, stored.robust_gap.low, stored.robust_gap.high
+    assert low is not None
+    assert high is not None
+    gap = f"{100 * value:+.1f} {percent_interval(low, high)}"
+    table = (out / "table.md").read_text(encoding="utf-8")
+    assert f"| free-2 | fast | the algorithm | {gap} |" in table
+    assert gap in printed
+    document = make_document(gather([out]), [out])
+    (shown,) = (table for table in document.tables if "minus" in table.columns)
+    assert shown.rows[0][:4] == ["free-2", "fast", "the algorithm", gap]
+
+
+def test_a_comparison_stores_its_provenance_and_the_report_shows_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "compared"
+    command = ["compare", "--data", "digits", "--train-size", "40", "--model", "mlp-w8", "--norm", "l2"]
+    command += ["--eps", "0.3", "--updates", "2", "--seeds", "1", "--jobs", "1", "--device", "cpu"]
+    assert run([*command, "--algorithms", "erm", "--json", "--out", str(out)]) == 0
+    expected = provenance(torch.device("cpu"))
+    assert read_comparison(out).provenance == expected
+    assert json.loads(capsys.readouterr().out)["provenance"] == plain(expected)
+    shutil.rmtree(out / "runs")  # their own provenance
+    (section,) = (one for one in make_document(gather([out]), [out]).sections if one.key == "provenance")
+    (block,) = (one for one in section.blocks if isinstance(one, FactList))
+    facts = dict(block.facts)
+    assert (facts.get("commit"), facts["command"]) == (expected.commit, expected.command)
+    assert "eps: 0.3" in facts["settings"]
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("comparison.json")), ids=lambda path: path.parent.name)
+def test_stored_comparisons_stay_readable(path: Path) -> None:
+    assert read_comparison(path.parent).algorithms
 
 
 def test_seeds_share_the_split_of_a_folder_without_a_test_split(tmp_path: Path) -> None:

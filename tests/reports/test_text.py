@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from freeat.evaluation.evaluate import Gap
-from freeat.evaluation.matched import Interval
+from freeat.evaluation.matched import Interval, MatchedGap
 from freeat.experiments.comparison import AlgorithmSummary, Comparison, FailedRun, MeanStd
 from freeat.experiments.curves import ArmDifference
 from freeat.reports.tables import aligned, share_text
 from freeat.reports.text import (
     accuracy_lines,
     comparison_markdown,
-    difference_claim,
+    difference_claims,
     print_comparison,
     remarks,
     result_lines,
@@ -91,10 +91,67 @@ def test_a_difference_with_a_model_at_chance_decides_nothing_and_the_budget_is_n
         robust_test=effect,
         matched_gap=None,
     )
-    assert difference_claim(found) == "free-4 minus fast (free): the gap falls at equal updates."
-    assert difference_claim(found, "gradients").endswith("the gap falls at equal gradient evaluations.")
-    constant = difference_claim(replace(found, at_chance=("free-4",)))
-    assert constant == "free-4 minus fast (free): nothing is decided, free-4 did not get above chance."
+    first = "free-4 minus fast (free): the gap falls at equal updates, robust test accuracy falls."
+    assert difference_claims([found]) == [first]
+    (of_gradients,) = difference_claims([found], "gradients")
+    assert "the gap falls at equal gradient evaluations," in of_gradients
+    at_chance = replace(found, at_chance=("free-4",))
+    constant = "free-4 minus fast (free): nothing is decided, free-4 did not get above chance."
+    assert difference_claims([at_chance, found]) == [constant, first]
+
+
+def arms(*p_values: float | None, at_chance: tuple[str, ...] = ()) -> list[ArmDifference]:
+    """Differences with these p-values of both gaps, whose interval excludes zero unless p is 1; the first at chance."""
+    made = []
+    for k, p in enumerate(p_values):
+        effect = Interval(value=-0.2, low=-0.4, high=0.1 if p == 1 else -0.01, p=p)
+        made.append(
+            ArmDifference(
+                arm=f"arm-{k + 1}",
+                reference=f"arm-{k}",
+                tests="part",
+                seeds=(0, 1),
+                robust_gap=effect,
+                robust_test=Interval(value=0.2, low=0.01, high=0.4, p=1e-4),
+                matched_gap=MatchedGap(level=0.7, first=0.1, second=0.3, difference=effect),
+                at_chance=() if k else at_chance,
+            )
+        )
+    return made
+
+
+def test_what_is_said_of_several_differences_is_corrected_after_holm() -> None:
+    """p = 0.03 is below 5 %, but not below the 2.5 % of the second of three; each column is a family of its own."""
+    small, lost, none = difference_claims(arms(0.001, 0.03, 1))
+    assert small == (
+        "arm-1 minus arm-0 (part): the gap falls at equal updates, the gap falls at equal robust training accuracy, "
+        "robust test accuracy grows."
+    )
+    for where in ("at equal updates", "at equal robust training accuracy"):
+        assert f"the effect on the gap {where} is not decided after correction for 3 differences" in lost
+        assert f"no effect on the gap is seen {where}" in none
+    assert all(line.endswith("robust test accuracy grows.") for line in (small, lost, none))
+    assert "the gap falls at equal updates" in difference_claims(arms(0.03))[0]
+    assert "the gap falls at equal updates" in difference_claims(arms(0.001, 0.03))[1]
+
+
+def test_differences_at_chance_are_not_corrected_for() -> None:
+    constant, *others = difference_claims(arms(0.04, 0.001, 0.03, at_chance=("arm-1",)))
+    assert constant == "arm-1 minus arm-0 (part): nothing is decided, arm-1 did not get above chance."
+    assert all("the gap falls at equal updates" in line for line in others)
+
+
+def test_a_table_says_whether_it_is_corrected_for_the_number_of_differences() -> None:
+    """Stored comparisons may be without p-values; one difference needs no correction."""
+
+    def text(*p_values: float | None) -> str:
+        return comparison_markdown(summary(row("fast"), differences=tuple(arms(*p_values))))
+
+    assert "Neither the intervals nor what is said of them is corrected" in text(None, None)
+    assert text(None, None).count("the gap falls at equal updates") == 2
+    assert "Intervals are not corrected for the number of differences." in text(0.03, 0.04)
+    assert text(0.03, 0.04).count("is not decided after correction for 2 differences") == 4
+    assert "correct" not in text(0.03)
 
 
 def test_comparison_in_markdown() -> None:

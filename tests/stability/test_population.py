@@ -4,12 +4,14 @@ import json
 import math
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 
 from freeat.cli.main import run
 from freeat.data.batches import Batches
@@ -19,8 +21,15 @@ from freeat.files.locks import LeaseLost
 from freeat.learner import Learner
 from freeat.reports.population import draw_population, population_markdown, population_tables
 from freeat.stability.estimates import fitted_exponent
-from freeat.stability.mixture import initial_weights, linear_population_risk, linear_training_risk, make_model
+from freeat.stability.mixture import (
+    attacked_risk,
+    initial_weights,
+    linear_population_risk,
+    linear_training_risk,
+    make_model,
+)
 from freeat.stability.population import (
+    CONTROLS,
     WEAK,
     WEAK_REPLAY,
     PopulationResult,
@@ -42,30 +51,81 @@ SMALL = PopulationSettings(d=6, n=20, batch_size=5, updates=24, seeds=3, times=4
 ARMS = ("erm", "vanilla-exact", "vanilla-3", "fast", "free-4", "trades-3", "free-trades-4")
 
 
+NET = replace(SMALL, model="tanh", width=4, fresh=40, attack_steps=3)
+CASES = [(SMALL, arm) for arm in (*ARMS, WEAK, WEAK_REPLAY)]
+CASES += [(NET, arm) for arm in ("erm", "vanilla-3", "fast", "free-4", WEAK, WEAK_REPLAY)]
+
+
 @pytest.mark.parametrize("norm", ["l2", "linf"])
-@pytest.mark.parametrize("arm", ARMS)
-def test_a_member_of_the_stack_is_the_single_run_of_its_seed(arm: str, norm: str) -> None:
-    s = PopulationSettings(**{**vars(SMALL), "norm": norm})
-    stacked = train_population(s, arm)
+@pytest.mark.parametrize(("small", "arm"), CASES, ids=lambda case: getattr(case, "model", case))
+def test_a_member_of_the_stack_is_the_single_run_of_its_seed(
+    small: PopulationSettings, arm: str, norm: str
+) -> None:
+    s = replace(small, norm=norm)
+    radius = s.radius * (0.6 if arm in CONTROLS else 1)
+    replay = 4 if arm == WEAK_REPLAY else 1
+    stacked = train_population(s, arm, radius=radius, replay=replay)
     for seed in range(s.seeds):
         x, y = s.mixture.draw(s.n, seed, "sample")
-        model = make_model("linear", s.d, s.width)
+        model = make_model(s.model, s.d, s.width)
+        weights = initial_weights(s.model, s.d, s.width, s.initial_scale, seed)
         with torch.no_grad():
-            model.w.copy_(initial_weights("linear", s.d, s.width, s.initial_scale, seed)["w"])
+            for name, parameter in model.named_parameters():
+                parameter.copy_(weights[name])
         optimizer = torch.optim.SGD(model.parameters(), lr=s.lr)
         learner = Learner(model, optimizer, seed=seed, total_updates=s.updates)
-        batches = Batches(n=s.n, size=s.batch_size, seed=seed, sampling="independent")
-        algorithm = make_arm(arm, s, s.ball)
+        batches = Batches(n=s.n, size=s.batch_size, seed=seed, sampling="independent", replay=replay)
+        algorithm = make_arm(arm, s, replace(s.ball, eps=radius))
         while learner.updates_left:
             rows = batches(learner.batches + 1)
             algorithm.step(learner, x[rows], y[rows])
-        w = model.w.detach()[None]
+        train, population = risks_of(model, s, seed, x, y)
+        assert stacked.train["surrogate"][-1][seed] == pytest.approx(train, abs=1e-12)
+        assert stacked.population["surrogate"][-1][seed] == pytest.approx(population, abs=1e-12)
+        assert train != stacked.train["surrogate"][0][seed]
+
+
+def risks_of(model: nn.Module, s: PopulationSettings, seed: int, x: Tensor, y: Tensor) -> tuple[float, float]:
+    """Training and population risk of one model: by the formulas of a linear one, under PGD of a net."""
+    if s.model == "linear":
+        w = next(model.parameters()).detach()[None]
         train = linear_training_risk(w, x[None], y[None], s.ball, "probit")
-        population = linear_population_risk(w, s.mixture, s.ball, "probit")
-        assert stacked.train["surrogate"][-1][seed] == pytest.approx(float(train.surrogate), abs=1e-12)
-        assert stacked.population["surrogate"][-1][seed] == pytest.approx(
-            float(population.surrogate), abs=1e-12
-        )
+        return float(train.surrogate), float(linear_population_risk(w, s.mixture, s.ball, "probit").surrogate)
+    fresh = s.mixture.draw(s.fresh, seed, "fresh")
+
+    def one(x: Tensor) -> Tensor:
+        return model(x[0])[None]
+
+    found = (
+        attacked_risk(one, x[None], y[None], s.ball, "probit", steps=s.attack_steps, seed=0)
+        for x, y in ((x, y), fresh)
+    )
+    train, population = (float(risk.surrogate) for risk in found)
+    return train, population
+
+
+def test_the_replay_arm_uses_each_batch_exactly_m_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches of Free-4, each in four updates in a row."""
+    used: dict[int, list[list[int]]] = {}
+
+    class Recorded(Batches):
+        def __call__(self, t: int) -> Tensor:
+            rows = super().__call__(t)
+            used.setdefault(self.seed, []).append(rows.tolist())
+            return rows
+
+    monkeypatch.setattr("freeat.stability.population.Batches", Recorded)
+    free = PopulationTask(settings=SMALL, arm="free-4", folder=tmp_path)
+    free.run(Callbacks(), lambda: False)
+    of_free, used = used, {}
+    replace(free, arm=WEAK_REPLAY, matched="free-4").run(Callbacks(), lambda: False)
+    assert used.keys() == of_free.keys() == set(range(SMALL.seeds))
+    for seed, batches in of_free.items():
+        assert len(batches) == SMALL.updates // 4
+        assert all(one != other for one, other in pairwise(batches))
+        assert used[seed] == [batch for batch in batches for _ in range(4)]
 
 
 def test_without_signal_the_population_risk_never_moves() -> None:

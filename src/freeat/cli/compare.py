@@ -1,5 +1,7 @@
 """``freeat compare``: several algorithms and seeds on one data set."""
 
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +78,7 @@ def compare(
     freeat compare --data digits --algorithms vanilla-10,free-4,n-fgsm --with none,ema,awp,label-smoothing,proximal
     """
     from freeat.cli.progress import plan_lines, run_all
+    from freeat.compute.machine import provenance, resolve_device
     from freeat.experiments import mechanism
     from freeat.experiments.budget import resolve_budget, within_budget
     from freeat.experiments.comparison import (
@@ -156,7 +159,9 @@ def compare(
     if preset == mechanism.PRESET:
         found, weak = weak_arms(out, settings, done, names, run)
         done += weak
-    summary = summarize(done, names, settings, spends, found)
+    summary = replace(
+        summarize(done, names, settings, spends, found), provenance=provenance(resolve_device(options.device))
+    )
     if summary.algorithms:
         network = RunFolder(Path(summary.algorithms[0].folders[0])).spec.model
         setting = f"{training.data}, {network}, {training.norm} ε = {radius_text(training.eps)}"
@@ -170,7 +175,7 @@ def compare(
     if as_json:
         click.echo(to_json({"folder": str(out), **plain(summary), "notes": remarks(summary)}))
     else:
-        print_comparison(summary)
+        print_comparison(summary, whole=logging.getLogger("freeat").isEnabledFor(logging.INFO))
         if summary.algorithms:
             files = {"curves": CURVES, "parts": PARTS, "table": TABLE, "log": LOG}
             files = {what: name for what, name in files.items() if name != PARTS or summary.parts}

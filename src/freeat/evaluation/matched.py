@@ -25,11 +25,15 @@ FEW_SEEDS = 20
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A value with its 95 % interval; None where one seed, or seeds that agree exactly, show no spread."""
+    """A value with its 95 % interval; None where one seed, or seeds that agree exactly, show no spread.
+
+    ``p`` is that of the two-sided test that the truth is 0, by what made the interval; None where it was not computed.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    p: float | None = None
 
     @property
     def excludes_zero(self) -> bool:
@@ -182,8 +186,11 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | N
     if seeds >= FEW_SEEDS:
         method = f"bootstrap over {seeds} paired seeds{' and images' if images else ''}"
         _, ones, twos = _read(*(images or (first, second)), weights)
-        low, high = np.percentile(ones - twos, (2.5, 97.5))
-        difference = Interval(value=one - two, low=float(low), high=float(high))
+        drawn = ones - twos
+        low, high = np.percentile(drawn, (2.5, 97.5))
+        beyond = max(1, min(int((drawn <= 0).sum()), int((drawn >= 0).sum())))
+        p = min(1.0, 2 * beyond / RESAMPLES)
+        difference = Interval(value=one - two, low=float(low), high=float(high), p=p)
     else:
         method = f"Student's t over {seeds} paired seeds{' and a bootstrap over images' if images else ''}"
         spread = 0.0
@@ -250,8 +257,10 @@ def student_interval(value: float, values: Array, images: float = 0.0) -> Interv
     if total == 0:
         return Interval(value=value)
     freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else np.inf
-    half = float(student.ppf(0.975, freedom) * np.sqrt(total))
-    return Interval(value=value, low=value - half, high=value + half)
+    error = np.sqrt(total)
+    half = float(student.ppf(0.975, freedom) * error)
+    p = 2 * float(student.sf(abs(value) / error, freedom))
+    return Interval(value=value, low=value - half, high=value + half, p=p)
 
 
 def _read(first: LearningCurves, second: LearningCurves, weights: Array) -> tuple[Array, Array, Array]:

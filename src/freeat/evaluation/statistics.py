@@ -46,6 +46,16 @@ def sampled(successes: float, n: int, population: int, level: float = 0.95) -> L
     return p - (p - low) * shrink, p + (high - p) * shrink
 
 
+def holm(p_values: Sequence[float], level: float) -> list[bool]:
+    """Which hypotheses Holm's step-down procedure rejects: the chance of any wrong rejection is at most ``level``."""
+    rejected = [False] * len(p_values)
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        if p_values[index] > level / (len(p_values) - rank):
+            break
+        rejected[index] = True
+    return rejected
+
+
 def betting_lower_bound(values: Sequence[float], level: float = 0.95) -> float:
     """The one-sided lower confidence bound of the mean of independent values in [−1, 1], whatever their distribution.
 

@@ -10,7 +10,7 @@ import torch
 
 from freeat.algorithms.registry import AlgorithmName, parse_algorithm, settings_of
 from freeat.algorithms.step import training_cost
-from freeat.compute.machine import CpuClock, arithmetic, resolve_device, usable_cores
+from freeat.compute.machine import CpuClock, Provenance, arithmetic, resolve_device, usable_cores
 from freeat.errors import InputError
 from freeat.evaluation.statistics import mean_std
 from freeat.experiments import mechanism
@@ -117,7 +117,9 @@ class FailedRun:
 class Comparison:
     """The results of all runs; ``settings`` are those that they share, ``budget`` is what each may spend.
 
-    ``parts`` are the algorithms with parts minus the same without.
+    ``parts`` are the algorithms with parts minus the same without. Where there are none, and no mechanism,
+    ``differences`` are the algorithms minus the first one. ``provenance`` is that of the program that summarized the
+    runs, which have their own.
     """
 
     algorithms: tuple[AlgorithmSummary, ...]
@@ -127,6 +129,8 @@ class Comparison:
     budget: Budget = field(default_factory=Budget)
     mechanism: Mechanism | None = None
     parts: tuple[ArmDifference, ...] = ()
+    differences: tuple[ArmDifference, ...] = ()
+    provenance: Provenance | None = None
 
 
 Recipe = tuple[AlgorithmName, dict[str, float]]
@@ -285,6 +289,7 @@ def summarize(
     rows = [replace(row, curves=own) for row, own in zip(rows, curves, strict=True)]
     results = [result for o in done if o.failure is None and (result := o.task.result()) is not None]
     own = (note for o in done for note in o.task.notes)
+    parts = () if found else tuple(_part_differences(rows, done))
     return Comparison(
         algorithms=tuple(rows),
         failures=tuple(FailedRun(run=o.task.name, reason=o.failure) for o in done if o.failure is not None),
@@ -292,26 +297,41 @@ def summarize(
         settings=settings or {},
         budget=budget or Budget(),
         mechanism=found and replace(found, differences=arm_differences(by_label)),
-        parts=() if found else tuple(_part_differences(rows, done)),
+        parts=parts,
+        differences=() if found or parts else tuple(_algorithm_differences(rows, done)),
     )
+
+
+Arm = tuple[str, dict[int, SeedRun]]
+"""A row's label, and its runs by seed."""
+
+
+def _arm(row: AlgorithmSummary, done: Sequence[EndedTask[TrainTask]]) -> Arm:
+    own = [o.task for o in done if o.failure is None and str(o.task.options.folder) in row.folders]
+    return row.label, runs_by_seed(own, row.weights)
+
+
+def _algorithm_differences(
+    rows: Sequence[AlgorithmSummary], done: Sequence[EndedTask[TrainTask]]
+) -> Iterator[ArmDifference]:
+    """Every row minus the first, paired by seed."""
+    for row in rows[1:]:
+        if (found := arm_difference(_arm(row, done), _arm(rows[0], done), "the algorithm")) is not None:
+            yield found
 
 
 def _part_differences(
     rows: Sequence[AlgorithmSummary], done: Sequence[EndedTask[TrainTask]]
 ) -> Iterator[ArmDifference]:
     """Every row of an algorithm minus the one of it with the fewest parts, paired by seed."""
-
-    def arm(row: AlgorithmSummary) -> tuple[str, dict[int, SeedRun]]:
-        own = [o.task for o in done if o.failure is None and str(o.task.options.folder) in row.folders]
-        return row.label, runs_by_seed(own, row.weights)
-
     by_algorithm: dict[str, list[AlgorithmSummary]] = {}
     for row in rows:
         by_algorithm.setdefault(row.algorithm, []).append(row)
     for own in by_algorithm.values():
         plain, *others = sorted(own, key=lambda row: row.label.count(PLUS))
         for row in others:
-            if (found := arm_difference(arm(row), arm(plain), _tested(row.label, plain.label))) is not None:
+            found = arm_difference(_arm(row, done), _arm(plain, done), _tested(row.label, plain.label))
+            if found is not None:
                 yield found
 
 

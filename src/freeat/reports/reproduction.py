@@ -38,7 +38,8 @@ values of the seeds. The interval holds the spread over the seeds and the choice
 training images: where a scale trains on a part of a data set, all seeds train on the same part. *Published*: the same
 tests on the printed numbers; most tables print a single run, so its interval holds the choice of the test images only.
 Training accuracy is on augmented images, as in the paper. "Comparable" and "similar" are equivalence tests, two
-one-sided tests within 2 points: the paper names no margin."""
+one-sided tests within 2 points: the paper names no margin. Over its panels such a claim says that every panel is within
+them: confirmed by the largest p-value, refuted by the smallest after Bonferroni; the statistic is the smallest."""
 
 
 def claims_markdown(document: ReproductionDocument) -> str:

@@ -1,9 +1,10 @@
 """Runs and comparisons as text, and the parts of which tables of text are made."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from freeat.evaluation.statistics import chance_remark
+from freeat.evaluation.statistics import chance_remark, holm
 from freeat.reports.tables import (
     NO_VALUE,
     ReportTable,
@@ -245,9 +246,12 @@ def strength_table(comparison: "Comparison") -> ReportTable | None:
 
 
 def difference_table(comparison: "Comparison") -> ReportTable | None:
-    """The arms of the mechanism, or algorithms with parts and without, paired by seed; None where there are none."""
+    """The arms of the mechanism, algorithms with parts and without, or algorithms and the first one, paired by seed.
+
+    None where there are none.
+    """
     found = comparison.mechanism
-    differences = found.differences if found else comparison.parts
+    differences = found.differences if found else comparison.parts or comparison.differences
     if not differences:
         return None
     rows = []
@@ -276,33 +280,74 @@ def difference_table(comparison: "Comparison") -> ReportTable | None:
         notes=[
             "Intervals: Student's t over paired seeds, with the choice of the images, which all runs share, as a "
             "second source of error.",
-            *(difference_claim(one, comparison.budget.kind) for one in differences),
+            *_correction(differences),
+            *difference_claims(differences, comparison.budget.kind),
             *(_weak_radius(found.weak) if found else []),
         ],
     )
 
 
+LEVEL = 0.05
+"""The chance of any wrong statement on the differences of a column."""
+
 EQUAL = {"updates": "updates", "gradients": "gradient evaluations", "seconds": "seconds of training"}
 """What algorithms spend alike, by the kind of the budget."""
 
 
-def difference_claim(one: "ArmDifference", budget: "BudgetKind" = "updates") -> str:
-    """What a paired difference says of the gap, decided by its 95 % intervals."""
-    pair = f"{one.arm} minus {one.reference} ({one.tests})"
-    if one.at_chance:
-        return f"{pair}: nothing is decided, {' and '.join(one.at_chance)} did not get above chance."
-    found = f"{pair}: {_effect(one.robust_gap)} at equal {EQUAL[budget]}"
-    if one.matched_gap is None:
-        return f"{found}."
-    return f"{found}, {_effect(one.matched_gap.difference)} at equal robust training accuracy."
+def difference_claims(differences: Sequence["ArmDifference"], budget: "BudgetKind" = "updates") -> list[str]:
+    """What each paired difference says, by its 95 % intervals and Holm's correction over the differences of a column.
+
+    Differences with a model at chance decide nothing, and are none of those that are corrected for.
+    """
+    valid = [one for one in differences if not one.at_chance]
+    at_equal_fit = [one.matched_gap.difference if one.matched_gap else None for one in valid]
+    columns = (
+        _effects([one.robust_gap for one in valid], "the gap", f" at equal {EQUAL[budget]}"),
+        _effects(at_equal_fit, "the gap", " at equal robust training accuracy"),
+        _effects([one.robust_test for one in valid], "robust test accuracy"),
+    )
+    effects = iter(zip(*columns, strict=True))
+    lines = []
+    for one in differences:
+        found = f"nothing is decided, {' and '.join(one.at_chance)} did not get above chance"
+        if not one.at_chance:
+            found = ", ".join(filter(None, next(effects)))
+        lines.append(f"{one.arm} minus {one.reference} ({one.tests}): {found}.")
+    return lines
 
 
-def _effect(difference: "Interval") -> str:
-    if difference.low is None:
-        return "nothing is decided on the gap, as no two seeds differ,"
-    if not difference.excludes_zero:
-        return "no effect on the gap is seen"
-    return f"the gap {'grows' if difference.value > 0 else 'falls'}"
+def _effects(column: Sequence["Interval | None"], what: str, where: str = "") -> list[str]:
+    """What the differences of a column show, "" where there is none; those without p-values are not corrected."""
+    tested = [k for k, one in enumerate(column) if one is not None and one.p is not None]
+    rejected = holm([one.p for one in column if one is not None and one.p is not None], LEVEL)
+    lost = {k for k, kept in zip(tested, rejected, strict=True) if not kept}
+    texts = []
+    for k, one in enumerate(column):
+        text = f"{what} {'grows' if one is not None and one.value > 0 else 'falls'}{where}"
+        if one is None:
+            text = ""
+        elif one.low is None:
+            text = f"nothing is decided on {what}{where}, as no two seeds differ"
+        elif not one.excludes_zero:
+            text = f"no effect on {what} is seen{where}"
+        elif k in lost:
+            text = (
+                f"the effect on {what}{where} is not decided after correction for {len(tested)} differences"
+            )
+        texts.append(text)
+    return texts
+
+
+def _correction(differences: Sequence["ArmDifference"]) -> list[str]:
+    """What is corrected for the number of differences; one alone needs no correction."""
+    if len(differences) < 2:
+        return []
+    if all(one.robust_gap.p is None for one in differences):
+        return ["Neither the intervals nor what is said of them is corrected for the number of differences."]
+    return [
+        "Intervals are not corrected for the number of differences. What is said of them below is, after Holm over the "
+        "differences of each column: the chance of any wrong statement on a column is at most 5 %."
+    ]
 
 
 def _weak_radius(weak: "WeakRadius") -> list[str]:
@@ -412,9 +457,10 @@ def paired_tables(comparison: "Comparison") -> list[ReportTable]:
     return [table for table in tables if table is not None]
 
 
-def print_comparison(comparison: "Comparison") -> None:
-    """Print the comparison to the terminal."""
-    for table in comparison_tables(comparison):
+def print_comparison(comparison: "Comparison", *, whole: bool = False) -> None:
+    """Print the comparison to the terminal; differences from the first algorithm only where it is to be the whole."""
+    shown = comparison if whole else replace(comparison, differences=())
+    for table in comparison_tables(shown):
         heads = [column.replace(" ", "\n") for column in table.columns]
         rows = [[str(cell) for cell in row] for row in table.rows]
         print_table(

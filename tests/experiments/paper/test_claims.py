@@ -54,7 +54,10 @@ class TestPublished:
         assert worse == ["cifar10 l2 free-2", "cifar10 linf free-2", "cifar100 linf free-2"]
         assert [rows[panel]["verdict"] for panel in worse] == ["undecided", "refuted", "refuted"]
         assert "after Holm's correction over 40 panels" in rows[worse[0]]["detail"]
-        assert self.primary["free-test-comparable"]["verdict"] == "undecided"
+        whole = self.primary["free-test-comparable"]
+        assert (whole["verdict"], whole["panel"]) == ("refuted", "all of 40 panels")
+        assert whole["statistic"] == pytest.approx(rows["cifar10 linf free-2"]["statistic"])
+        assert whole["detail"].startswith("smallest in cifar10 linf free-2")
 
     def test_quantities_in_the_text_are_read_on_cifar10(self) -> None:
         rows = self.claims["vanilla-gap-above-30-and-50"]
@@ -159,6 +162,26 @@ def test_comparable_means_within_two_points() -> None:
     assert [of(test) for test in (0.4, 0.319, 0.31, 0.29, 0.281, 0.27)] == [
         "refuted", "undecided", "confirmed", "confirmed", "undecided", "refuted"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("free_4", "free_8", "verdict"),
+    [
+        (0.4, 0.2, "refuted"),
+        (0.302, 0.298, "confirmed"),
+        (0.302, 0.302, "confirmed"),
+        (0.3, 0.319, "undecided"),
+    ],
+)
+def test_comparable_over_panels_means_comparable_in_every_panel(
+    free_4: float, free_8: float, verdict: str
+) -> None:
+    """Deviations of +10 and −10 points do not cancel."""
+    accuracies = {"vanilla-10": 0.3, "free-4": free_4, "free-8": free_8}
+    rows = [row(label, [0.5] * 3, test=value, error=0.001) for label, value in accuracies.items()]
+    found = primaries(tables(*rows))["free-test-comparable"]
+    assert (found["verdict"], found["panel"]) == (verdict, "all of 2 panels")
+    assert found["statistic"] == pytest.approx(0.02 - max(abs(free_4 - 0.3), abs(free_8 - 0.3)))
 
 
 def test_erm_is_compared_with_vanillas_robust_gap() -> None:

@@ -13,7 +13,6 @@ from freeat.experiments.paper.estimate import (
     average,
     beyond_proportion,
     exponent,
-    holm,
     proportion_error,
     seed_mean,
     smallest,
@@ -215,21 +214,3 @@ def test_p_values_agree_with_intervals() -> None:
         assert 1 - estimate.p_above(high) == pytest.approx(0.025)
     exact = ErrorEstimate(value=0.1, seeds=3)
     assert [exact.p_above(bound) for bound in (0.0, 0.1, 0.2)] == [0.0, 1.0, 1.0]
-
-
-def test_holm_stops_at_the_first_p_value_above_its_level() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [True, False, False, True]
-    assert holm([0.01, 0.02, 0.03], 0.05) == [True, True, True]
-    assert holm([], 0.05) == []
-
-
-@pytest.mark.parametrize(("true", "false"), [(1, 0), (5, 0), (3, 2), (40, 0)])
-def test_holm_keeps_the_chance_of_any_wrong_rejection(true: int, false: int) -> None:
-    """False hypotheses are rejected at once; m true ones, independent, any of them with chance 1 − (1 − α/m)^m."""
-    level, rng = 0.05, np.random.default_rng(true)
-    draws = rng.random((4000, true))
-    wrong = [any(holm([*p, *[0.0] * false], level)[:true]) for p in draws.tolist()]
-    assert wrong == (draws.min(axis=1) <= level / true).tolist()
-    exact = 1 - (1 - level / true) ** true
-    assert exact <= level + 1e-12
-    assert float(np.mean(wrong)) == pytest.approx(exact, abs=4 * math.sqrt(exact / 4000))

@@ -64,6 +64,45 @@ def test_all_differences_must_be_positive() -> None:
     assert found.high == pytest.approx(-0.02 + 0.01 * stats.norm.ppf(1 - LEVEL / 3))
 
 
+def test_opposite_deviations_do_not_cancel_over_panels() -> None:
+    """Every panel must be within the margin: refuted by ±d beyond it, with Bonferroni's interval."""
+    error, beyond = 0.005, 0.1
+    found = over_panels([equivalence(sign * beyond, error) for sign in (1, -1)])
+    assert (found.panel, found.statistic) == ("all of 2 panels", pytest.approx(COMPARABLE - beyond))
+    assert found.low == pytest.approx(COMPARABLE - beyond - error * stats.norm.ppf(1 - LEVEL))
+    assert found.high == pytest.approx(COMPARABLE - beyond + error * stats.norm.ppf(1 - LEVEL / 2))
+
+
+@pytest.mark.parametrize("signs", [(1, 1, 1), (1, -1, 1)])
+def test_small_deviations_in_all_panels_are_equivalent(signs: tuple[int, ...]) -> None:
+    """Confirmed by the largest of the panels' p-values, refuted by the smallest times their number."""
+    panels = [equivalence(sign * d, 0.002) for sign, d in zip(signs, (0.001, 0.01, 0.012), strict=True)]
+    found = over_panels(panels)
+    assert found.statistic == pytest.approx(COMPARABLE - 0.012)
+    assert found.low == pytest.approx(COMPARABLE - 0.012 - 0.002 * stats.norm.ppf(1 - LEVEL))
+    whole = PanelTest(
+        panel="", detail="", differences=tuple(p.differences[0] for p in panels), margin=COMPARABLE
+    )
+    assert whole.p_true() == max(p.p_true() for p in panels) <= LEVEL
+    assert whole.p_false() == min(1.0, 3 * min(p.p_false() for p in panels))
+
+
+def test_equivalence_in_all_panels_is_wrongly_decided_with_the_chance_of_the_level() -> None:
+    """Three panels with Gaussian errors: at the margin confirmed, and inside it refuted, at most at the level."""
+    rng, error, wrong = np.random.default_rng(1), 0.005, {"confirmed": 0, "refuted": 0}
+    for values in rng.normal(0, error, (2000, 3)):
+        outside, inside = (
+            over_panels([equivalence(float(v), error) for v in values + truth])
+            for truth in (np.array([COMPARABLE, 0.0, 0.0]), np.array([COMPARABLE, -COMPARABLE, COMPARABLE]))
+        )
+        assert outside.low is not None
+        assert inside.high is not None
+        wrong["confirmed"] += outside.low > 0
+        wrong["refuted"] += inside.high < 0
+    limit = LEVEL + 2 * math.sqrt(LEVEL * (1 - LEVEL) / 2000)
+    assert all(0 < count / 2000 <= limit for count in wrong.values())
+
+
 def test_the_mean_over_panels_of_the_smallest_differences_covers_the_truth() -> None:
     """Two panels of three points each; panels that share their errors are the worst case."""
     rng, error, truths = np.random.default_rng(0), 0.02, np.array([[0.05, 0.06, 0.3], [0.1, 0.1, 0.1]])

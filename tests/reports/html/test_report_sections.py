@@ -333,9 +333,9 @@ def test_reproduction_has_claims_tables_and_figures(tmp_path: Path) -> None:
     assert [(tally.label, tally.counts) for tally in claim.tallies] == [
         (
             "measured here",
-            [(None, "undecided on the mean; panels:"), (False, "1 refuted"), (None, "1 undecided")],
+            [(None, "undecided on the whole; panels:"), (False, "1 refuted"), (None, "1 undecided")],
         ),
-        ("published", [(True, "confirmed on the mean; panels:"), (True, "1 confirmed")]),
+        ("published", [(True, "confirmed on the whole; panels:"), (True, "1 confirmed")]),
     ]
     assert [one.passed for one in claim.checks] == [None, False, None, True, True]
     facts = [block for block in section(document, "provenance").blocks if isinstance(block, FactList)]

@@ -1,12 +1,14 @@
 """The paper's empirical claims: the sentence, where it is shown, the statistic that decides it, and the verdicts.
 
-Each claim has one primary test, on the mean over its panels. The panels of a claim are a family of tests of their own,
-fixed by the claim and corrected after Holm. Both are decided at 2.5 % on either side.
+Each claim has one primary test, on the mean over its panels; of a claim of equivalence, that every panel is within the
+margin. The panels of a claim are a family of tests of their own, fixed by the claim and corrected after Holm. Both are
+decided at 2.5 % on either side.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 
+from freeat.evaluation.statistics import holm
 from freeat.experiments.paper import statistics
 from freeat.experiments.paper.documents import (
     AtChance,
@@ -25,7 +27,7 @@ from freeat.experiments.paper.documents import (
     TableRow,
     Verdict,
 )
-from freeat.experiments.paper.estimate import LEVEL, holm
+from freeat.experiments.paper.estimate import LEVEL
 from freeat.experiments.paper.evidence import (
     PanelTest,
     Statistic,
@@ -345,14 +347,15 @@ def _family(tests: Sequence[PanelTest], origin: NumberOrigin) -> list[PanelTest]
 
 
 def _primary(tests: Sequence[PanelTest], origin: NumberOrigin) -> Decision | None:
-    """The verdict on the mean over the panels; those with too few seeds only where there are no others."""
+    """The verdict over the panels; those with too few seeds are used only where there are no others."""
     numbers = [test for test in tests if test.differences]
     used = _family(tests, origin) or numbers
     if not used:
         return None
     left_out = len(tests) - len(used)
-    detail = f"{left_out} of {len(tests)} left out: too few seeds or no number" if left_out else ""
-    finding = replace(over_panels(used), detail=detail)
+    reason = f"{left_out} of {len(tests)} left out: too few seeds or no number" if left_out else ""
+    whole = over_panels(used)
+    finding = replace(whole, detail="; ".join(filter(None, (whole.detail, reason))))
     return _decision(finding, _side(finding), origin)
 
 

@@ -253,7 +253,7 @@ class StatedClaim:
 class ClaimReport(StatedClaim):
     """A claim with its verdicts, on the published tables and on what was measured.
 
-    The primary one is on the mean over the panels, None where there is no number; the others are on single panels.
+    The primary one is over all panels, None where there is no number; the others are on single panels.
     """
 
     published_primary: Decision | None = None

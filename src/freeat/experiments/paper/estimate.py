@@ -199,26 +199,26 @@ def average(estimates: Sequence[ErrorEstimate]) -> ErrorEstimate:
     )
 
 
-def smallest(estimates: Sequence[ErrorEstimate]) -> tuple[float, float, float]:
-    """The smallest of several values with its interval.
+def smallest(estimates: Sequence[ErrorEstimate], margin: float | None = None) -> tuple[float, float, float]:
+    """The smallest of several values with its interval; with a ``margin``, of what |values| leave of it.
 
     Its lower end is the smallest lower end: whichever value is smallest keeps above its own. Its upper end is the
     smallest upper end, each taken at a level at which all of them hold at once (Bonferroni).
     """
     each = 1 - (1 - LEVEL) / len(estimates)
-    low = min(e.interval()[0] for e in estimates)
-    high = min(e.interval(each)[1] for e in estimates)
-    return min(e.value for e in estimates), low, high
+    value = min(e.value if margin is None else margin - abs(e.value) for e in estimates)
+    low = min(_limits(e, LEVEL, margin)[0] for e in estimates)
+    high = min(_limits(e, each, margin)[1] for e in estimates)
+    return value, low, high
 
 
-def holm(p_values: Sequence[float], level: float) -> list[bool]:
-    """Which hypotheses Holm's step-down procedure rejects: the chance of any wrong rejection is at most ``level``."""
-    rejected = [False] * len(p_values)
-    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        if p_values[index] > level / (len(p_values) - rank):
-            break
-        rejected[index] = True
-    return rejected
+def _limits(estimate: ErrorEstimate, level: float, margin: float | None) -> Limits:
+    """The interval of a value; with a ``margin``, of what |value| leaves of it."""
+    low, high = estimate.interval(level)
+    if margin is None:
+        return low, high
+    nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
+    return margin - max(abs(low), abs(high)), margin - nearest
 
 
 def exponent(sizes: Sequence[int], gaps: Sequence[ErrorEstimate]) -> ErrorEstimate | None:

@@ -153,7 +153,7 @@ def _published(row: PublishedRow, runs: int) -> EvidenceRow:
 
 @dataclass(frozen=True, kw_only=True)
 class PanelTest:
-    """What a claim says of a panel: all differences are positive, or, with a ``margin``, the only one is within it.
+    """What a claim says of a panel: all differences are positive, or, with a ``margin``, all are within it.
 
     Without differences, ``detail`` is the reason.
     """
@@ -168,41 +168,35 @@ class PanelTest:
         return min((difference.seeds for difference in self.differences), default=0)
 
     def finding(self) -> Finding:
-        """The smallest difference with its interval, or what is left of the margin."""
+        """The smallest difference with its interval, or the smallest of what they leave of the margin."""
         if not self.differences:
             return Finding(panel=self.panel, detail=self.detail)
-        value, low, high = self.ends()
+        value, low, high = smallest(self.differences, self.margin)
         return Finding(
             panel=self.panel, detail=self.detail, statistic=value, low=low, high=high, seeds=self.seeds
         )
 
-    def ends(self) -> tuple[float, float, float]:
-        """The statistic and the ends of its interval."""
-        if self.margin is None:
-            return smallest(self.differences)
-        (difference,) = self.differences
-        low, high = difference.interval()
-        nearest = 0.0 if low <= 0 <= high else min(abs(low), abs(high))
-        farthest = max(abs(low), abs(high))
-        return self.margin - abs(difference.value), self.margin - farthest, self.margin - nearest
-
     def p_true(self) -> float:
-        """The p-value of the test by which the claim is confirmed.
+        """The p-value of the test by which the claim is confirmed: of several differences, the largest.
 
-        With a margin, that of two one-sided tests (equivalence); of several differences, the largest.
+        That all hold is an intersection–union test, which needs no correction. With a margin, a difference has the
+        p-value of two one-sided tests (equivalence).
         """
         if self.margin is None:
             return max(difference.p_above(0) for difference in self.differences)
-        (difference,) = self.differences
-        return max(side.p_above(-self.margin) for side in (difference, difference.times(-1)))
+        return max(side.p_above(-self.margin) for side in self._sides())
 
     def p_false(self) -> float:
         """The p-value of the test by which the claim is refuted; of several differences, by Bonferroni."""
         if self.margin is None:
             least = min(difference.times(-1).p_above(0) for difference in self.differences)
-            return min(1.0, len(self.differences) * least)
-        (difference,) = self.differences
-        return min(side.p_above(self.margin) for side in (difference, difference.times(-1)))
+        else:
+            least = min(side.p_above(self.margin) for side in self._sides())
+        return min(1.0, len(self.differences) * least)
+
+    def _sides(self) -> Iterator[ErrorEstimate]:
+        """Every difference with either sign."""
+        return (difference.times(sign) for difference in self.differences for sign in (1, -1))
 
 
 Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[PanelTest]]
@@ -210,16 +204,24 @@ Statistic: TypeAlias = Callable[[Evidence, Sequence[str]], Iterator[PanelTest]]
 
 
 def over_panels(tests: Sequence[PanelTest]) -> Finding:
-    """The mean over panels that all have numbers: one difference per seed, the mean of those of the panels.
+    """What a claim says of all its panels; they all have numbers.
 
-    Where several differences must be positive in a panel, the ends of the panels' intervals are averaged, which holds
-    however they depend on each other.
+    With a margin, that every difference of every panel is within it: in a mean, opposite signs would cancel. Else that
+    the mean is positive: one difference per seed, the mean of those of the panels. Where several differences must be
+    positive in a panel, the ends of the panels' intervals are averaged, which holds however they depend on each other.
     """
-    title = f"mean over {len(tests)} panel{'s' if len(tests) > 1 else ''}"
+    panels = f"{len(tests)} panel{'s' if len(tests) > 1 else ''}"
+    margin = tests[0].margin
+    if margin is not None:
+        every = tuple(difference for test in tests for difference in test.differences)
+        least = min(tests, key=lambda test: smallest(test.differences, margin)[0]).panel
+        detail = f"smallest in {least}" if len(tests) > 1 else ""
+        return PanelTest(panel=f"all of {panels}", detail=detail, differences=every, margin=margin).finding()
+    title = f"mean over {panels}"
     if all(len(test.differences) == 1 for test in tests):
         mean = average([test.differences[0] for test in tests])
-        return PanelTest(panel=title, detail="", differences=(mean,), margin=tests[0].margin).finding()
-    ends = [test.ends() for test in tests]
+        return PanelTest(panel=title, detail="", differences=(mean,)).finding()
+    ends = [smallest(test.differences) for test in tests]
     value, low, high = (fmean(column) for column in zip(*ends, strict=True))
     seeds = min(test.seeds for test in tests)
     return Finding(panel=title, detail="", statistic=value, low=low, high=high, seeds=seeds)

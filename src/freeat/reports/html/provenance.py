@@ -19,6 +19,11 @@ def provenance_section(found: Findings) -> Section:
         rows = [_row(run) for run in found.runs]
         blocks.append(ReportTable(caption="Runs", columns=columns, rows=rows, text_columns=4))
         blocks += [FactList(title=run.name, facts=_of_run(run)) for run in found.runs]
+    for name, comparison in found.comparisons:
+        made_by = plain(comparison.provenance) if comparison.provenance else {}
+        settings = {"settings": plain(comparison.settings)} if comparison.settings else {}
+        if stated := _facts({**settings, **_origin(made_by)}):
+            blocks.append(FactList(title=name, facts=stated))
     for study in found.studies:
         settings = {"settings": plain(study.settings)} if study.settings else {}
         origin = _origin(plain(study.summary)) if study.summary else {}

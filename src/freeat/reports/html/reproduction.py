@@ -34,9 +34,9 @@ def claims_section(documents: Documents) -> Section:
         key="claims",
         title="Claims of the paper",
         lead="The paper's claims in its own words, each turned into comparisons of the numbers that the paper "
-        "printed and of those measured here. A claim is decided on the mean over its panels where the 95 % interval "
-        "lies on one side of zero, measured with three seeds or more; single panels are corrected after Holm. Open a "
-        "claim to see its comparisons.",
+        "printed and of those measured here. A claim is decided on the mean over its panels (that numbers are "
+        "comparable: on all of its panels) where the 95 % interval lies on one side of zero, measured with three "
+        "seeds or more; single panels are corrected after Holm. Open a claim to see its comparisons.",
         blocks=[_claim(claim) for claim in claims],
     )
 
@@ -68,7 +68,7 @@ def _counts(label: str, primary: Decision | None, decisions: Sequence[Decision])
     """The primary verdict, then those on single panels."""
     counts = [(PASSED.get(verdict or ""), text) for verdict, text in verdict_counts(decisions)]
     if primary is not None:
-        counts.insert(0, (PASSED.get(primary.verdict), f"{primary.verdict} on the mean; panels:"))
+        counts.insert(0, (PASSED.get(primary.verdict), f"{primary.verdict} on the whole; panels:"))
     return VerdictCounts(label=label, counts=counts)
 
 
