@@ -146,6 +146,7 @@ class CachedPixels:
 
     path: Path
     workers: int = 0
+    digest: str | None = None
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 
@@ -162,7 +163,8 @@ class CachedPixels:
             return descriptor, shape, file.tell()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "workers": self.workers}  # another process opens the file for itself
+        # Another process opens the file for itself.
+        return {"path": self.path, "workers": self.workers, "digest": self.digest}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -210,6 +212,7 @@ class FilePixels:
     names: "Names"
     frame: Frame
     workers: int = 0
+    digest: str | None = None
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 

@@ -118,12 +118,10 @@ class PixelStore:
             return self._in_memory(tree, splits, frame, workers=self._processes)
         found = {}
         for split, files in splits.items():
-            labels, digest = facts.digests.get(split, ("", None))
-            cached = CachedPixels(cache / f"{split}.npy", self.workers or 0)
-            found[split] = StoredSplit(
-                x=cached if size > self.limit else np.load(cached.path),
-                digest=digest if labels == labels_digest(files.y) else None,
-            )
+            labels, known = facts.digests.get(split, ("", None))
+            digest = known if labels == labels_digest(files.y) else None
+            cached = CachedPixels(cache / f"{split}.npy", self.workers or 0, digest)
+            found[split] = StoredSplit(x=cached if size > self.limit else np.load(cached.path), digest=digest)
         return found
 
     @property
@@ -137,8 +135,9 @@ class PixelStore:
             "shape": frame.shape,
             "labels": labels_digest(files.y),
         }
-        pixels = FilePixels(light(tree), Names(files.names), frame, self._processes)
-        return StoredSplit(x=pixels, digest=hashlib.sha256(identity_of(facts).encode()).hexdigest())
+        digest = hashlib.sha256(identity_of(facts).encode()).hexdigest()
+        pixels = FilePixels(light(tree), Names(files.names), frame, self._processes, digest)
+        return StoredSplit(x=pixels, digest=digest)
 
     def _in_memory(
         self, tree: Tree, splits: dict[str, LabelledFiles], frame: Frame, *, workers: int
