@@ -457,6 +457,57 @@ def test_of_several_processes_one_builds_the_cache_and_the_others_wait(
     assert len(built) == 2  # the training and the test split, once each
 
 
+def test_of_two_processes_one_reads_each_image_and_the_other_waits(tmp_path: Path) -> None:
+    """Headers and unreadable images, before any cache is built."""
+    root, notes = tmp_path / "pets", tmp_path / "notes"
+    classes(root)
+    spoiled(root)
+    notes.mkdir()
+    program = f"""
+import sys, time
+from pathlib import Path
+from freeat.data import load_data
+from freeat.data.readers import pixels, store
+store.WORTH_CACHING = 1
+real, notes, me = pixels._opened, Path({str(notes)!r}), sys.argv[1]
+def opened(tree, name):
+    with (notes / "opened").open("a") as file:
+        file.write(name + "\\n")
+    time.sleep(0.03)
+    return real(tree, name)
+pixels._opened = opened
+(notes / f"begun-{{me}}").touch()
+while len(list(notes.glob("begun-*"))) < 2:
+    time.sleep(0.001)
+data = load_data({str(root)!r}, data_dir={str(tmp_path / "data")!r}, stream=True, skip_unreadable=True, workers=0)
+print(data.digest)
+"""
+    both = [
+        subprocess.Popen([sys.executable, "-c", program, str(k)], stdout=subprocess.PIPE, text=True)
+        for k in range(2)
+    ]
+    digests = {process.communicate(timeout=120)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(digests) == 1
+    opened = (notes / "opened").read_text().split()
+    images = [path.relative_to(root).as_posix() for path in root.rglob("*.*")]
+    readable = set(images) - {"cat/notes.jpg", "dog/cut.png"}
+    assert sorted(opened) == sorted([*images, *readable])
+    assert not list(tmp_path.rglob("lease.json"))
+
+
+def test_where_nothing_can_be_kept_each_process_finds_it_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("freeat.data.readers.store.WORTH_CACHING", 1)
+    classes(tmp_path / "pets")
+    expected = load_data(tmp_path / "pets", data_dir=tmp_path / "data", stream=True).digest
+    (tmp_path / "cache").write_text("no folder")
+    assert load_data(tmp_path / "pets", data_dir=tmp_path, stream=True).digest == expected
+    assert "the headers of" in caplog.text
+    assert (tmp_path / "cache").read_text() == "no folder"
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="on Windows a dead process is not seen at once")
 @pytest.mark.usefixtures("always_cached")

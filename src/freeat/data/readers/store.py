@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -254,34 +254,42 @@ class PixelStore:
     ) -> T:
         """What was found of these files while their listing was the same; else it is found now, and written down.
 
-        Of few files nothing is written down, unless ``worth`` says that what was found of them is to be kept.
+        Of few files nothing is written down, unless ``worth`` says that what was found of them is to be kept. One
+        process finds it while the others wait; each finds it for itself where nothing can be written.
         """
         if len(names) < WORTH_CACHING and worth is None:
             return find()
         if (known := self.known(kind, tree, names, as_type)) is not None:
             return known
         path = self._path(kind, tree, names)
-        value = find()
-        if worth is not None and not worth(value):
+        with ExitStack() as lock:
+            refused: Exception | None = None
+            try:
+                lock.enter_context(leased(path.with_name(f".{path.name}.lock"), wait=True))
+            except (NoSpace, OSError) as error:
+                refused = error
+            if (known := _read_found(path, as_type)) is not None:  # by another process, meanwhile
+                return known
+            value = find()
+            if worth is not None and not worth(value):
+                return value
+            try:
+                if refused is not None:
+                    raise refused
+                write_document(path, "found in files", _Found(value))
+            except (NoSpace, OSError) as error:
+                log.warning("the %s of %s are not kept for the next time: %s", kind, tree.path, error)
+                return value
+            for other in self.folder.glob(f"{_source(tree)}-*.{kind}.json"):
+                if other != path:
+                    other.unlink(missing_ok=True)
             return value
-        try:
-            write_document(path, "found in files", _Found(value))
-        except (NoSpace, OSError) as error:
-            log.warning("the %s of %s are not kept for the next time: %s", kind, tree.path, error)
-            return value
-        for other in self.folder.glob(f"{_source(tree)}-*.{kind}.json"):
-            if other != path:
-                other.unlink(missing_ok=True)
-        return value
 
     def known(self, kind: str, tree: Tree, names: Sequence[str], as_type: type[T]) -> T | None:
         """What was found of these files before and is kept; None where nothing is."""
         if not any(self.folder.glob(f"{_source(tree)}-*.{kind}.json")):
             return None  # without the digest of a long listing
-        with suppress(InputError):
-            path = self._path(kind, tree, names)
-            return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
-        return None
+        return _read_found(self._path(kind, tree, names), as_type)
 
     def _path(self, kind: str, tree: Tree, names: Sequence[str]) -> Path:
         return self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
@@ -290,6 +298,13 @@ class PixelStore:
 @dataclass(frozen=True)
 class _Found(Generic[T]):
     value: T
+
+
+def _read_found(path: Path, as_type: type[T]) -> T | None:
+    """What such a document holds; None where it is missing or damaged."""
+    with suppress(InputError):
+        return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
+    return None
 
 
 def labels_digest(y: NDArray[np.int64]) -> str:
