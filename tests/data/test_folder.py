@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 import zlib
@@ -19,14 +20,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, ImageOps
 
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
 from freeat.data.dataset import content_digest
 from freeat.data.prefetch import prefetched
-from freeat.data.readers.pixels import CachedPixels
+from freeat.data.readers.pixels import CachedPixels, Header
+from freeat.data.readers.shards import ShardTree
 from freeat.data.readers.store import PixelStore
+from freeat.data.readers.trees import open_tree
 from freeat.errors import InputError
 from freeat.files.documents import temporary_name
 
@@ -415,6 +418,48 @@ def test_second_start_opens_no_image(
     assert load_data(root, **options).digest != first.digest
 
 
+def read_characters() -> int:
+    """The bytes that this process has read from files."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes that are read are counted in /proc")
+@pytest.mark.parametrize("kind", ["folder", "tar"])
+def test_of_a_header_only_the_beginning_of_its_file_is_read(tmp_path: Path, kind: str) -> None:
+    sizes = []
+    for k in range(20):
+        path = tmp_path / "pets" / ("cat", "dog")[k % 2] / f"{k}.jpg"
+        save(path, synthetic_files.pixels(200, 150 + k, 3), quality=95, exif=turned())
+        sizes.append(path.stat().st_size)
+    root = tmp_path / "pets"
+    if kind == "tar":
+        with tarfile.open(tmp_path / "pets.tar", "w") as out:
+            out.add(root, "pets")
+        root = tmp_path / "pets.tar"
+    tree: Any = ShardTree(root) if kind == "tar" else open_tree(root)
+    store = PixelStore(folder=tmp_path / "data", workers=0)
+    names = list(tree.files)
+    whole = {read_header_whole(tree, name) for name in names}
+    before = read_characters()
+    found = store.headers(tree, names)
+    assert read_characters() - before < sum(sizes) / 3
+    assert set(found) == whole == {Header(height=150 + k, width=200, grey=False) for k in range(20)}
+
+
+def read_header_whole(tree: Any, name: str) -> Header:
+    with Image.open(io.BytesIO(tree.read(name))) as image:
+        upright = ImageOps.exif_transpose(image)
+        return Header(height=upright.height, width=upright.width, grey=upright.mode == "L")
+
+
+def turned() -> Image.Exif:
+    """An EXIF tag that says that the image lies on its side."""
+    tag = Image.Exif()
+    tag[0x0112] = 6
+    return tag
+
+
 @pytest.mark.usefixtures("always_cached")
 def test_any_number_of_workers_gives_the_same_cache(tmp_path: Path) -> None:
     classes(tmp_path / "pets", per_class=70)
@@ -470,11 +515,11 @@ from freeat.data import load_data
 from freeat.data.readers import pixels, store
 store.WORTH_CACHING = 1
 real, notes, me = pixels._opened, Path({str(notes)!r}), sys.argv[1]
-def opened(tree, name):
+def opened(tree, name, *how):
     with (notes / "opened").open("a") as file:
         file.write(name + "\\n")
     time.sleep(0.03)
-    return real(tree, name)
+    return real(tree, name, *how)
 pixels._opened = opened
 (notes / f"begun-{{me}}").touch()
 while len(list(notes.glob("begun-*"))) < 2:
