@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 from freeat.data import load_data
+from freeat.data.prefetch import default_workers
 from freeat.data.readers.arrow import ColumnPixels
 from freeat.errors import InputError
 
@@ -161,7 +162,7 @@ def test_arrays_above_the_memory_limit_are_read_row_by_row_with_the_same_digest(
         for split in ("train", "test"):
             found, whole = getattr(data, split), getattr(expected, split)
             assert isinstance(found.parts[0], ColumnPixels)
-            assert found.workers == (workers or 0)
+            assert found.workers == (workers or default_workers())
             assert found.digest == whole.digest
             assert torch.equal(found.x, whole.x)
             assert torch.equal(found.index, whole.index)

@@ -25,7 +25,7 @@ from PIL import EpsImagePlugin, Image, ImageOps
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
 from freeat.data.dataset import content_digest
-from freeat.data.prefetch import prefetched
+from freeat.data.prefetch import default_workers, prefetched
 from freeat.data.readers.pixels import CachedPixels, Header
 from freeat.data.readers.shards import ShardTree
 from freeat.data.readers.store import PixelStore
@@ -266,6 +266,8 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
     assert not (data_dir / "cache").exists()
     mapped = load_data(root, data_dir=data_dir, memory_limit=100)
     assert mapped.digest == in_memory.digest
+    assert mapped.train.workers == default_workers()  # they read ahead
+    assert in_memory.train.workers == 0
     (cache,) = (data_dir / "cache").iterdir()
     assert json.loads((cache / "cache.json").read_text())["format"] == 1
 

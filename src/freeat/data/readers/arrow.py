@@ -380,7 +380,7 @@ def read_arrow(
         frame, notes = choose_frame(tree, names_of_all, image_size, store)
         return stored_arrays(store.read(tree, files, frame), files, names, (*made, *notes))
     pixels = {
-        split: ColumnPixels(table.images, f"{path}: {split}", store.workers or 0)
+        split: ColumnPixels(table.images, f"{path}: {split}", store.processes)
         for split, table in splits.items()
     }
     large = sum(column.nbytes for column in pixels.values()) > store.limit

@@ -86,8 +86,8 @@ class PixelStore:
         folder: The folder of the caches.
         limit: The bytes of pixels up to which a data set is held in memory.
         stream: Keep nothing: decode the images of each batch from their files.
-        workers: The processes that decode. By default half of the cores, for a cache and for a stream; what is decoded
-            already is read ahead only where a number is given.
+        workers: The processes that decode images, or read decoded ones ahead from a cache; by default half of the
+            cores.
     """
 
     folder: Path
@@ -115,17 +115,18 @@ class PixelStore:
             log.warning(
                 "%s: decoded anew by every command, because no cache can be written: %s", tree.path, error
             )
-            return self._in_memory(tree, splits, frame, workers=self._processes)
+            return self._in_memory(tree, splits, frame, workers=self.processes)
         found = {}
         for split, files in splits.items():
             labels, known = facts.digests.get(split, ("", None))
             digest = known if labels == labels_digest(files.y) else None
-            cached = CachedPixels(cache / f"{split}.npy", self.workers or 0, digest)
+            cached = CachedPixels(cache / f"{split}.npy", self.processes, digest)
             found[split] = StoredSplit(x=cached if size > self.limit else np.load(cached.path), digest=digest)
         return found
 
     @property
-    def _processes(self) -> int:
+    def processes(self) -> int:
+        """The processes that decode, or read ahead."""
         return default_workers() if self.workers is None else self.workers
 
     def _streamed(self, tree: Tree, files: LabelledFiles, frame: Frame) -> StoredSplit:
@@ -136,7 +137,7 @@ class PixelStore:
             "labels": labels_digest(files.y),
         }
         digest = hashlib.sha256(identity_of(facts).encode()).hexdigest()
-        pixels = FilePixels(light(tree), Names(files.names), frame, self._processes, digest)
+        pixels = FilePixels(light(tree), Names(files.names), frame, self.processes, digest)
         return StoredSplit(x=pixels, digest=digest)
 
     def _in_memory(
@@ -197,7 +198,7 @@ class PixelStore:
             np.lib.format.write_array_header_1_0(
                 out, {"descr": "|u1", "fortran_order": False, "shape": shape}
             )
-            for block in _decoded(tree, files.names, frame, self._processes):
+            for block in _decoded(tree, files.names, frame, self.processes):
                 out.write(block.data)
                 digest.update(block.data)
         digest.update(files.y.tobytes())
@@ -239,7 +240,7 @@ class PixelStore:
         self, make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str]
     ) -> Iterator[T]:
         """What is made of the files, some at a time, by worker processes where they are many."""
-        workers = 0 if len(names) < WORTH_CACHING else self._processes
+        workers = 0 if len(names) < WORTH_CACHING else self.processes
         of_block = partial(_of_block, make, light(tree), Names(names))
         yield from prefetched(of_block, range(0, len(names), AT_ONCE), workers)
 
