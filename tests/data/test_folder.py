@@ -9,6 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 import zlib
@@ -19,14 +20,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from PIL import EpsImagePlugin, Image
+from PIL import EpsImagePlugin, Image, ImageOps
 
 import synthetic_files
 from freeat.data import CropFlip, Images, load_data
 from freeat.data.dataset import content_digest
-from freeat.data.prefetch import prefetched
-from freeat.data.readers.pixels import CachedPixels
+from freeat.data.prefetch import default_workers, prefetched
+from freeat.data.readers.pixels import CachedPixels, Header
+from freeat.data.readers.shards import ShardTree
 from freeat.data.readers.store import PixelStore
+from freeat.data.readers.trees import open_tree
 from freeat.errors import InputError
 from freeat.files.documents import temporary_name
 
@@ -263,6 +266,8 @@ def test_a_large_folder_is_decoded_once_to_a_memory_map(
     assert not (data_dir / "cache").exists()
     mapped = load_data(root, data_dir=data_dir, memory_limit=100)
     assert mapped.digest == in_memory.digest
+    assert mapped.train.workers == default_workers()  # they read ahead
+    assert in_memory.train.workers == 0
     (cache,) = (data_dir / "cache").iterdir()
     assert json.loads((cache / "cache.json").read_text())["format"] == 1
 
@@ -415,6 +420,48 @@ def test_second_start_opens_no_image(
     assert load_data(root, **options).digest != first.digest
 
 
+def read_characters() -> int:
+    """The bytes that this process has read from files."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="bytes that are read are counted in /proc")
+@pytest.mark.parametrize("kind", ["folder", "tar"])
+def test_of_a_header_only_the_beginning_of_its_file_is_read(tmp_path: Path, kind: str) -> None:
+    sizes = []
+    for k in range(20):
+        path = tmp_path / "pets" / ("cat", "dog")[k % 2] / f"{k}.jpg"
+        save(path, synthetic_files.pixels(200, 150 + k, 3), quality=95, exif=turned())
+        sizes.append(path.stat().st_size)
+    root = tmp_path / "pets"
+    if kind == "tar":
+        with tarfile.open(tmp_path / "pets.tar", "w") as out:
+            out.add(root, "pets")
+        root = tmp_path / "pets.tar"
+    tree: Any = ShardTree(root) if kind == "tar" else open_tree(root)
+    store = PixelStore(folder=tmp_path / "data", workers=0)
+    names = list(tree.files)
+    whole = {read_header_whole(tree, name) for name in names}
+    before = read_characters()
+    found = store.headers(tree, names)
+    assert read_characters() - before < sum(sizes) / 3
+    assert set(found) == whole == {Header(height=150 + k, width=200, grey=False) for k in range(20)}
+
+
+def read_header_whole(tree: Any, name: str) -> Header:
+    with Image.open(io.BytesIO(tree.read(name))) as image:
+        upright = ImageOps.exif_transpose(image)
+        return Header(height=upright.height, width=upright.width, grey=upright.mode == "L")
+
+
+def turned() -> Image.Exif:
+    """An EXIF tag that says that the image lies on its side."""
+    tag = Image.Exif()
+    tag[0x0112] = 6
+    return tag
+
+
 @pytest.mark.usefixtures("always_cached")
 def test_any_number_of_workers_gives_the_same_cache(tmp_path: Path) -> None:
     classes(tmp_path / "pets", per_class=70)
@@ -456,6 +503,57 @@ def test_of_several_processes_one_builds_the_cache_and_the_others_wait(
     assert len(set(found)) == 1
     assert len(built) == 2  # the training and the test split, once each
     assert not [*(tmp_path / "cache").glob(".*.lock")]
+
+
+def test_of_two_processes_one_reads_each_image_and_the_other_waits(tmp_path: Path) -> None:
+    """Headers and unreadable images, before any cache is built."""
+    root, notes = tmp_path / "pets", tmp_path / "notes"
+    classes(root)
+    spoiled(root)
+    notes.mkdir()
+    program = f"""
+import sys, time
+from pathlib import Path
+from freeat.data import load_data
+from freeat.data.readers import pixels, store
+store.WORTH_CACHING = 1
+real, notes, me = pixels._opened, Path({str(notes)!r}), sys.argv[1]
+def opened(tree, name, *how):
+    with (notes / "opened").open("a") as file:
+        file.write(name + "\\n")
+    time.sleep(0.03)
+    return real(tree, name, *how)
+pixels._opened = opened
+(notes / f"begun-{{me}}").touch()
+while len(list(notes.glob("begun-*"))) < 2:
+    time.sleep(0.001)
+data = load_data({str(root)!r}, data_dir={str(tmp_path / "data")!r}, stream=True, skip_unreadable=True, workers=0)
+print(data.digest)
+"""
+    both = [
+        subprocess.Popen([sys.executable, "-c", program, str(k)], stdout=subprocess.PIPE, text=True)
+        for k in range(2)
+    ]
+    digests = {process.communicate(timeout=120)[0] for process in both}
+    assert [process.returncode for process in both] == [0, 0]
+    assert len(digests) == 1
+    opened = (notes / "opened").read_text().split()
+    images = [path.relative_to(root).as_posix() for path in root.rglob("*.*")]
+    readable = set(images) - {"cat/notes.jpg", "dog/cut.png"}
+    assert sorted(opened) == sorted([*images, *readable])
+    assert not list(tmp_path.rglob("lease.json"))
+
+
+def test_where_nothing_can_be_kept_each_process_finds_it_for_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("freeat.data.readers.store.WORTH_CACHING", 1)
+    classes(tmp_path / "pets")
+    expected = load_data(tmp_path / "pets", data_dir=tmp_path / "data", stream=True).digest
+    (tmp_path / "cache").write_text("no folder")
+    assert load_data(tmp_path / "pets", data_dir=tmp_path, stream=True).digest == expected
+    assert "the headers of" in caplog.text
+    assert (tmp_path / "cache").read_text() == "no folder"
 
 
 @pytest.mark.slow

@@ -127,8 +127,8 @@ class ReadPixels:
 
     dtype, device = torch.uint8, torch.device("cpu", 0)  # another device than "cpu", to torch
 
-    def __init__(self, pixels: torch.Tensor) -> None:
-        self.pixels, self.shape, self.read = pixels, pixels.shape, []
+    def __init__(self, pixels: torch.Tensor, digest: str | None = None) -> None:
+        self.pixels, self.shape, self.digest, self.read = pixels, pixels.shape, digest, []
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -152,6 +152,37 @@ def test_images_that_are_not_in_memory_are_sent_to_a_device_block_by_block(
     assert (sent.x.device.type, sent.x.shape, sent.x.dtype) == (device, (25, 3, 4, 4), torch.uint8)
     assert sent.x.is_contiguous(memory_format=torch.channels_last)
     assert device == "meta" or sent.digest == full.subset(25).digest
+
+
+def test_a_view_of_pixels_with_a_digest_reads_none_for_its_own() -> None:
+    full = images()
+    pixels = ReadPixels(full.x.permute(0, 2, 3, 1), digest="known")
+    whole = Images.stored(pixels, full.y, digest="of the split")
+    rest, held_out = whole.split(0.2)
+    twin = whole.neighbour(3, full.x[0], 1)
+    relabelled = Images.stored(pixels, full.y.flip(0))
+    views = [
+        whole,
+        rest,
+        held_out,
+        whole.subset(20),
+        whole.subset(21),
+        whole.subset(20, seed=1),
+        rest.subset(20),
+        whole.take(torch.arange(60).flip(0)),
+        twin,
+        whole.neighbour(3, full.x[1], 1),
+        whole.neighbour(3, full.x[0], 2),
+        relabelled,
+        Images.stored(ReadPixels(pixels.pixels, digest="another"), full.y).subset(20),
+    ]
+    assert len({view.digest for view in views}) == len(views)
+    assert whole.split(0.2)[1].digest == held_out.digest
+    assert whole.subset(30).subset(20).digest == whole.subset(20).digest
+    assert whole.subset(60) is whole
+    assert pixels.read == []
+    unknown = Images.joined(rest, Images.stored(ReadPixels(pixels.pixels), full.y))
+    assert unknown.digest == Images.joined(full.split(0.2)[0], full).digest
 
 
 @given(st.data())

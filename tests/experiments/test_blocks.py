@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from torch import Tensor, nn
 from freeat.attacks.pgd import Pgd
 from freeat.cli.main import run as freeat
 from freeat.data import Images, load_data
-from freeat.data.readers.pixels import FilePixels
+from freeat.data.images import pixels_digest
+from freeat.data.readers.pixels import CachedPixels, FilePixels
 from freeat.evaluation.evaluate import Evaluation, joined
+from freeat.evaluation.evaluator import SPLITS
 from freeat.experiments import blocks
 from freeat.experiments.evaluations import evaluate_models, transfer_models
 from freeat.experiments.sweep import Sweep
@@ -286,6 +289,43 @@ def test_perturbations_of_augmented_images_are_applied_to_the_same_views(tmp_pat
     (applied,) = transfer_models([model], [model], sweep, checks=False).results
     assert applied.misclassified == own.misclassified
     assert applied.fooled == own.fooled
+
+
+@pytest.mark.parametrize("where", ["stream", "cache", "memory"])
+def test_results_are_named_without_the_pixels_of_their_images(
+    where: str, streamed_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all images would be read by every process, for every model and split; in memory, once."""
+    limit = {"memory_limit": 0} if where == "cache" else {}
+    how: dict[str, Any] = {
+        "image_size": 8,
+        "data_dir": tmp_path,
+        "stream": where == "stream",
+        "workers": 0,
+    } | limit
+    load_data(streamed_run.parent / "pets", **how)
+    data = load_data(streamed_run.parent / "pets", **how)
+    models = [replace(open_model(str(streamed_run), data), name=name) for name in ("one", "two")]
+    splits = tuple(split for split in SPLITS if where == "stream" or split in ("train", "test"))
+    sweep = Sweep(
+        data=data, attacks=(Pgd(steps=1),), balls=(L2(0.3), L2(0.5)), splits=splits, n=6, batch_size=4
+    )
+    expected = evaluate_models(models, sweep, folder=tmp_path / "results")
+    assert {result.split for result in expected.results} == {*splits}
+    digested: list[tuple[int, ...]] = []
+
+    def noted(shape: tuple[int, ...], dtype: torch.dtype) -> Any:
+        digested.append(shape)
+        return pixels_digest(shape, dtype)
+
+    def read(*rest: Any) -> None:
+        raise AssertionError("pixels were read")
+
+    monkeypatch.setattr("freeat.data.images.pixels_digest", noted)
+    for kind in (FilePixels, CachedPixels):
+        monkeypatch.setattr(kind, "__getitem__", read)
+    assert evaluate_models(models, replace(sweep), folder=tmp_path / "results") == expected
+    assert len(digested) == (len(splits) if where == "memory" else 0)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

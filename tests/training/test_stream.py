@@ -1,7 +1,9 @@
 """Images that are decoded while a model trains: the same bits for any number of workers and processes."""
 
+import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -235,3 +237,98 @@ def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:
     assert time.monotonic() - began < 4
     with pytest.raises(InputError, match="--workers 1000"):
         load_data("digits", workers=1000)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are POSIX's")
+def test_a_worker_that_the_system_ends_is_one_message_at_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)
+
+    def make(k: int) -> int:
+        if k == 2:
+            time.sleep(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return k
+
+    made = prefetched(make, range(100), 2)
+    assert next(made) == 0
+    until = time.monotonic() + 60
+    while len(multiprocessing.active_children()) == 2:  # no error comes here, where others would be at work
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    time.sleep(0.2)
+    with pytest.raises(InputError, match=r"use fewer of them, e\.g\. --workers 1$"):
+        list(made)
+    while multiprocessing.active_children():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def test_a_worker_that_waits_for_ever_ends_with_its_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+
+    def make(k: int) -> int:
+        time.sleep(3600 * (k > 0))
+        return k
+
+    made = prefetched(make, range(10), 2)
+    assert next(made) == 0
+    made.close()
+    until = time.monotonic() + 10
+    while multiprocessing.active_children():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+@pytest.mark.parametrize("ends", ["kill", "exit"])
+def test_a_worker_that_waits_for_ever_ends_with_its_process(ends: str) -> None:
+    program = f"""
+import os, signal, time
+from freeat.data.prefetch import prefetched
+made = prefetched(lambda k: time.sleep(3600 * (k > 0)), range(10), 2)
+next(made)
+print("begun", flush=True)
+if {ends!r} == "kill":
+    os.kill(os.getpid(), signal.SIGKILL) if input() == "now" else None
+input()
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        workers = children(process.pid)
+        assert len(workers) == 2
+        print("now", file=process.stdin, flush=True)
+        assert process.wait(timeout=60) == (-signal.SIGKILL if ends == "kill" else 0)
+    until = time.monotonic() + 10
+    while any(map(Path.exists, workers)):
+        assert time.monotonic() < until, "a worker outlives the process that started it"
+        time.sleep(0.1)
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="children are looked up in /proc")
+def test_a_signal_that_reaches_the_workers_too_saves_the_state(folder: Path, tmp_path: Path) -> None:
+    """As where a scheduler signals all processes of a job."""
+    words = arguments(
+        data=folder, image_size=16, model="cnn-w4", norm="linf", eps="8/255", train_size=None, updates=100_000,
+        stream=True, device="cpu", checkpoint_every=3600, workers=2, out=tmp_path / "run",
+    )  # fmt: skip
+    command = [sys.executable, "-m", "freeat", "train", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        workers: set[Path] = set()
+        until = time.monotonic() + 120
+        while len(workers) < 2 or not (tmp_path / "run" / "history.jsonl").exists():
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < until
+            workers = children(process.pid)
+            time.sleep(0.05)
+        time.sleep(0.5)
+        for pid in (*(int(path.name) for path in workers), process.pid):
+            os.kill(pid, signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    assert "Traceback" not in errors
+    assert process.returncode == 128 + signal.SIGTERM, errors
+    assert RunFolder(tmp_path / "run").checkpoints.latest_update
+    assert not any(map(Path.exists, workers))

@@ -57,7 +57,8 @@ checkpoint_option = click.option(
 workers_option = click.option(
     "--workers",
     type=click.IntRange(min=0),
-    help="processes that decode images, of each run; they change no number  [default: half of the cores]",
+    help="processes that decode images, or read them ahead from a cache, of each run; they change no number  "
+    "[default: half of the cores]",
 )
 on_collapse_option = choice_option(
     "--on-collapse", "warn", "stop", help="what to do on catastrophic overfitting"

@@ -133,8 +133,8 @@ def load_data(
             of decoded images, row by row.
         stream: Keep no decoded images: decode those of each batch from their files. For images that exceed the disk
             once they are decoded, and to cut ``random-resized-crop`` from the whole files.
-        workers: The processes that decode images, for a cache once or while a model computes; by default half of the
-            cores. The numbers do not depend on it.
+        workers: The processes that decode images, for a cache once or while a model computes, and that read those of
+            the next batches from a cache; by default half of the cores. The numbers do not depend on it.
 
     Returns:
         The data set with its two splits, classes, usual augmentation and notes.

@@ -74,7 +74,10 @@ def _splitmix64(z: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 class Pixels(Protocol):
-    """Pixels of images by their rows, uint8 or float32 (n, H, W, C): a tensor, or what reads or decodes them."""
+    """Pixels of images by their rows, uint8 or float32 (n, H, W, C): a tensor, or what reads or decodes them.
+
+    What reads or decodes them may have a ``digest`` of them all, and a number of ``workers`` that do so ahead.
+    """
 
     @property
     def shape(self) -> torch.Size | tuple[int, ...]: ...
@@ -250,10 +253,35 @@ class Images:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of pixels and labels, the same on every device."""
+        """SHA-256 of pixels and labels, the same on every device.
+
+        Where pixels that are not in memory have a digest, it and the rows stand for them, and none is read.
+        """
+        if self._is_known:
+            return self._digest_of_rows()
         digest = pixels_digest((len(self), *self.shape), self.dtype)
         for block in self._blocks():
             digest.update(block.cpu().numpy().tobytes())
+        digest.update(self.y.cpu().numpy().tobytes())
+        return digest.hexdigest()
+
+    @property
+    def _is_known(self) -> bool:
+        """Whether all pixels that are not in memory have a digest, and there are such."""
+        outside = [part for part in self.parts if not isinstance(part, Tensor)]
+        return bool(outside) and all(getattr(part, "digest", None) is not None for part in outside)
+
+    def _digest_of_rows(self) -> str:
+        """SHA-256 of the digests of the parts, the rows and the labels."""
+        digest = hashlib.sha256(f"view {self.dtype}".encode())
+        for part in self.parts:
+            own: str | None = getattr(part, "digest", None)
+            if isinstance(part, Tensor):
+                pixels = pixels_digest(tuple(part.shape), part.dtype)
+                pixels.update(part.cpu().contiguous().numpy().tobytes())
+                own = pixels.hexdigest()
+            digest.update(f" {own} {len(part)}".encode())
+        digest.update(self._own_rows().numpy().tobytes())
         digest.update(self.y.cpu().numpy().tobytes())
         return digest.hexdigest()
 
@@ -282,6 +310,8 @@ class Images:
         """
         if not 1 <= n <= len(self):
             raise InputError(f"subset of {n} images: must lie between 1 and the {len(self)} there are")
+        if n == len(self):
+            return self
         rows = seeded_order(self.index.cpu().numpy(), seed, "subset")[:n]
         return self.take(torch.from_numpy(np.sort(rows)))
 

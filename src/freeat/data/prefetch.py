@@ -3,10 +3,19 @@
 import ctypes
 import os
 import platform
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from freeat.errors import InputError
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -27,14 +36,20 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
     """``make(key)`` for every key in turn, made ahead by worker processes; by this process where there are none.
 
     What is made must depend on the key alone: then it is the same for any number of workers. An error of ``make`` is
-    raised here, at the turn of its key.
+    raised here, at the turn of its key; so is an InputError where the system has ended a worker.
     """
     if workers == 0:
         yield from map(make, keys)
         return
+    from multiprocessing import Pipe
+    from multiprocessing.util import Finalize
+
     from torch.utils.data import DataLoader  # a tenth of a second that small data sets need not spend
 
-    with warnings.catch_warnings():
+    ending, end = Pipe(duplex=False)
+    # Also at the exit of Python, before it waits for its children.
+    end_workers = Finalize(None, end.send_bytes, (b"end",), exitpriority=100)
+    with warnings.catch_warnings(), signals_blocked():
         # Python warns of forks of a program with threads; the workers use none of what those threads may hold.
         warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
         # More workers than cores are the caller's choice.
@@ -46,18 +61,62 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
             num_workers=workers,
             collate_fn=_as_it_is,
             multiprocessing_context=_context(),
-            worker_init_fn=_begin,
+            worker_init_fn=partial(_begin, ending),
         )
-        made = iter(loader)
+        made: Any = iter(loader)
+    _watch_when_waiting(made)
     failed: Exception | None = None
-    for one in made:
-        if isinstance(one, _Failure):
-            failed = one.error
-            break
-        yield one
-    del made  # ends the workers: held by the traceback of the error, they would wait for seconds
+    try:
+        while failed is None:
+            try:
+                one = next(made)
+            except StopIteration:
+                break
+            except RuntimeError as error:
+                if not str(error).startswith("DataLoader worker"):
+                    raise
+                failed = InputError(
+                    f"a worker process that reads images ended before its time ({error}): where memory is short the "
+                    f"system ends processes; use fewer of them, e.g. --workers {workers // 2}"
+                )
+            else:
+                if isinstance(one, _Failure):
+                    failed = one.error
+                else:
+                    yield one
+    finally:
+        del made  # ends the workers: held by the traceback of the error, they would wait for seconds
+        end_workers()  # those that still make something, perhaps from a file that never comes
+        ending.close()
+        end.close()
     if failed is not None:
         raise failed
+
+
+def _watch_when_waiting(made: Any) -> None:
+    """Look for dead workers only while one is waited for.
+
+    By itself torch raises the error of a dead worker from a signal handler: anywhere in the program, also while a
+    checkpoint is written.
+    """
+    from torch._C import _remove_worker_pids
+
+    if made._worker_pids_set:
+        _remove_worker_pids(id(made))
+        made._worker_pids_set = False
+
+
+@contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Processes started inside receive no SIGINT and SIGTERM, also while they still begin."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _context() -> str:
@@ -65,18 +124,32 @@ def _context() -> str:
     return "fork" if sys.platform == "linux" else "spawn"
 
 
-def _begin(worker: int) -> None:
+def _begin(ending: "Connection", worker: int) -> None:
     """Make a worker ready.
 
-    It leaves the process group: what is sent to that (Ctrl-C) is for the process that waits, which ends its workers.
+    It leaves the process group and ignores SIGINT and SIGTERM: they are for the process that waits, which saves its
+    state and ends its workers. It ends with that process, and when told so by it, whatever it is doing.
     It gives large blocks back to the system at once: kept, those of unequal batches would add up to a gigabyte.
     """
     if hasattr(os, "setsid"):
         os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_on_request, args=(ending,), daemon=True).start()
     if platform.libc_ver()[0] == "glibc":
         libc = ctypes.CDLL(None)
         for parameter, value in GIVE_BACK.items():
             libc.mallopt(parameter, value)
+
+
+def _end_on_request(ending: "Connection") -> None:
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
+    parent = parent_process()
+    assert parent is not None
+    wait([ending, parent.sentinel])
+    os._exit(0)
 
 
 class _Failure:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from freeat.attacks.autoattack import AutoAttack, Fab, PyAutoAttack
 from freeat.attacks.result import Attack
@@ -56,6 +56,9 @@ class Sweep:
     batch_size: int = BATCH
     with_loss: bool = False
     recheck: bool = True
+    _found: dict[tuple[object, ...], tuple[Images, int]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         for split in self.splits:
@@ -78,9 +81,17 @@ class Sweep:
         return tuple(split for split in self.splits if split not in lacking)
 
     def images(self, split: str, model: Opened) -> tuple[Images, int]:
-        """The images of a split on which a model is evaluated, and how many the split has."""
-        whole = self._whole(split, model)
-        return whole.sample(self.n), len(whole)
+        """The images of a split on which a model is evaluated, and how many the split has.
+
+        They are the same object each time and for all models that were trained on the same images: it has its digest.
+        """
+        spec = model.spec if split != "test" and self._is_own_data(model) else None
+        of_run = None if spec is None else (spec.validation, spec.train_size)
+        key = ("train" if split == "train_augmented" else split, of_run)
+        if key not in self._found:
+            whole = self._whole(split, model)
+            self._found[key] = whole.sample(self.n), len(whole)
+        return self._found[key]
 
     def _whole(self, split: str, model: Opened) -> Images:
         if split == "test":

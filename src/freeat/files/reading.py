@@ -5,6 +5,7 @@ limited, and a message names the limit. Every reader of the package opens its fi
 """
 
 import gzip
+import io
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from freeat.errors import InputError, is_text
 
 if TYPE_CHECKING:
     import yaml
+    from _typeshed import WriteableBuffer
 
 LARGEST_DOCUMENT = 64 << 20
 """Bytes of a JSON document."""
@@ -127,6 +129,46 @@ def read_bytes(path: Path, *, limit: int = LARGEST_FILE) -> bytes:
     """The content of a regular file of at most ``limit`` bytes."""
     with open_file(path, limit=limit) as file, refusing(path, "file"):
         return file.read(limit)
+
+
+class FileSection(io.RawIOBase):
+    """``size`` bytes of an open file from ``begin`` on, as a file that ends there, whatever is appended meanwhile."""
+
+    def __init__(self, file: BufferedReader, begin: int, size: int) -> None:
+        self._file, self._begin, self._size, self._place = file.raw, begin, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        if place < 0:
+            raise ValueError(f"a place {place} before the beginning")
+        self._place = place
+        return place
+
+    def readinto(self, buffer: "WriteableBuffer", /) -> int:
+        view = memoryview(buffer)
+        self._file.seek(self._begin + self._place, os.SEEK_SET)
+        count = self._file.readinto(view[: max(0, self._size - self._place)]) or 0
+        self._place += count
+        return count
+
+
+@contextmanager
+def opened_section(
+    path: Path, begin: int = 0, size: int | None = None, *, limit: int | None = None
+) -> Iterator[BufferedReader]:
+    """Bytes of a regular file of at most ``limit``, by default all that it has now; those asked for are read.
+
+    Whoever reads them turns what goes wrong into an InputError.
+    """
+    with open_file(path, limit=limit) as file:
+        size = os.fstat(file.fileno()).st_size if size is None else size
+        yield BufferedReader(FileSection(file, begin, size))
 
 
 def read_text(path: Path, *, limit: int = LARGEST_DOCUMENT, wrong: str = "is damaged") -> str:

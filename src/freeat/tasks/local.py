@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from multiprocessing import active_children, get_context, parent_process, resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -17,6 +17,7 @@ from types import TracebackType
 import torch
 
 from freeat.compute.machine import usable_cores
+from freeat.data.prefetch import signals_blocked
 from freeat.learner.distributed import leave_launcher, on_this_machine
 from freeat.tasks.scheduler import Task, TaskOutcome, Tick, attempt
 from freeat.training.records import Record
@@ -115,7 +116,7 @@ class _Slot:
         self._executor = ProcessPoolExecutor(
             1, mp_context=context, initializer=_begin, initargs=(of_worker, self._gpu)
         )
-        with _signals_blocked():
+        with signals_blocked():
             self._latest = self._executor.submit(_work, task)
         self._process = next(process for process in active_children() if process not in others)
         of_worker.close()  # the worker holds it: when it dies, the pipe ends
@@ -158,19 +159,6 @@ def _track_quietly() -> None:
         resource_tracker.ensure_running()
     finally:
         sys.warnoptions.remove(QUIET)
-
-
-@contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """Processes started inside receive no SIGINT and SIGTERM, also while they still import."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -108,6 +108,7 @@ class ColumnPixels:
     column: Any
     what: str
     workers: int = 0
+    digest: str | None = None
     device: ClassVar[torch.device] = torch.device("cpu")
 
     @cached_property
@@ -379,10 +380,20 @@ def read_arrow(
         frame, notes = choose_frame(tree, names_of_all, image_size, store)
         return stored_arrays(store.read(tree, files, frame), files, names, (*made, *notes))
     pixels = {
-        split: ColumnPixels(table.images, f"{path}: {split}", store.workers or 0)
+        split: ColumnPixels(table.images, f"{path}: {split}", store.processes)
         for split, table in splits.items()
     }
     large = sum(column.nbytes for column in pixels.values()) > store.limit
+    digests: dict[str, str | None] = {}
+    if large:
+        digests = _digests(path, store, pixels, origin, rows, y)
+        for source, column in pixels.items():
+            of_rows = {
+                split: [digests[split], labels_digest(rows[split])]
+                for split in rows
+                if origin[split] == source
+            }
+            pixels[source] = replace(column, digest=identity_of(of_rows))
     x = {split: column if large else column.in_memory for split, column in pixels.items()}
     return Arrays(
         x_train=x[origin["train"]],
@@ -391,7 +402,7 @@ def read_arrow(
         y_test=y["test"],
         classes=names,
         notes=made,
-        digests=_digests(path, store, pixels, origin, rows, y) if large else {},
+        digests=digests,
         rows=rows if made else {},
     )
 

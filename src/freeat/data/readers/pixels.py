@@ -7,11 +7,11 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import IO, ClassVar, overload
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from freeat.data.augmentation import RandomResizedCrop
 from freeat.data.readers import Array
-from freeat.data.readers.trees import Tree
+from freeat.data.readers.trees import Tree, opened_file
 from freeat.errors import InputError
 from freeat.files.reading import refusing
 
@@ -66,8 +66,8 @@ def is_image(name: str) -> bool:
 
 
 def read_header(tree: Tree, name: str) -> Header:
-    """Size, after the rotation of its EXIF tag, and whether it is grey."""
-    with _opened(tree, name) as image:
+    """Size, after the rotation of its EXIF tag, and whether it is grey; only what that takes is read of the file."""
+    with _opened(tree, name, opened_file) as image:
         turned = image.getexif().get(0x0112, 1) >= 5
         height, width = (image.width, image.height) if turned else (image.height, image.width)
         return Header(
@@ -113,20 +113,31 @@ def find_unreadable(tree: Tree, names: Iterable[str]) -> dict[str, str]:
     return reasons
 
 
+def _read_whole(tree: Tree, name: str) -> AbstractContextManager[IO[bytes]]:
+    return nullcontext(io.BytesIO(tree.read(name)))
+
+
 @contextmanager
-def _opened(tree: Tree, name: str) -> Iterator[Image.Image]:
+def _opened(
+    tree: Tree,
+    name: str,
+    file_of: Callable[[Tree, str], AbstractContextManager[IO[bytes]]] = _read_whole,
+) -> Iterator[Image.Image]:
     what = f"{tree.path}/{name}"
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower
-            image = Image.open(io.BytesIO(tree.read(name)), formats=FORMATS)
-        if image.width * image.height > LARGEST_PIXELS:
-            raise UnreadableImage(
-                f"{what}: {image.width}×{image.height} pixels; at most {LARGEST_PIXELS} are read, scale it down"
-            )
-        if image.mode in ("I", "F"):
-            raise UnreadableImage(f"{what}: 32-bit pixels; only 8- and 16-bit images are read, convert it")
-        yield image
+        with file_of(tree, name) as file:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own limit is lower
+                image = Image.open(file, formats=FORMATS)
+            if image.width * image.height > LARGEST_PIXELS:
+                raise UnreadableImage(
+                    f"{what}: {image.width}×{image.height} pixels; at most {LARGEST_PIXELS} are read, scale it down"
+                )
+            if image.mode in ("I", "F"):
+                raise UnreadableImage(
+                    f"{what}: 32-bit pixels; only 8- and 16-bit images are read, convert it"
+                )
+            yield image
     except InputError:
         raise
     except UnidentifiedImageError:
@@ -146,6 +157,7 @@ class CachedPixels:
 
     path: Path
     workers: int = 0
+    digest: str | None = None
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 
@@ -162,7 +174,8 @@ class CachedPixels:
             return descriptor, shape, file.tell()
 
     def __getstate__(self) -> dict[str, object]:
-        return {"path": self.path, "workers": self.workers}  # another process opens the file for itself
+        # Another process opens the file for itself.
+        return {"path": self.path, "workers": self.workers, "digest": self.digest}
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -210,6 +223,7 @@ class FilePixels:
     names: "Names"
     frame: Frame
     workers: int = 0
+    digest: str | None = None
     dtype: ClassVar[torch.dtype] = torch.uint8
     device: ClassVar[torch.device] = torch.device("cpu")
 

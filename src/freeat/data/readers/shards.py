@@ -3,8 +3,10 @@
 import re
 from bisect import bisect_left
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -17,7 +19,7 @@ from freeat.data.readers.store import WORTH_CACHING, LabelledFiles, PixelStore
 from freeat.data.readers.trees import LARGEST, PlainFiles
 from freeat.data.unpacking import check_name
 from freeat.errors import InputError
-from freeat.files.reading import check_size, open_file, opened_tar, parse_json, refusing
+from freeat.files.reading import check_size, open_file, opened_section, opened_tar, parse_json, refusing
 
 SUFFIX = ".tar"
 LABEL_FILES = (".json", ".cls")
@@ -159,10 +161,19 @@ class ShardReader:
     def files(self) -> dict[str, tuple[int, int]]:
         return {name: (int(size), 0) for name, (_, _, size) in zip(self.names, self.places, strict=True)}
 
-    def read(self, name: str) -> bytes:
-        row = bisect_left(self.names, name)
-        shard, offset, size = self.places[row].tolist()
+    def opened(self, name: str) -> AbstractContextManager[BufferedReader]:
+        """The file, of which only what is asked for is read."""
+        shard, offset, size = self._place(name)
+        return opened_section(self.shards[shard], offset, size)
+
+    def _place(self, name: str) -> tuple[int, int, int]:
+        """The shard, the beginning and the size of a file; one that is too large is refused."""
+        shard, offset, size = self.places[bisect_left(self.names, name)].tolist()
         check_size(f"{self.shards[shard]}: {name!r}", size, LARGEST)
+        return shard, offset, size
+
+    def read(self, name: str) -> bytes:
+        shard, offset, size = self._place(name)
         with (
             open_file(self.shards[shard]) as file,
             refusing(self.shards[shard], "tar archive", "write it again"),

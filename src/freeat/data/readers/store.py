@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -86,8 +86,8 @@ class PixelStore:
         folder: The folder of the caches.
         limit: The bytes of pixels up to which a data set is held in memory.
         stream: Keep nothing: decode the images of each batch from their files.
-        workers: The processes that decode. By default half of the cores, for a cache and for a stream; what is decoded
-            already is read ahead only where a number is given.
+        workers: The processes that decode images, or read decoded ones ahead from a cache; by default half of the
+            cores.
     """
 
     folder: Path
@@ -115,19 +115,18 @@ class PixelStore:
             log.warning(
                 "%s: decoded anew by every command, because no cache can be written: %s", tree.path, error
             )
-            return self._in_memory(tree, splits, frame, workers=self._processes)
+            return self._in_memory(tree, splits, frame, workers=self.processes)
         found = {}
         for split, files in splits.items():
-            labels, digest = facts.digests.get(split, ("", None))
-            cached = CachedPixels(cache / f"{split}.npy", self.workers or 0)
-            found[split] = StoredSplit(
-                x=cached if size > self.limit else np.load(cached.path),
-                digest=digest if labels == labels_digest(files.y) else None,
-            )
+            labels, known = facts.digests.get(split, ("", None))
+            digest = known if labels == labels_digest(files.y) else None
+            cached = CachedPixels(cache / f"{split}.npy", self.processes, digest)
+            found[split] = StoredSplit(x=cached if size > self.limit else np.load(cached.path), digest=digest)
         return found
 
     @property
-    def _processes(self) -> int:
+    def processes(self) -> int:
+        """The processes that decode, or read ahead."""
         return default_workers() if self.workers is None else self.workers
 
     def _streamed(self, tree: Tree, files: LabelledFiles, frame: Frame) -> StoredSplit:
@@ -137,8 +136,9 @@ class PixelStore:
             "shape": frame.shape,
             "labels": labels_digest(files.y),
         }
-        pixels = FilePixels(light(tree), Names(files.names), frame, self._processes)
-        return StoredSplit(x=pixels, digest=hashlib.sha256(identity_of(facts).encode()).hexdigest())
+        digest = hashlib.sha256(identity_of(facts).encode()).hexdigest()
+        pixels = FilePixels(light(tree), Names(files.names), frame, self.processes, digest)
+        return StoredSplit(x=pixels, digest=digest)
 
     def _in_memory(
         self, tree: Tree, splits: dict[str, LabelledFiles], frame: Frame, *, workers: int
@@ -198,7 +198,7 @@ class PixelStore:
             np.lib.format.write_array_header_1_0(
                 out, {"descr": "|u1", "fortran_order": False, "shape": shape}
             )
-            for block in _decoded(tree, files.names, frame, self._processes):
+            for block in _decoded(tree, files.names, frame, self.processes):
                 out.write(block.data)
                 digest.update(block.data)
         digest.update(files.y.tobytes())
@@ -240,7 +240,7 @@ class PixelStore:
         self, make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str]
     ) -> Iterator[T]:
         """What is made of the files, some at a time, by worker processes where they are many."""
-        workers = 0 if len(names) < WORTH_CACHING else self._processes
+        workers = 0 if len(names) < WORTH_CACHING else self.processes
         of_block = partial(_of_block, make, light(tree), Names(names))
         yield from prefetched(of_block, range(0, len(names), AT_ONCE), workers)
 
@@ -255,34 +255,42 @@ class PixelStore:
     ) -> T:
         """What was found of these files while their listing was the same; else it is found now, and written down.
 
-        Of few files nothing is written down, unless ``worth`` says that what was found of them is to be kept.
+        Of few files nothing is written down, unless ``worth`` says that what was found of them is to be kept. One
+        process finds it while the others wait; each finds it for itself where nothing can be written.
         """
         if len(names) < WORTH_CACHING and worth is None:
             return find()
         if (known := self.known(kind, tree, names, as_type)) is not None:
             return known
         path = self._path(kind, tree, names)
-        value = find()
-        if worth is not None and not worth(value):
+        with ExitStack() as lock:
+            refused: Exception | None = None
+            try:
+                lock.enter_context(locked(path))
+            except (NoSpace, OSError) as error:
+                refused = error
+            if (known := _read_found(path, as_type)) is not None:  # by another process, meanwhile
+                return known
+            value = find()
+            if worth is not None and not worth(value):
+                return value
+            try:
+                if refused is not None:
+                    raise refused
+                write_document(path, "found in files", _Found(value))
+            except (NoSpace, OSError) as error:
+                log.warning("the %s of %s are not kept for the next time: %s", kind, tree.path, error)
+                return value
+            for other in self.folder.glob(f"{_source(tree)}-*.{kind}.json"):
+                if other != path:
+                    other.unlink(missing_ok=True)
             return value
-        try:
-            write_document(path, "found in files", _Found(value))
-        except (NoSpace, OSError) as error:
-            log.warning("the %s of %s are not kept for the next time: %s", kind, tree.path, error)
-            return value
-        for other in self.folder.glob(f"{_source(tree)}-*.{kind}.json"):
-            if other != path:
-                other.unlink(missing_ok=True)
-        return value
 
     def known(self, kind: str, tree: Tree, names: Sequence[str], as_type: type[T]) -> T | None:
         """What was found of these files before and is kept; None where nothing is."""
         if not any(self.folder.glob(f"{_source(tree)}-*.{kind}.json")):
             return None  # without the digest of a long listing
-        with suppress(InputError):
-            path = self._path(kind, tree, names)
-            return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
-        return None
+        return _read_found(self._path(kind, tree, names), as_type)
 
     def _path(self, kind: str, tree: Tree, names: Sequence[str]) -> Path:
         return self.folder / f"{_source(tree)}-{listing_digest(tree, sorted(names))[:20]}.{kind}.json"
@@ -291,6 +299,13 @@ class PixelStore:
 @dataclass(frozen=True)
 class _Found(Generic[T]):
     value: T
+
+
+def _read_found(path: Path, as_type: type[T]) -> T | None:
+    """What such a document holds; None where it is missing or damaged."""
+    with suppress(InputError):
+        return read_document(path, "found in files", _Found[as_type]).value  # type: ignore[valid-type]
+    return None
 
 
 def labels_digest(y: NDArray[np.int64]) -> str:

@@ -1,17 +1,19 @@
 """A tree of files, in a folder or inside a zip archive, read without unpacking it."""
 
 import hashlib
+import io
 import os
 import zipfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
+from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from freeat.data.unpacking import check_name
-from freeat.files.reading import check_regular, open_zip, read_bytes, read_member
+from freeat.files.reading import check_regular, open_zip, opened_section, read_bytes, read_member
 
 LARGEST = 1 << 28
 """Bytes of one image or list file."""
@@ -78,6 +80,10 @@ class FolderTree:
 
     def read(self, name: str) -> bytes:
         return read_bytes(self.path / name, limit=LARGEST)
+
+    def opened(self, name: str) -> AbstractContextManager[BufferedReader]:
+        """The file, of which only what is asked for is read."""
+        return opened_section(self.path / name, limit=LARGEST)
 
     @property
     def light(self) -> "FolderTree":
@@ -163,6 +169,17 @@ def light(tree: Tree) -> Tree:
     """The tree as worker processes need it, without its listing where it has a form for that."""
     found: Tree = getattr(tree, "light", tree)
     return found
+
+
+@contextmanager
+def opened_file(tree: Tree, name: str) -> Iterator[IO[bytes]]:
+    """A file of a tree, of which only what is asked for is read where the tree can do that; else it is read whole."""
+    lazily: Callable[[str], AbstractContextManager[BufferedReader]] | None = getattr(tree, "opened", None)
+    if lazily is None:
+        yield io.BytesIO(tree.read(name))
+        return
+    with lazily(name) as file:
+        yield file
 
 
 def listing_digest(tree: Tree, names: Iterable[str]) -> str:
