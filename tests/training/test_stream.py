@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
+import synthetic_files
 from freeat.cli.main import run as command_line
 from freeat.data import Images, load_data
 from freeat.data.augmentation import CropFlip, RandomResizedCrop
@@ -221,6 +223,52 @@ def test_files_with_other_times_are_the_same_data_where_their_content_is_known(
     content_digest(root)
     with pytest.raises(InputError, match="the data are not those"):
         run(root, tmp_path / "known", 0)
+
+
+def as_parquet(folder: Path, root: Path) -> Path:
+    """The images of both splits in a folder of two parquet files."""
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    (root / "table").mkdir()
+    for split in ("train", "test"):
+        files = sorted((folder / split).rglob("*.jpg"))
+        table = {
+            "image": [{"bytes": file.read_bytes(), "path": file.name} for file in files],
+            "label": [file.parent.name for file in files],
+        }
+        parquet.write_table(arrow.table(table), root / "table" / f"{split}.parquet")
+    return root / "table"
+
+
+def as_one_parquet(folder: Path, root: Path) -> Path:
+    return as_parquet(folder, root) / "train.parquet"
+
+
+def as_published(folder: Path, root: Path) -> Path:
+    synthetic_files.tiny_imagenet(root / "tiny-imagenet-200")
+    return root / "tiny-imagenet-200"
+
+
+@pytest.mark.parametrize("kind", [as_parquet, as_one_parquet, as_published])
+def test_content_of_tables_and_published_sets_is_known_once_it_was_read(
+    kind: Callable[[Path, Path], Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kind(folder, tmp_path)
+    monkeypatch.setattr("freeat.data.dataset._check_published", lambda *_: None)
+    names = [path, "tiny-imagenet"] if kind is as_published else [path]
+    size = {} if kind is as_published else {"image_size": 16}
+
+    def contents(**how: bool) -> set[str | None]:
+        return {load_data(name, data_dir=tmp_path, workers=0, **size, **how).content for name in names}
+
+    assert contents(stream=True) == {None}
+    found = content_digest(names[-1], data_dir=tmp_path, workers=0)
+    assert contents(stream=True) == {found}
+    assert contents() == {None}
+    monkeypatch.setattr("freeat.data.readers.store.file_digest", None)  # what was read once is kept
+    assert content_digest(path, data_dir=tmp_path, workers=0) == found
+    for file in (path,) if path.is_file() else path.rglob("*.*"):
+        os.utime(file, ns=(1, 1))
+    assert contents(stream=True) == {None}
 
 
 def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:
