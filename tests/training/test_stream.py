@@ -112,6 +112,24 @@ def test_windows_of_a_stream_are_cut_from_the_whole_files(folder: Path, tmp_path
     assert float(cached.amax()) == 0
 
 
+def test_neighbours_of_a_stream_see_the_same_windows_of_the_images_that_they_share(
+    folder: Path,
+) -> None:
+    images, crop = streamed(folder), RandomResizedCrop()
+    instead = torch.full(images.shape, 200, dtype=torch.uint8)
+    rows = torch.tensor([0, 5, 7, 1])
+    seen, neighbour = (
+        one.view(rows, crop, ImageRng(0, rows.tolist()))[0]
+        for one in (images, images.neighbour(0, instead, 1))
+    )
+    assert torch.equal(seen[rows > 0], neighbour[rows > 0])
+    assert torch.equal(neighbour[rows == 0], torch.full_like(neighbour[rows == 0], 200))
+    assert not torch.equal(seen[rows == 0], neighbour[rows == 0])
+    plain, draws = images.neighbour(0, images.x[3], 1), ImageRng(0, [0, 1])
+    window, _ = plain.view(torch.tensor([0, 1]), crop, draws)
+    assert torch.equal(window[:1], crop(images.x[3:4], ImageRng(0, [0])))
+
+
 def run(folder: Path, out: Path, workers: int, stop_at: int | None = None) -> str | None:
     spec = TrainSpec(
         data=str(folder), image_size=16, stream=True, augment="random-resized-crop", model="cnn-w4", updates=10,
