@@ -295,8 +295,10 @@ def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:
             raise InputError("no third")
         return k
 
+    state = torch.get_rng_state()
     made = prefetched(make, range(10), 2)
     assert [next(made) for _ in range(3)] == [0, 1, 2]
+    assert torch.equal(torch.get_rng_state(), state), "a number was drawn from torch's generator"
     began = time.monotonic()
     with pytest.raises(InputError, match=r"^no third$"):
         next(made)
