@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,27 @@ def test_batches_of_workers_and_of_processes_have_the_same_bits(
         assert torch.equal(x, ahead)
         assert torch.equal(x, torch.cat(parts))
         assert x.dtype == torch.uint8
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_training_are_made_by_its_workers(
+    folder: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+
+    def noted(*settings: Any) -> Any:
+        (made / f"{settings[-1]} {os.getpid()}").touch()
+        return own_view(*settings)
+
+    monkeypatch.setattr("freeat.training.loop.own_view", noted)
+    run(folder, tmp_path / "run", workers)
+    notes = [path.name.split() for path in made.iterdir()]
+    by = {batch: int(pid) for batch, pid in notes}
+    assert len(by) == len(notes), "a batch was made twice"
+    assert by.keys() >= set("12345")  # 10 updates, 2 of each batch
+    assert len({*by.values()}) == max(1, workers)
+    assert (os.getpid() in by.values()) == (workers == 0)
 
 
 def test_evaluations_ahead_have_the_same_bits_and_views(folder: Path) -> None:
