@@ -72,9 +72,17 @@ def main() -> None:
 @click.option(
     "--parts", default="start,train,decode", show_default=True, help="others stay as they are in --out"
 )
+@click.option("--validation", type=float, help="train also with this part held out, e.g. 0.1")
 @click.option("--out", type=click.Path(path_type=Path), help="a JSON file for the results")
 def measure(
-    images: int, distinct: int, updates: int, workers: int, folder: Path | None, parts: str, out: Path | None
+    images: int,
+    distinct: int,
+    updates: int,
+    workers: int,
+    folder: Path | None,
+    parts: str,
+    validation: float | None,
+    out: Path | None,
 ) -> None:
     """Start-up, decoding and memory of a folder of JPEGs."""
     root = folder or Path(tempfile.mkdtemp(prefix="scaling-"))
@@ -92,7 +100,16 @@ def measure(
         kinds = {
             "start": [(f"{which} start", workers, ["start"]) for which in ("first", "second", "third")],
             "train": [
-                (f"train {kind}", workers, ["train", "--kind", kind, *count]) for kind in ("cached", "stream")
+                (f"train {kind}{held_out}", workers, ["train", "--kind", kind, *count, *option])
+                for kind in ("cached", "stream")
+                for held_out, option in (
+                    ("", []),
+                    *(
+                        [(f", validation {validation:g}", ["--validation", str(validation)])]
+                        if validation
+                        else []
+                    ),
+                )
             ],
             "decode": [(f"decode by {k}", k, ["decode", *count]) for k in (0, 1, workers)],
         }
@@ -170,19 +187,21 @@ def start(folder: Path, workers: int) -> None:
 @main.command("train", hidden=True)
 @click.option("--kind", required=True)
 @click.option("--updates", type=int, required=True)
+@click.option("--validation", type=float)
 @with_common
-def train_(kind: str, updates: int, folder: Path, workers: int) -> None:
-    """Train a layer on the data, and look at the memory."""
+def train_(kind: str, updates: int, validation: float | None, folder: Path, workers: int) -> None:
+    """Train a layer on the data, or on what a validation split leaves, and look at the memory."""
     torch.set_num_threads(1)
     streams = kind == "stream"
     found = load_data(folder / "jpegs", data_dir=folder / "data", workers=workers, stream=streams)
     model = nn.Sequential(nn.AvgPool2d(28), nn.Flatten(), nn.Linear(192, CLASSES))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     learner = Learner(model, optimizer, seed=0, total_updates=updates)
-    batches = Batches(n=len(found.train), size=BATCH, seed=0)
+    images = found.train if validation is None else found.train.split(validation)[0]
+    batches = Batches(n=len(images), size=BATCH, seed=0)
     augment = RandomResizedCrop() if streams else CropFlip(pad=28)
     samples, began = [], time.monotonic()
-    for k, _ in enumerate(train(learner, Erm(), found.train, batches, augment), 1):
+    for k, _ in enumerate(train(learner, Erm(), images, batches, augment), 1):
         if k % max(1, updates // SAMPLES) == 0:
             samples.append({"update": k, **memory()})
     seconds = time.monotonic() - began

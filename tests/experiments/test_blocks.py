@@ -135,13 +135,19 @@ def transferring(run: Path) -> list[str]:
     return [*words, "--eps", "0.3,0.5", "--batch-size", "128", "--out", "results"]
 
 
-@pytest.mark.parametrize("command", [evaluating, transferring])
+@pytest.mark.parametrize(
+    ("command", "launcher"), [(evaluating, TORCHRUN), (transferring, TORCHRUN), (transferring, PLAIN)]
+)
 def test_processes_of_one_store_divide_the_images_and_print_the_same_table(
-    command: Callable[[Path], list[str]], run: Path, tmp_path: Path, by_one: Callable[..., Any]
+    command: Callable[[Path], list[str]],
+    launcher: list[str],
+    run: Path,
+    tmp_path: Path,
+    by_one: Callable[..., Any],
 ) -> None:
     alone, shared = tmp_path / "alone", tmp_path / "shared"
     expected = by_one(alone, *command(run))
-    if command is evaluating:
+    if launcher is TORCHRUN:
         found = [finished(start(TORCHRUN, shared, *command(run)))]  # one of them prints
     else:
         processes = [start(PLAIN, shared, *command(run)) for _ in range(TOGETHER)]

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+import synthetic_files
 from freeat.cli.main import run as command_line
 from freeat.data import Images, load_data
 from freeat.data.augmentation import CropFlip, RandomResizedCrop
@@ -81,6 +84,27 @@ def test_batches_of_workers_and_of_processes_have_the_same_bits(
         assert x.dtype == torch.uint8
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_of_a_training_are_made_by_its_workers(
+    folder: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "made"
+    made.mkdir()
+
+    def noted(*settings: Any) -> Any:
+        (made / f"{settings[-1]} {os.getpid()}").touch()
+        return own_view(*settings)
+
+    monkeypatch.setattr("freeat.training.loop.own_view", noted)
+    run(folder, tmp_path / "run", workers)
+    notes = [path.name.split() for path in made.iterdir()]
+    by = {batch: int(pid) for batch, pid in notes}
+    assert len(by) == len(notes), "a batch was made twice"
+    assert by.keys() >= set("12345")  # 10 updates, 2 of each batch
+    assert len({*by.values()}) == max(1, workers)
+    assert (os.getpid() in by.values()) == (workers == 0)
+
+
 def test_evaluations_ahead_have_the_same_bits_and_views(folder: Path) -> None:
     model = torch.nn.Flatten()
     for augment in (None, RandomResizedCrop()):
@@ -108,6 +132,24 @@ def test_windows_of_a_stream_are_cut_from_the_whole_files(folder: Path, tmp_path
     ]
     assert float(stream.amax()) == 1
     assert float(cached.amax()) == 0
+
+
+def test_neighbours_of_a_stream_see_the_same_windows_of_the_images_that_they_share(
+    folder: Path,
+) -> None:
+    images, crop = streamed(folder), RandomResizedCrop()
+    instead = torch.full(images.shape, 200, dtype=torch.uint8)
+    rows = torch.tensor([0, 5, 7, 1])
+    seen, neighbour = (
+        one.view(rows, crop, ImageRng(0, rows.tolist()))[0]
+        for one in (images, images.neighbour(0, instead, 1))
+    )
+    assert torch.equal(seen[rows > 0], neighbour[rows > 0])
+    assert torch.equal(neighbour[rows == 0], torch.full_like(neighbour[rows == 0], 200))
+    assert not torch.equal(seen[rows == 0], neighbour[rows == 0])
+    plain, draws = images.neighbour(0, images.x[3], 1), ImageRng(0, [0, 1])
+    window, _ = plain.view(torch.tensor([0, 1]), crop, draws)
+    assert torch.equal(window[:1], crop(images.x[3:4], ImageRng(0, [0])))
 
 
 def run(folder: Path, out: Path, workers: int, stop_at: int | None = None) -> str | None:
@@ -223,14 +265,62 @@ def test_files_with_other_times_are_the_same_data_where_their_content_is_known(
         run(root, tmp_path / "known", 0)
 
 
+def as_parquet(folder: Path, root: Path) -> Path:
+    """The images of both splits in a folder of two parquet files."""
+    parquet, arrow = pytest.importorskip("pyarrow.parquet"), pytest.importorskip("pyarrow")
+    (root / "table").mkdir()
+    for split in ("train", "test"):
+        files = sorted((folder / split).rglob("*.jpg"))
+        table = {
+            "image": [{"bytes": file.read_bytes(), "path": file.name} for file in files],
+            "label": [file.parent.name for file in files],
+        }
+        parquet.write_table(arrow.table(table), root / "table" / f"{split}.parquet")
+    return root / "table"
+
+
+def as_one_parquet(folder: Path, root: Path) -> Path:
+    return as_parquet(folder, root) / "train.parquet"
+
+
+def as_published(folder: Path, root: Path) -> Path:
+    synthetic_files.tiny_imagenet(root / "tiny-imagenet-200")
+    return root / "tiny-imagenet-200"
+
+
+@pytest.mark.parametrize("kind", [as_parquet, as_one_parquet, as_published])
+def test_content_of_tables_and_published_sets_is_known_once_it_was_read(
+    kind: Callable[[Path, Path], Path], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kind(folder, tmp_path)
+    monkeypatch.setattr("freeat.data.dataset._check_published", lambda *_: None)
+    names = [path, "tiny-imagenet"] if kind is as_published else [path]
+    size = {} if kind is as_published else {"image_size": 16}
+
+    def contents(**how: bool) -> set[str | None]:
+        return {load_data(name, data_dir=tmp_path, workers=0, **size, **how).content for name in names}
+
+    assert contents(stream=True) == {None}
+    found = content_digest(names[-1], data_dir=tmp_path, workers=0)
+    assert contents(stream=True) == {found}
+    assert contents() == {None}
+    monkeypatch.setattr("freeat.data.readers.store.file_digest", None)  # what was read once is kept
+    assert content_digest(path, data_dir=tmp_path, workers=0) == found
+    for file in (path,) if path.is_file() else path.rglob("*.*"):
+        os.utime(file, ns=(1, 1))
+    assert contents(stream=True) == {None}
+
+
 def test_workers_end_with_their_reader_and_errors_come_at_their_turn() -> None:
     def make(k: int) -> int:
         if k == 3:
             raise InputError("no third")
         return k
 
+    state = torch.get_rng_state()
     made = prefetched(make, range(10), 2)
     assert [next(made) for _ in range(3)] == [0, 1, 2]
+    assert torch.equal(torch.get_rng_state(), state), "a number was drawn from torch's generator"
     began = time.monotonic()
     with pytest.raises(InputError, match=r"^no third$"):
         next(made)

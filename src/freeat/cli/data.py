@@ -93,7 +93,7 @@ def fetch_(names: tuple[str, ...], data_dir: Path | None, as_json: bool) -> None
 @workers_option
 @json_option
 def digest_(path: Path, data_dir: Path | None, workers: int | None, as_json: bool) -> None:
-    """The SHA-256 of the content of a folder, archive or tars.
+    """The SHA-256 of the content of a folder, archive, tars or tables, or of a published data set.
 
     Loading data looks at names, sizes and times of the files only. This reads all of them, once: the digest is kept
     as long as those stay as they are.

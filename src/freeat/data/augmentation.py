@@ -87,8 +87,11 @@ class RandomResizedCrop:
     def __call__(self, x: Tensor, rng: Rng) -> Tensor:
         """Cut the windows and scale them (bilinear); uint8 is rounded."""
         out = x.flatten(0, -4) if x.ndim > 4 else x
-        u = self.draws(x, rng)
-        *_, height, width = out.shape
+        return self.cut(out, self.draws(x, rng)).reshape(x.shape)
+
+    def cut(self, x: Tensor, u: Tensor) -> Tensor:
+        """The windows of images (b, C, H, W) by their numbers (b, 5), scaled to the size of the images."""
+        *_, height, width = x.shape
         left, top, w, h = (v.unsqueeze(1) for v in self._windows(u, width, height))
         across = (torch.arange(width, device=x.device) + 0.5) / width
         down = (torch.arange(height, device=x.device) + 0.5) / height
@@ -96,12 +99,12 @@ class RandomResizedCrop:
             across = torch.where(u[:, 4:] < 0.5, 1 - across, across)
         # In the coordinates of grid_sample, -1 and 1 are the outer edges of the image.
         columns, rows = 2 * (left + w * across) / width - 1, 2 * (top + h * down) / height - 1
-        shape = (len(out), height, width)
+        shape = (len(x), height, width)
         grid = torch.stack([columns.unsqueeze(1).expand(shape), rows.unsqueeze(2).expand(shape)], -1)
-        scaled = F.grid_sample(out.to(u.dtype), grid, padding_mode="border", align_corners=False)
+        scaled = F.grid_sample(x.to(u.dtype), grid, padding_mode="border", align_corners=False)
         if not x.is_floating_point():
             scaled = scaled.round_()
-        return scaled.to(x.dtype).reshape(x.shape)
+        return scaled.to(x.dtype)
 
     def _windows(self, u: Tensor, width: int, height: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Left, top, width and height of every window."""

@@ -24,11 +24,11 @@ from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
 from freeat.data.sources import Source
 from freeat.errors import InputError, unknown_name
-from freeat.files.documents import sha256
 from freeat.files.published import data_folder, substitute_path
 
 if TYPE_CHECKING:
     from freeat.data.readers.store import PixelStore
+    from freeat.data.readers.trees import Tree
 
 MOST_CLASSES = 100_000
 MOST_WORKERS = 256
@@ -172,18 +172,18 @@ def load_data(
     found = recognize(path)
     how: dict[str, Any] = {"seed": seed, "test_fraction": test_fraction, "image_size": image_size}
     if found is None and is_arrow(path):
-        return _own_images(path, read_arrow(path, store, **how))
+        return _with_content(_own_images(path, read_arrow(path, store, **how)), path, store)
     if found is None and shards_of(path):
         shards = ShardTree(path, store)
         arrays = read_shards(shards, store, **how, skip_unreadable=skip_unreadable)
-        return replace(_own_images(path, arrays), content=store.known_content(shards))
+        return _with_content(_own_images(path, arrays), path, store, shards)
     if found is None and (path.is_dir() or path.suffix == ".zip"):
         tree = open_tree(path)
         arrays = read_folder(tree, store, **how, skip_unreadable=skip_unreadable)
-        return replace(_own_images(path, arrays), content=store.known_content(tree))
+        return _with_content(_own_images(path, arrays), path, store, tree)
     _refuse_resizing(path.name, image_size)
     if found is not None:
-        return _load_recognized(found, path, store)
+        return _with_content(_load_recognized(found, path, store), path, store)
     if path.suffix != ".npz":
         raise InputError(
             f"{path}: not a data set; give an .npz or .parquet file, a folder, zip or tars of images, or a known name"
@@ -191,23 +191,39 @@ def load_data(
     return _of_npz(path.stem, path)
 
 
+def _with_content(data: DataSet, path: Path, store: "PixelStore", listed: "Tree | None" = None) -> DataSet:
+    """A stream with the digest of the content of its files, where that was found before."""
+    if not data.train.streamed:
+        return data
+    return replace(data, content=store.known_content(listed or _files_at(path, store)))
+
+
+def _files_at(path: Path, store: "PixelStore") -> "Tree":
+    """All files at a path, those inside archives and tars too."""
+    from freeat.data.readers.shards import ShardTree, shards_of
+    from freeat.data.readers.trees import PlainFiles, open_tree
+
+    if shards_of(path):
+        return ShardTree(path, store)
+    return open_tree(path) if path.is_dir() or path.suffix == ".zip" else PlainFiles(path, (path,))
+
+
 def content_digest(
     path: Path | str, *, data_dir: Path | str | None = None, workers: int | None = None
 ) -> str:
-    """SHA-256 of all files at a path, inside archives and tars too, with their names.
+    """SHA-256 of all files at a path or of a published data set, inside archives and tars too, with their names.
 
-    What was read once is kept as long as names, sizes and times of the files stay as they are.
+    Of a single file that is no archive it is that of its content. What was read once is kept as long as names, sizes
+    and times of the files stay as they are.
     """
-    from freeat.data.readers.shards import ShardTree, shards_of
     from freeat.data.readers.store import PixelStore
-    from freeat.data.readers.trees import open_tree
 
-    path = _existing(path)
-    if path.is_file() and path.suffix not in (".zip", ".tar"):
-        return sha256(path)
-    store = PixelStore(folder=data_folder(data_dir) / "cache", workers=workers)
-    tree = ShardTree(path, store) if shards_of(path) else open_tree(path)
-    return store.content_digest(tree, list(tree.files))
+    folder = data_folder(data_dir)
+    source = find_source(str(path))
+    layout = None if source is None else find_layout(source, folder)
+    path = _existing(path) if layout is None else folder / layout.path
+    store = PixelStore(folder=folder / "cache", workers=workers)
+    return store.content_digest(_files_at(path, store))
 
 
 def _refuse_resizing(name: str, image_size: int | None) -> None:
@@ -232,7 +248,7 @@ def _load_named(source: Source, folder: Path, store: "PixelStore") -> DataSet:
         verify_layout(layout, folder / layout.path)
         data = _dataset(source.name, layout.reader(folder / layout.path, store), source)
         _check_published(data, source, folder / layout.path)
-        return data
+        return _with_content(data, folder / layout.path, store)
     substitute = substitute_path(source.name, folder)
     if substitute.is_file():
         return _with_substitute_note(_of_npz(source.name, substitute, source), substitute)

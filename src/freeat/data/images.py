@@ -235,14 +235,30 @@ class Images:
 
     def _pixels(self, stored: Tensor) -> Tensor:
         """The pixels (b, H, W, C) at these rows (b,) of the parts, as a new tensor."""
+        return self._of_parts(stored, lambda part, rows, _: part[to_device(rows, self.device)])
+
+    def _windows(self, stored: Tensor, crop: RandomResizedCrop, draws: Tensor) -> Tensor:
+        """The same, each a window by its numbers in ``draws`` (b, 5), cut from the whole file where there is one."""
+
+        def cut(part: Pixels, rows: Tensor, here: Tensor | slice) -> Tensor:
+            if hasattr(part, "crops"):
+                windows: Tensor = part.crops(rows, crop, draws[here])
+                return windows
+            x = part[to_device(rows, self.device)].permute(0, 3, 1, 2)
+            return crop.cut(x, draws[here]).permute(0, 2, 3, 1)
+
+        return self._of_parts(stored, cut)
+
+    def _of_parts(self, stored: Tensor, read: Callable[[Pixels, Tensor, Tensor | slice], Tensor]) -> Tensor:
+        """What ``read`` returns of each part, its own rows and where they are among these rows (b,), put together."""
         if len(self.parts) == 1:
-            return self.parts[0][to_device(stored, self.device)]
+            return read(self.parts[0], stored, slice(None))
         out = torch.empty((len(stored), *self.parts[0].shape[1:]), dtype=self.dtype, device=self.device)
         first = 0
         for part in self.parts:
             here = ((stored >= first) & (stored < first + len(part))).nonzero().flatten()
             if len(here):
-                out[to_device(here, self.device)] = part[to_device(stored[here] - first, self.device)]
+                out[to_device(here, self.device)] = read(part, stored[here] - first, here)
             first += len(part)
         return out
 
@@ -370,14 +386,9 @@ class Images:
         stored = rows if self.rows is None else self.rows[rows.cpu()]
         if augment is not None and rng is None:
             raise InputError("augmentation without an rng: pass the random stream it draws from")
-        if (
-            isinstance(augment, RandomResizedCrop)
-            and rng is not None
-            and self.streamed
-            and len(self.parts) == 1
-        ):
+        if isinstance(augment, RandomResizedCrop) and rng is not None and self.streamed:
             draws = augment.draws(torch.empty(1).expand(*rows.shape, *self.shape), rng)
-            pixels = self.parts[0].crops(stored.flatten(), augment, draws)  # type: ignore[attr-defined]
+            pixels = self._windows(stored.flatten(), augment, draws)
             augment = None
         else:
             pixels = self._pixels(stored.flatten())

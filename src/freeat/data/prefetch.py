@@ -44,6 +44,7 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
     from multiprocessing import Pipe
     from multiprocessing.util import Finalize
 
+    import torch
     from torch.utils.data import DataLoader  # a tenth of a second that small data sets need not spend
 
     ending, end = Pipe(duplex=False)
@@ -62,6 +63,7 @@ def prefetched(make: Callable[[K], T], keys: Iterable[K], workers: int) -> Gener
             collate_fn=_as_it_is,
             multiprocessing_context=_context(),
             worker_init_fn=partial(_begin, ending),
+            generator=torch.Generator(),  # the seed of the workers, which draw nothing, is not taken from torch's own
         )
         made: Any = iter(loader)
     _watch_when_waiting(made)

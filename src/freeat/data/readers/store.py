@@ -28,7 +28,7 @@ from freeat.data.readers.pixels import (
     find_unreadable,
     read_header,
 )
-from freeat.data.readers.trees import Tree, light, listing_digest
+from freeat.data.readers.trees import Tree, file_digest, light, listing_digest
 from freeat.errors import InputError
 from freeat.files.documents import (
     NoSpace,
@@ -221,10 +221,16 @@ class PixelStore:
 
         return self.kept("unreadable", tree, names, found, dict[str, str])
 
-    def content_digest(self, tree: Tree, names: Sequence[str]) -> str:
-        """SHA-256 of the names and contents of these files; read once, and kept as long as their listing stays."""
+    def content_digest(self, tree: Tree) -> str:
+        """SHA-256 of the names and contents of all files; read once, and kept as long as their listing stays.
+
+        Of a tree that is a single file it is that of its content.
+        """
+        names = list(tree.files)
 
         def found() -> str:
+            if names == ["."]:
+                return file_digest(tree, ".")
             digest = hashlib.sha256()
             for block in self._blocks(_content, tree, names):
                 digest.update(block)
@@ -233,8 +239,8 @@ class PixelStore:
         return self.kept("content", tree, names, found, str, lambda _: True)
 
     def known_content(self, tree: Tree) -> str | None:
-        """The content digest of all files of a tree of which a stream is made, where it was found before."""
-        return self.known("content", tree, list(tree.files), str) if self.stream else None
+        """The content digest of all files of a tree, where it was found before."""
+        return self.known("content", tree, None, str)
 
     def _blocks(
         self, make: Callable[[Tree, Sequence[str]], T], tree: Tree, names: Sequence[str]
@@ -286,10 +292,11 @@ class PixelStore:
                     other.unlink(missing_ok=True)
             return value
 
-    def known(self, kind: str, tree: Tree, names: Sequence[str], as_type: type[T]) -> T | None:
-        """What was found of these files before and is kept; None where nothing is."""
+    def known(self, kind: str, tree: Tree, names: Sequence[str] | None, as_type: type[T]) -> T | None:
+        """What was found of these files (None: of all) before and is kept; None where nothing is."""
         if not any(self.folder.glob(f"{_source(tree)}-*.{kind}.json")):
             return None  # without the digest of a long listing
+        names = list(tree.files) if names is None else names
         return _read_found(self._path(kind, tree, names), as_type)
 
     def _path(self, kind: str, tree: Tree, names: Sequence[str]) -> Path:
@@ -344,5 +351,5 @@ def _headers(tree: Tree, names: Sequence[str]) -> list[Header]:
 
 
 def _content(tree: Tree, names: Sequence[str]) -> bytes:
-    lines = (f"{name}\0{hashlib.sha256(tree.read(name)).hexdigest()}\n" for name in names)
+    lines = (f"{name}\0{file_digest(tree, name)}\n" for name in names)
     return "".join(lines).encode(errors="surrogateescape")

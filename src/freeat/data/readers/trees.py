@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from freeat.data.unpacking import check_name
+from freeat.files.documents import sha256
 from freeat.files.reading import check_regular, open_zip, opened_section, read_bytes, read_member
 
 LARGEST = 1 << 28
@@ -180,6 +181,13 @@ def opened_file(tree: Tree, name: str) -> Iterator[IO[bytes]]:
         return
     with lazily(name) as file:
         yield file
+
+
+def file_digest(tree: Tree, name: str) -> str:
+    """SHA-256 of the content of a file of a tree, of any size where it is a file of its own."""
+    if isinstance(tree, FolderTree | PlainFiles):
+        return sha256(tree.path / name)
+    return hashlib.sha256(tree.read(name)).hexdigest()
 
 
 def listing_digest(tree: Tree, names: Iterable[str]) -> str:
