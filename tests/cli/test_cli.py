@@ -468,10 +468,11 @@ def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[default: 30]" in output
     assert "[default: 8/255]" in output
     options = (
-        "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum"
+        "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum "
+        "deterministic nondeterministic"
     )
     rest = "weight-decay train-size validation eval-every seed device precision out json ema micro-batch init-from"
-    for word in f"{options} {rest} deterministic fast compile normalize on-collapse trust-code".split():
+    for word in f"{options} {rest} compile normalize on-collapse trust-code".split():
         assert f"--{word}" in output, word
 
 

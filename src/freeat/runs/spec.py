@@ -202,7 +202,7 @@ class TrainSpec(_Settings):
     precision: str = _setting("fp32", "fp32, bf16, fp16, or auto (bf16 where the hardware has it)")
     threads: int | None = _setting(None, "CPU threads of the run; another number gives other bits")
     deterministic: bool = _setting(
-        True, "same bits every time (--deterministic), or whatever is fastest (--fast)"
+        True, "same bits every time (--deterministic), or whatever is fastest (--nondeterministic)"
     )
     compile: bool = _setting(False, "compile the network with torch.compile")
 
