@@ -466,7 +466,7 @@ def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
     output = capsys.readouterr().out
     assert "[default: 30]" in output
-    assert "[default: 8/255]" in output
+    assert "[default: 8/255 for linf, 128/255 for l2]" in " ".join(output.split())
     options = (
         "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum "
         "deterministic nondeterministic"
