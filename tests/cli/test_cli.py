@@ -423,7 +423,7 @@ def test_a_model_that_always_answers_the_same_is_named(
     remark = "free-4 gives the same answer to every image: its gap says nothing."
     assert "train 90.0 %   test 90.0 %" in said.out
     assert remark in said.out
-    assert "(16, 16 images)  the same answer to every image" in said.err
+    assert "(sample of 16, 16 images)  the same answer to every image" in said.err
     assert run([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["notes"][0] == remark

@@ -148,13 +148,16 @@ class Recorder(Protocol):
         """Store the weights after this update under a name."""
 
 
-def accuracies(scores: Scores) -> str:
-    """An evaluation in one line."""
-    train, test = scores.train, scores.test
-    constant = "" if scores.constant_answer is None else "  the same answer to every image"
+def accuracies(record: Record) -> str:
+    """An evaluation in one line, with how many training and test images it is of, and whether it is the last."""
+    train, test = record.train, record.test
+    constant = "" if record.constant_answer is None else "  the same answer to every image"
+    final = "final, " if record.kind == "final" else ""
+    part = "all" if (train.n, test.n) == (train.population, test.population) else "sample of"
     return (
         f"robust train {train.robust_accuracy:.1%}  test {test.robust_accuracy:.1%}  "
-        f"gap {scores.gap.value:+.1%}  clean test {test.clean_accuracy:.1%}  ({train.n}, {test.n} images){constant}"
+        f"gap {100 * record.gap.value:+.1f} points  clean test {test.clean_accuracy:.1%}  "
+        f"({final}{part} {train.n}, {test.n} images){constant}"
     )
 
 
