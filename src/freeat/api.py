@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from freeat.algorithms import Algorithm, make_algorithm
-from freeat.algorithms.step import threat_of, with_smoothing
+from freeat.algorithms.step import threat_of, with_smoothing, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import Augmentation, DataSet, load_data
@@ -17,9 +17,10 @@ from freeat.evaluation.evaluate import Gap
 from freeat.learner.learner import check_model, check_optimizer
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models import check_logits
+from freeat.reports.text import run_remarks
 from freeat.runs.build import build_evaluator, build_trainer
 from freeat.runs.folder import RunFolder, RunResult
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name
 from freeat.threat import Ball, check_ball
 from freeat.training.checks import setting_warnings
 from freeat.training.records import Callback, Record
@@ -164,6 +165,7 @@ def train(
     check_model(model)
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
+    trained_by = algorithm
     algorithm, evaluated_in = _algorithm_in(algorithm, ball)
     if optimizer is not None:
         check_optimizer(optimizer)
@@ -227,12 +229,19 @@ def train(
         trainer.callback = callback
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
         result = trainer.run()
+    for remark in run_remarks(_label(trained_by, algorithm), result, ()):
+        log.warning("%s", remark)
     return Trained(
         model=trainer.learner.model.eval(),
         result=result,
         history=trainer.history,
         averages={name: average.model for name, average in trainer.learner.averages.items()},
     )
+
+
+def _label(given: Algorithm | str, algorithm: Algorithm) -> str:
+    """The algorithm as it was named, or its class."""
+    return short_name(given) if isinstance(given, str) else type(without_warm_up(algorithm)).__name__
 
 
 def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:

@@ -10,6 +10,7 @@ import pytest
 from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm, StepRecord, WarmUp, make_algorithm, parse_algorithm
 from freeat.algorithms.registry import settings_of
+from freeat.algorithms.step import is_one_step
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
 from freeat.runs.build import build_algorithm
@@ -53,6 +54,20 @@ def test_names_have_a_canonical_form_that_reads_back(name: str) -> None:
     parsed = parse_algorithm(name)
     assert str(parsed) == CANONICAL[name]
     assert parse_algorithm(str(parsed)) == parsed
+
+
+@pytest.mark.parametrize(
+    ("name", "one_step"),
+    {
+        "erm": False, "vanilla-10": False, "vanilla-1": True, "trades-10": False, "friendly-3": False, "fast": True,
+        "n-fgsm": True, "free-4": True,
+    }.items(),
+)  # fmt: skip
+def test_algorithms_declare_whether_they_train_with_one_step(name: str, one_step: bool) -> None:
+    algorithm = make_algorithm(name, L2(0.5))
+    assert is_one_step(algorithm) is one_step
+    if name != "erm":
+        assert is_one_step(WarmUp(algorithm=algorithm, updates=2)) is one_step
 
 
 def test_what_is_given_replaces_what_follows_from_the_name() -> None:

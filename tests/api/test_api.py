@@ -135,6 +135,18 @@ def test_arguments_of_the_wrong_kind_are_refused(row: str) -> None:
     assert message in str(refusal.value)
 
 
+def test_a_training_that_ends_at_chance_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    for given in ("free-2", freeat.Free(ball=freeat.L2(0.3), m=2)):
+        caplog.clear()
+        freeat.train(net(), "digits", algorithm=given, ball=freeat.L2(0.3), updates=2, lr=1e-9, device="cpu")
+        name = given if isinstance(given, str) else "Free"
+        assert f"{name} did not get above chance: its gap says nothing." in caplog.text
+    caplog.clear()
+    freeat.train(net(), "digits", algorithm="free-2", ball=freeat.L2(0.1), updates=60, device="cpu")
+    assert "above chance" not in caplog.text
+
+
 def test_a_batch_larger_than_the_training_set_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     settings = {"algorithm": "fast", "ball": freeat.L2(0.3), "updates": 1, "device": "cpu"}
     freeat.train(net(), "digits", batch_size=1201, attack=freeat.Pgd(steps=1), **settings)

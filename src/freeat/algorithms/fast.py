@@ -46,6 +46,7 @@ class Fast:
     updates_per_batch = 1
     name: ClassVar[str] = "fast"
     theorem: ClassVar[str] = "fast"
+    one_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_ball(self.ball)

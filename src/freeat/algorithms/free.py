@@ -49,6 +49,7 @@ class Free:
     carry: bool = False
     name: ClassVar[str] = "free"
     theorem: ClassVar[str] = "free"
+    one_step: ClassVar[bool] = True  # each update is on perturbations of one more step
 
     def __post_init__(self) -> None:
         check_ball(self.ball)

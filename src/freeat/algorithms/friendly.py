@@ -65,6 +65,10 @@ class Friendly:
             )
 
     @property
+    def one_step(self) -> bool:
+        return self.m == 1
+
+    @property
     def step_size(self) -> float:
         return self.ball.eps / 4 if self.alpha is None else self.alpha
 

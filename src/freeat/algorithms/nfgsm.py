@@ -49,6 +49,7 @@ class NFgsm:
     attack_mode: Mode = "train"
     updates_per_batch = 1
     name: ClassVar[str] = "n-fgsm"
+    one_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_ball(self.ball)

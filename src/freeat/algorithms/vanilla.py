@@ -57,6 +57,10 @@ class Vanilla:
         check_step_size(self.alpha)
 
     @property
+    def one_step(self) -> bool:
+        return self.m == 1
+
+    @property
     def step_size(self) -> float:
         if self.alpha is not None:
             return self.alpha

@@ -75,7 +75,8 @@ class Record(Scores):
         equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
         gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
-        one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training.
+        one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training. ``collapse``
+            says in words that the model resists one step and not PGD, whatever it was trained with.
         strength: that of the training attack on the batch that comes next, where it was asked for.
         ema, slow: the same evaluation of the averaged weights, and of the slow ones once they have begun.
         best: whether these weights were the best on the validation split so far.
