@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from freeat.algorithms.step import Algorithm, WarmUp
+from freeat.algorithms.step import Algorithm, WarmUp, check_members
 from freeat.errors import ImportedOnUse, InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path
 from freeat.objectives import OBJECTIVES, Objective, coefficient_of
@@ -111,11 +111,7 @@ def algorithm_class(name: AlgorithmName, *, trust_code: bool = False) -> type[Al
             f"algorithm {name.family!r} is no dataclass: declare what it takes as fields of a frozen dataclass, as "
             "CONTRIBUTING.md shows"
         )
-    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(cls, part)]:
-        raise InputError(
-            f"algorithm {name.family!r} lacks {', '.join(missing)}: an algorithm has a step, says how many weight "
-            "updates it makes per batch and what one of them costs"
-        )
+    check_members(repr(name.family), cls)
     return cast("type[Algorithm]", cls)
 
 

@@ -178,6 +178,16 @@ def threat_of(algorithm: Algorithm) -> Ball | None:
     return ball if isinstance(ball, Ball) else None
 
 
+def check_members(name: str, found: object) -> None:
+    """Refuse a class or object without the members of an algorithm."""
+    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(found, part)]:
+        raise InputError(
+            f"algorithm {name} lacks {', '.join(missing)}: an algorithm has a step, says how many weight updates it "
+            "makes per batch (updates_per_batch = 1) and what one of them costs (cost, a freeat.compute.Cost), as "
+            "CONTRIBUTING.md shows"
+        )
+
+
 def is_one_step(algorithm: Algorithm) -> bool:
     """Whether it trains on perturbations of one step, or simultaneous ones; assumed not where it does not say."""
     return bool(getattr(without_warm_up(algorithm), "one_step", False))
