@@ -111,6 +111,10 @@ def test_friendly_steps_by_a_quarter_of_the_radius_it_is_evaluated_at() -> None:
     ("name", "message"),
     [
         ("fre-4", "did you mean 'free-4'"),
+        ("pgd-7", r"did you mean 'vanilla-7'\? Vanilla is PGD adversarial training \(Madry et al.\); known"),
+        ("PGD_AT-10", "did you mean 'vanilla-10'"),
+        ("madry-10", "did you mean 'vanilla-10'"),
+        ("pgd", "did you mean 'vanilla-10'"),
         ("trade-10", "did you mean 'trades-10'"),
         ("free-4-4", "unknown algorithm"),
         ("", "unknown algorithm"),

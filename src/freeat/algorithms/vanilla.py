@@ -20,6 +20,8 @@ from freeat.threat import Ball, Start, check_ball
 class Vanilla:
     """Algorithm 1, A_Vanilla: argmax_δ by PGD-m (or any ``maximizer``), then one descent of w.
 
+    It is PGD adversarial training (Madry et al., 2018).
+
     Args:
         ball: the set Δ of perturbations.
         m: the steps of PGD.
