@@ -182,8 +182,7 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | N
     if seeds >= FEW_SEEDS:
         method = f"bootstrap over {seeds} paired seeds{' and images' if images else ''}"
         _, ones, twos = _read(*(images or (first, second)), weights)
-        low, high = np.percentile(ones - twos, (2.5, 97.5))
-        difference = Interval(value=one - two, low=float(low), high=float(high))
+        difference = bootstrap_interval(one - two, ones - twos)
     else:
         method = f"Student's t over {seeds} paired seeds{' and a bootstrap over images' if images else ''}"
         spread = 0.0
@@ -252,6 +251,14 @@ def student_interval(value: float, values: Array, images: float = 0.0) -> Interv
     freedom = (len(values) - 1) * (total / seeds) ** 2 if seeds else np.inf
     half = float(student.ppf(0.975, freedom) * np.sqrt(total))
     return Interval(value=value, low=value - half, high=value + half)
+
+
+def bootstrap_interval(value: float, replicates: Array) -> Interval:
+    """A value with the 95 % range of its bootstrap replicates; replicates that are all equal show no spread."""
+    if float(np.ptp(replicates)) <= ROUNDING * max(1.0, float(np.abs(replicates).max())):
+        return Interval(value=value)
+    low, high = np.percentile(replicates, (2.5, 97.5))
+    return Interval(value=value, low=float(low), high=float(high))
 
 
 def _read(first: LearningCurves, second: LearningCurves, weights: Array) -> tuple[Array, Array, Array]:
