@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from freeat.algorithms import Algorithm, make_algorithm
-from freeat.algorithms.step import threat_of, with_smoothing
+from freeat.algorithms.step import check_members, threat_of, with_smoothing, without_warm_up
 from freeat.attacks.pgd import Pgd
 from freeat.compute.machine import arithmetic, resolve_device
 from freeat.data import Augmentation, DataSet, load_data
@@ -17,9 +17,10 @@ from freeat.evaluation.evaluate import Gap
 from freeat.learner.learner import check_model, check_optimizer
 from freeat.learner.schedules import Schedule, make_schedule
 from freeat.models import check_logits
+from freeat.reports.text import run_remarks
 from freeat.runs.build import build_evaluator, build_trainer
 from freeat.runs.folder import RunFolder, RunResult
-from freeat.runs.spec import EvalSpec, TrainSpec
+from freeat.runs.spec import EvalSpec, TrainSpec, short_name
 from freeat.threat import Ball, check_ball
 from freeat.training.checks import setting_warnings
 from freeat.training.records import Callback, Record
@@ -71,6 +72,7 @@ def train(
     data: DataSet | str | Path,
     *,
     algorithm: Algorithm | str,
+    trust_code: bool = False,
     augment: Augmentation | str | None = "auto",
     epochs: float | None = None,
     updates: int | None = None,
@@ -110,7 +112,8 @@ def train(
         model: A module that maps images (b, C, H, W) with pixels in [0, 1] to logits (b, classes).
         data: A data set, its name (``freeat data list``), or a path that ``freeat.load_data`` accepts.
         algorithm: An algorithm such as ``freeat.Free(m=4, ball=freeat.Linf(8/255))``, or its name, such as
-            ``"free-4"``. A name needs a ``ball``.
+            ``"free-4"`` or ``"package.module:Class"``. A name needs a ``ball``.
+        trust_code: Import the class of such a path, which runs its code.
         augment: Augmentation of the training images: ``"none"``, ``"crop"``, ``"flip"``, ``"crop-flip"``,
             ``"random-resized-crop"``, a function of images and rng, None for none, or ``"auto"``, the usual one of the
             data set.
@@ -171,15 +174,17 @@ def train(
     check_model(model)
     if attack is not None and not isinstance(attack, Pgd):
         raise wrong_type("attack", attack, "training is evaluated by PGD; pass freeat.Pgd(steps=10), say")
-    algorithm, evaluated_in = _algorithm_in(algorithm, ball)
+    trained_by = algorithm
+    algorithm, evaluated_in = _algorithm_in(algorithm, ball, trust_code)
     if optimizer is not None:
         check_optimizer(optimizer)
     rate = 0.1 if lr is None else lr
     if isinstance(schedule, str):
         peak = rate if optimizer is None or lr is not None else float(optimizer.param_groups[0]["lr"])
         schedule = make_schedule(schedule, peak, algorithm.updates_per_batch)
-    elif schedule is not None and not callable(schedule):
-        raise wrong_type("schedule", schedule, "pass a name such as 'cosine', or a function of the clock")
+    elif schedule is not None and (isinstance(schedule, type) or not callable(schedule)):
+        remedy = "pass a name such as 'cosine', or a function of the clock (freeat.learner.schedules.Clock)"
+        raise wrong_type("schedule", schedule, remedy)
     if label_smoothing:
         algorithm = with_smoothing(algorithm, label_smoothing)
     data = data if isinstance(data, DataSet) else load_data(data)
@@ -234,6 +239,8 @@ def train(
         trainer.callback = callback
     with arithmetic(threads=torch.get_num_threads(), deterministic=deterministic):
         result = trainer.run()
+    for remark in run_remarks(_label(trained_by, algorithm), result, ()):
+        log.warning("%s", remark)
     return Trained(
         model=trainer.learner.model.eval(),
         result=result,
@@ -242,7 +249,12 @@ def train(
     )
 
 
-def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algorithm, Ball]:
+def _label(given: Algorithm | str, algorithm: Algorithm) -> str:
+    """The algorithm as it was named, or its class."""
+    return short_name(given) if isinstance(given, str) else type(without_warm_up(algorithm)).__name__
+
+
+def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None, trust_code: bool) -> tuple[Algorithm, Ball]:
     """The algorithm, made where it is given by name, and the ball in which its model is evaluated."""
     if ball is not None:
         check_ball(ball)
@@ -251,10 +263,11 @@ def _algorithm_in(algorithm: Algorithm | str, ball: Ball | None) -> tuple[Algori
             raise InputError(
                 f"algorithm {algorithm!r} by name needs a ball: pass ball=freeat.Linf(8/255), say"
             )
-        return make_algorithm(algorithm, ball), ball
-    if isinstance(algorithm, type) or not hasattr(algorithm, "step"):
+        return make_algorithm(algorithm, ball, trust_code=trust_code), ball
+    if isinstance(algorithm, type | int | float | None):
         remedy = "pass a name such as 'free-4', or an algorithm such as freeat.Free(ball=freeat.Linf(8/255))"
         raise wrong_type("algorithm", algorithm, remedy)
+    check_members(type(algorithm).__name__, algorithm)
     evaluated_in = ball or threat_of(algorithm)
     if evaluated_in is None:
         raise InputError(

@@ -60,11 +60,13 @@ def wrong_type(name: str, value: object, remedy: str) -> InputError:
     return InputError(f"{name} is {shown}: {remedy}")
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not among the known ones, with the nearest as a suggestion."""
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], *, meant: str | None = None, why: str = ""
+) -> InputError:
+    """The error for a name that is not among the known ones, with the one meant, or the nearest, as a suggestion."""
     known = sorted(known)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
+    near = [meant] if meant else difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}? {why}" if near else ""
     return InputError(f"unknown {kind} {name!r}: {hint}known: {', '.join(known)}")
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
-from freeat.errors import InputError
+from freeat.errors import InputError, wrong_type
 
 LossName = Literal["ce", "margin", "dlr"]
 LOSS_NAMES: tuple[str, ...] = get_args(LossName)
@@ -35,6 +35,14 @@ class Objective(Protocol):
     def loss(self, f: Model, x: Tensor, y: Tensor, x_adv: Tensor) -> Tensor: ...
 
     def attack(self, f: Model, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]: ...
+
+
+def check_objective(objective: object) -> None:
+    """Refuse what is not an objective, such as its name."""
+    members = ("loss", "attack", "loss_passes", "attack_forwards")
+    if isinstance(objective, type) or not all(hasattr(objective, member) for member in members):
+        remedy = f"pass an objective such as freeat.Trades(), or an object with {', '.join(members)}"
+        raise wrong_type("objective", objective, remedy)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

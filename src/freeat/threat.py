@@ -22,6 +22,8 @@ from freeat.units import parse_radius
 Start = Literal["uniform", "radius", "gaussian", "zero"]
 STARTS: tuple[str, ...] = get_args(Start)
 Projection = Callable[[Tensor], Tensor]
+DEFAULT_EPS = {"l2": 128 / 255, "linf": 8 / 255}
+"""The radius of each norm where none is given: the paper's for CIFAR."""
 PIXELS = (-3, -2, -1)
 GAUSSIAN_START = 0.001
 

@@ -10,6 +10,7 @@ import pytest
 from freeat import Erm, Fast, Free, Friendly, Vanilla
 from freeat.algorithms import Algorithm, StepRecord, WarmUp, make_algorithm, parse_algorithm
 from freeat.algorithms.registry import settings_of
+from freeat.algorithms.step import is_one_step
 from freeat.errors import InputError
 from freeat.objectives import CrossEntropy, LogitPairing, Mart, Trades
 from freeat.runs.build import build_algorithm
@@ -55,6 +56,20 @@ def test_names_have_a_canonical_form_that_reads_back(name: str) -> None:
     assert parse_algorithm(str(parsed)) == parsed
 
 
+@pytest.mark.parametrize(
+    ("name", "one_step"),
+    {
+        "erm": False, "vanilla-10": False, "vanilla-1": True, "trades-10": False, "friendly-3": False, "fast": True,
+        "n-fgsm": True, "free-4": True,
+    }.items(),
+)  # fmt: skip
+def test_algorithms_declare_whether_they_train_with_one_step(name: str, one_step: bool) -> None:
+    algorithm = make_algorithm(name, L2(0.5))
+    assert is_one_step(algorithm) is one_step
+    if name != "erm":
+        assert is_one_step(WarmUp(algorithm=algorithm, updates=2)) is one_step
+
+
 def test_what_is_given_replaces_what_follows_from_the_name() -> None:
     made = make_algorithm("trades-3", BALL, alpha=0.1, start="uniform", objective=Trades(lam=1.0))
     assert made == Vanilla(ball=BALL, m=3, alpha=0.1, objective=Trades(lam=1.0))
@@ -96,6 +111,10 @@ def test_friendly_steps_by_a_quarter_of_the_radius_it_is_evaluated_at() -> None:
     ("name", "message"),
     [
         ("fre-4", "did you mean 'free-4'"),
+        ("pgd-7", r"did you mean 'vanilla-7'\? Vanilla is PGD adversarial training \(Madry et al.\); known"),
+        ("PGD_AT-10", "did you mean 'vanilla-10'"),
+        ("madry-10", "did you mean 'vanilla-10'"),
+        ("pgd", "did you mean 'vanilla-10'"),
         ("trade-10", "did you mean 'trades-10'"),
         ("free-4-4", "unknown algorithm"),
         ("", "unknown algorithm"),

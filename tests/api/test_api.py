@@ -1,10 +1,12 @@
 """The library in a few lines: what it returns, and what it refuses."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.lr_scheduler import StepLR
 
 import freeat
 
@@ -21,6 +23,22 @@ class Spoilt(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.flatten(1)) / (x * 0).sum()
+
+
+LABELS = torch.arange(4)
+
+
+class Incomplete:
+    """An algorithm that says nothing of its updates and costs."""
+
+    def step(self, learner: freeat.Learner, x: Tensor, y: Tensor) -> None: ...
+
+
+def test_trusted_code_trains_by_its_import_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "fast_of_mine.py").write_text("from freeat import Fast\n\n\nclass Mine(Fast): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    settings: dict[str, Any] = {"ball": freeat.L2(0.3), "updates": 2, "device": "cpu", "trust_code": True}
+    assert freeat.train(net(), "digits", algorithm="fast_of_mine:Mine", **settings).result.update == 2
 
 
 def test_an_algorithm_by_name_gives_the_same_bits() -> None:
@@ -114,6 +132,19 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "optimizer by class": ({"optimizer": torch.optim.SGD}, "pass a torch optimizer, such as"),
     "unknown schedule": ({"schedule": "cosin"}, "did you mean 'cosine'"),
     "no schedule": ({"schedule": 0.1}, "schedule is 0.1, a float: pass a name such as 'cosine'"),
+    "schedule by class": (
+        {"schedule": StepLR},
+        "or a function of the clock (freeat.learner.schedules.Clock)",
+    ),
+    "tensors": (
+        {"data": (torch.rand(4, 1, 8, 8), LABELS)},
+        "data is a tuple: pass a name, a path, or in Python",
+    ),
+    "incomplete algorithm": (
+        {"algorithm": Incomplete()},
+        "algorithm Incomplete lacks updates_per_batch, cost: ",
+    ),
+    "code without trust": ({"algorithm": "noise:Noise"}, "(trust_code=True in Python)"),
     "both lengths": ({"epochs": 2, "updates": 3}, "both --epochs 2 and --updates 3 given"),
     "no update": ({"epochs": None, "updates": 0}, "--updates 0 must be at least 1"),
     "no batch": ({"batch_size": 0}, "--batch-size 0 must be at least 1"),
@@ -126,13 +157,26 @@ def test_arguments_of_the_wrong_kind_are_refused(row: str) -> None:
     changes, message = WRONG[row]
     given: dict[str, Any] = {
         "model": net(),
+        "data": "digits",
         "algorithm": "fast",
         "ball": freeat.L2(0.3),
         "epochs": 1,
     } | changes
     with pytest.raises(freeat.InputError) as refusal:
-        freeat.train(given.pop("model"), "digits", device="cpu", **given)
+        freeat.train(given.pop("model"), given.pop("data"), device="cpu", **given)
     assert message in str(refusal.value)
+
+
+def test_a_training_that_ends_at_chance_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    torch.manual_seed(0)
+    for given in ("free-2", freeat.Free(ball=freeat.L2(0.3), m=2)):
+        caplog.clear()
+        freeat.train(net(), "digits", algorithm=given, ball=freeat.L2(0.3), updates=2, lr=1e-9, device="cpu")
+        name = given if isinstance(given, str) else "Free"
+        assert f"{name} did not get above chance: its gap says nothing." in caplog.text
+    caplog.clear()
+    freeat.train(net(), "digits", algorithm="free-2", ball=freeat.L2(0.1), updates=60, device="cpu")
+    assert "above chance" not in caplog.text
 
 
 def test_a_batch_larger_than_the_training_set_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:

@@ -97,6 +97,12 @@ def test_options_reach_the_attack() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("aa", "did you mean 'autoattack'"),
+        (
+            "apgd-ce+square-100",
+            "'square-100' of AutoAttack: parts take no numbers .*; write 'square', or run",
+        ),
+        ("fab-t-5+square", "write 'fab-t'"),
         ("sqare", "did you mean 'square'"),
         ("pgd-x", "unknown attack"),
         ("pgd-1-2-3", "pgd-STEPS-RESTARTS"),

@@ -423,7 +423,7 @@ def test_a_model_that_always_answers_the_same_is_named(
     remark = "free-4 gives the same answer to every image: its gap says nothing."
     assert "train 90.0 %   test 90.0 %" in said.out
     assert remark in said.out
-    assert "(16, 16 images)  the same answer to every image" in said.err
+    assert "(sample of 16, 16 images)  the same answer to every image" in said.err
     assert run([*args, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["notes"][0] == remark
@@ -466,12 +466,13 @@ def test_every_setting_is_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["train", "--help"]) == 0
     output = capsys.readouterr().out
     assert "[default: 30]" in output
-    assert "[default: 8/255]" in output
+    assert "[default: 8/255 for linf, 128/255 for l2]" in " ".join(output.split())
     options = (
-        "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum"
+        "data model algorithm norm eps alpha eval-eps start epochs updates batch-size lr schedule momentum "
+        "deterministic nondeterministic"
     )
     rest = "weight-decay train-size validation eval-every seed device precision out json ema micro-batch init-from"
-    for word in f"{options} {rest} deterministic fast compile normalize on-collapse trust-code".split():
+    for word in f"{options} {rest} compile normalize on-collapse trust-code".split():
         assert f"--{word}" in output, word
 
 

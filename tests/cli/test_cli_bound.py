@@ -43,6 +43,24 @@ def test_json_holds_lambda_bound_and_t0_of_theorem_4() -> None:
     assert found["unused"] == {}
 
 
+def test_the_m_of_an_algorithm_s_name_is_that_of_the_bound() -> None:
+    nameless = {name: value for name, value in GIVEN.items() if name != "--m"}
+    expected = json.loads(invoke("--algorithm", "free", "--json"))
+    assert json.loads(invoke("--algorithm", "free-4", "--json", given=nameless)) == expected
+    assert json.loads(invoke("--algorithm", "free-4", "--json")) == expected
+    both = json.loads(invoke("--algorithm", "vanilla-10,free-8", "--json", given=nameless))
+    assert [one["algorithm"] for one in both["bounds"]] == ["vanilla", "free"]
+    assert both["bounds"][1]["parameters"]["m"] == 8
+    for names, message in {
+        "free-8": "m = 4, 8: give it once",
+        "free-2,free-4": "m = 2, 4: give it once",
+        "free-trades-4": "no theorem covers it",
+        "friendly-10": "unknown algorithm 'friendly-10'",
+    }.items():
+        with pytest.raises(InputError, match=message):
+            invoke("--algorithm", names)
+
+
 def test_unused_parameters_are_accepted_and_reported() -> None:
     found = json.loads(invoke("--algorithm", "vanilla", "--json"))
     assert found["unused"] == {"psi": 4.0, "alpha": 0.2, "m": 4}

@@ -7,6 +7,7 @@ from freeat.cli import progress
 from freeat.cli.progress import RunProgress, Speed, SweepProgress, TaskProgress, busy_lines, duration
 from freeat.compute.machine import CpuClock
 from freeat.tasks import EndedTask
+from freeat.training.records import accuracies
 from made_records import make_record, make_summary
 
 
@@ -55,9 +56,18 @@ def test_lines_show_update_time_left_loss_and_throughput(
         callback.record(RECORD)
     (output,) = capsys.readouterr().err.splitlines()
     assert output.startswith(
-        "free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0%  clean test 90.0%"
+        "free-4: update 20  robust train 75.0%  test 50.0%  gap +25.0 points  clean test 90.0%  "
+        "(all 100, 80 images)"
     )
     assert output.endswith("32 images/s")
+
+
+def test_lines_tell_the_curve_on_a_sample_from_the_final_evaluation() -> None:
+    train, test = make_summary(0.75, n=100, population=600), make_summary(0.5, n=80)
+    assert accuracies(make_record(train, test)).endswith("(sample of 100, 80 images)")
+    assert accuracies(make_record(train, test, kind="final")).endswith("(final, sample of 100, 80 images)")
+    whole = make_record(make_summary(0.75, n=600), test, kind="final")
+    assert accuracies(whole).endswith("gap +25.0 points  clean test 90.0%  (final, all 600, 80 images)")
 
 
 def test_time_left_of_a_resumed_run_ignores_earlier_updates(
@@ -95,7 +105,7 @@ def test_a_terminal_shows_a_bar(
         "-:--:--",
         "loss 0.500",
         "robust train 75.0%",
-        "gap +25.0%",
+        "gap +25.0 points",
     ):
         assert part in output
     assert "…" not in output

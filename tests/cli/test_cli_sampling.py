@@ -191,7 +191,14 @@ def test_measurements_of_a_reproduction_sample_all_classes(
 
 def test_a_stability_study_probes_images_of_all_classes(data: str) -> None:
     settings = StudySettings(
-        data=data, model="mlp-w8", updates=2, batch_size=4, probes=SAMPLED, eval_size=SAMPLED, replaced=2
+        data=data,
+        model="mlp-w8",
+        eps=0.5,
+        updates=2,
+        batch_size=4,
+        probes=SAMPLED,
+        eval_size=SAMPLED,
+        replaced=2,
     )
     setup = TwinSetup(settings, load_data(data), "fast", n=60, seed=0, device=torch.device("cpu"))
     recorder = TwinRecorder(setup)

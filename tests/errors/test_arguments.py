@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 
 import freeat
+from freeat.algorithms.nfgsm import NFgsm
+from freeat.objectives import cross_entropy
 
 
 def net() -> nn.Module:
@@ -70,6 +72,18 @@ def test_an_algorithm_needs_a_ball(kind: type[Any]) -> None:
     for ball in (0.5, "linf", freeat.L2):
         with pytest.raises(freeat.InputError, match="pass a ball with its radius"):
             kind(ball=ball)
+
+
+@pytest.mark.parametrize(
+    "kind", [freeat.Erm, freeat.Fast, freeat.Free, freeat.Friendly, freeat.Vanilla, NFgsm]
+)
+def test_an_algorithm_needs_an_objective(kind: type[Any]) -> None:
+    ball = {} if kind is freeat.Erm else {"ball": freeat.L2(0.3)}
+    for objective in ("trades", freeat.Trades, cross_entropy):
+        with pytest.raises(
+            freeat.InputError, match=r"objective is .*pass an objective such as freeat.Trades\(\)"
+        ):
+            kind(**ball, objective=objective)
 
 
 def test_an_evaluation_needs_images_an_attack_and_a_ball() -> None:

@@ -6,6 +6,7 @@ from scipy import stats
 
 from freeat.errors import InputError
 from freeat.evaluation.matched import (
+    FEW_SEEDS,
     ImageOutcomes,
     LearningCurves,
     best_minus_last,
@@ -106,11 +107,12 @@ def test_seeds_that_agree_exactly_decide_nothing(values: list[float]) -> None:
     assert with_images.high == pytest.approx(found.value + 1.959964 * 0.1)
 
 
-def test_equal_curves_of_several_seeds_have_no_interval() -> None:
-    found = matched_gap(curves([0.0, 1.0], [0.0, 4.0], 3), curves([0.0, 0.5], [0.0, 1.0], 3))
+@pytest.mark.parametrize("seeds", [3, FEW_SEEDS])
+def test_equal_curves_of_several_seeds_have_no_interval(seeds: int) -> None:
+    found = matched_gap(curves([0.0, 1.0], [0.0, 4.0], seeds), curves([0.0, 0.5], [0.0, 1.0], seeds))
     assert found.difference.value == pytest.approx(1.0)
     assert found.difference.low is None
-    assert found.method == "none, as 3 seeds agree exactly"
+    assert found.method == f"none, as {seeds} seeds agree exactly"
 
 
 @pytest.mark.parametrize("images", [0.0, 0.0004])

@@ -24,6 +24,7 @@ from freeat.experiments.comparison import (
     check_folder,
     check_tasks,
     comparison_tasks,
+    preset_settings,
     read_comparison,
     summarize,
     write_comparison,
@@ -162,6 +163,16 @@ def test_presets_are_specs(name: str) -> None:
     assert len(made) == len(algorithms) * len(seeds)
     assert isinstance(training, TrainSpec)
     assert isinstance(evaluation, EvalSpec)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_gives_way_to_what_replaces_its_settings(name: str) -> None:
+    assert preset_settings(name, {}) == preset_settings(name, {"norm": "L2", "seed": 1}) == PRESETS[name]
+    own = {"norm": "linf", "updates": 5}
+    training, _ = split_settings(
+        {n: v for n, v in (preset_settings(name, own) | own).items() if n not in ("algorithms", "seeds")}
+    )
+    assert (training.norm, training.eps, training.updates, training.epochs) == ("linf", 8 / 255, 5, None)
 
 
 def test_bad_tasks_are_refused_before_any_begins(tmp_path: Path) -> None:

@@ -82,6 +82,28 @@ def test_the_default_network_is_auto_and_named_ones_keep_their_identity() -> Non
     assert TrainSpec(model="cnn").facts == TrainSpec(model="resnet18").facts | {"model": "cnn"}
 
 
+@pytest.mark.parametrize(("norm", "usual"), [("linf", 8 / 255), ("L2", 128 / 255)])
+def test_the_default_radius_follows_the_norm(norm: str, usual: float) -> None:
+    spec = TrainSpec.of({"norm": norm})
+    assert spec == TrainSpec.of({"norm": norm, "eps": usual})
+    assert spec.eps == TrainSpec(norm=norm).eps == usual
+    for eps in (8 / 255, 128 / 255, 0.5):
+        given = TrainSpec.of({"norm": norm, "eps": eps})
+        assert given.eps == eps
+        assert TrainSpec.of(given.settings()) == given
+    with pytest.raises(InputError, match="eps: None"):
+        TrainSpec.of({"eps": None})
+
+
+def test_the_default_radius_of_l2_leaves_identities_as_they_are() -> None:
+    """Linf 8/255 was the default of both norms once, so identities still leave it out, and settings in Linf."""
+    assert TrainSpec(model="resnet18").facts == {"semantics": 3}
+    assert TrainSpec(model="resnet18", norm="l2", eps=8 / 255).facts == {"semantics": 3, "norm": "l2"}
+    assert TrainSpec(norm="l2").facts["eps"] == 128 / 255
+    assert "eps" not in TrainSpec().settings()
+    assert TrainSpec(norm="l2").settings()["eps"] == 128 / 255
+
+
 def test_every_setting_changes_the_identity() -> None:
     changes: dict[str, Any] = {
         "box": False,

@@ -139,6 +139,15 @@ def test_the_interval_of_an_exponent_covers_it(seeds: int) -> None:
     assert hits >= 180
 
 
+@pytest.mark.parametrize("seeds", [3, 24])
+def test_equal_seeds_have_no_interval_of_an_exponent(seeds: int) -> None:
+    sizes = np.array([100.0, 200.0, 400.0])
+    found = estimates.fitted_exponent(sizes, np.tile(sizes**-0.8, (seeds, 1)))
+    assert found is not None
+    assert found.value == pytest.approx(0.8)
+    assert (found.low, found.high) == (None, None)
+
+
 def test_equal_runs_have_zero_uniform_stability() -> None:
     assert uniform_stability(np.zeros((12, 2, 3))) == UniformStability(
         value=0.0, guaranteed_lower_bound=0.0, upper_limit=0.0

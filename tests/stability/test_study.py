@@ -93,6 +93,7 @@ def some_settings(corners: str, **changes: object) -> StudySettings:
     values = {
         "data": corners,
         "model": "mlp-w8-softplus",
+        "eps": 0.5,
         "updates": 12,
         "batch_size": 5,
         "replaced": 3,

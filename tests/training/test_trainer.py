@@ -222,8 +222,8 @@ class ScriptedEvaluator(Evaluator):
         return replace(super().one_step(model, size), robust_accuracy=self.one_step_says)
 
 
-def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any) -> Trainer:
-    trainer = make_trainer(tmp_path, algorithm="fast", updates=20, eval_every=4, eval_size=24)
+def scripted(tmp_path: Path, pgd: list[float], on_collapse: Any, algorithm: str = "fast") -> Trainer:
+    trainer = make_trainer(tmp_path, algorithm=algorithm, updates=20, eval_every=4, eval_size=24)
     trainer.evaluator = ScriptedEvaluator(
         **vars(trainer.evaluator), pgd=[0.1, *pgd]
     )  # before the first update
@@ -241,6 +241,28 @@ def test_a_collapse_is_reported_and_training_continues(
     assert "catastrophic overfitting" in trainer.history[3].collapse
     assert "update 12: collapse" in caplog.text
     assert trainer.best_robust == 0.5
+
+
+@pytest.mark.parametrize("algorithm", ["fast", "vanilla-3"])
+def test_only_training_with_one_step_overfits_catastrophically(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, algorithm: str
+) -> None:
+    trainer = scripted(tmp_path, [0.5, 0.1, 0.5, 0.5, 0.1], "warn", algorithm)
+    trainer.final_size = 12
+    trainer.run()
+    first, last = (record.getMessage() for record in caplog.records if "one-step" in record.getMessage())
+    assert first.startswith("update 8: "), "one line of each update, and two evaluations of the last one"
+    assert last.startswith("update 20: ")
+    assert [record.update for record in trainer.history if record.collapse] == [8, 20, 20]
+    one_step = algorithm == "fast"
+    assert [record.collapsed for record in trainer.history if record.collapse] == [one_step] * 3
+    for text in (first, last):
+        assert ("catastrophic overfitting" in text) is ("n-fgsm" in text) is one_step
+        assert ("resists one step and not PGD" in text) is not one_step
+
+
+def test_a_model_that_resists_one_step_only_does_not_stop_other_trainings(tmp_path: Path) -> None:
+    assert scripted(tmp_path, [0.3, 0.5, 0.1], "stop", "vanilla-3").run().update == 20
 
 
 def test_a_collapse_stops_where_asked(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from freeat.algorithms.step import StepRecord
 from freeat.compute import Cost
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective
+from freeat.objectives import CrossEntropy, Objective, check_objective
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,9 @@ class Erm:
 
     Args:
         objective: the loss that w descends.
+
+    Raises:
+        InputError: ``objective`` is no objective.
 
     Example:
         >>> import freeat
@@ -29,6 +32,9 @@ class Erm:
     updates_per_batch = 1
     name: ClassVar[str] = "erm"
     theorem: ClassVar[str] = "vanilla"  # at ε = 0
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
 
     @property
     def cost(self) -> Cost:

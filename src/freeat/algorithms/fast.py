@@ -11,7 +11,7 @@ from freeat.attacks.pgd import delta_gradient
 from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective
+from freeat.objectives import CrossEntropy, Objective, check_objective
 from freeat.rng import StepRng
 from freeat.threat import Ball, Linf, Start, check_ball, l2_norm
 
@@ -29,7 +29,7 @@ class Fast:
         attack_mode: the mode of the network during the attack, ``eval`` or ``train``.
 
     Raises:
-        InputError: ``ball`` is no ball, or α is not positive.
+        InputError: ``ball`` is no ball, ``objective`` no objective, or α is not positive.
 
     Example:
         >>> import freeat
@@ -46,10 +46,12 @@ class Fast:
     updates_per_batch = 1
     name: ClassVar[str] = "fast"
     theorem: ClassVar[str] = "fast"
+    one_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
         check_step_size(self.alpha)
+        check_objective(self.objective)
 
     @property
     def step_size(self) -> float:

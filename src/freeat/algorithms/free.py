@@ -9,7 +9,7 @@ from torch import Tensor
 from freeat.algorithms.step import StepRecord, check_loops, check_step_size, perturbed_loss
 from freeat.compute import Cost
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective
+from freeat.objectives import CrossEntropy, Objective, check_objective
 from freeat.threat import Ball, Start, check_ball, l2_norm
 
 
@@ -29,7 +29,7 @@ class Free:
             Free AT does; each process keeps its own slots. The paper draws them anew.
 
     Raises:
-        InputError: ``ball`` is no ball, m < 1, or α is not positive.
+        InputError: ``ball`` is no ball, ``objective`` no objective, m < 1, or α is not positive.
 
     Example:
         >>> import freeat, torch
@@ -49,11 +49,13 @@ class Free:
     carry: bool = False
     name: ClassVar[str] = "free"
     theorem: ClassVar[str] = "free"
+    one_step: ClassVar[bool] = True  # each update is on perturbations of one more step
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
+        check_objective(self.objective)
 
     @property
     def updates_per_batch(self) -> int:

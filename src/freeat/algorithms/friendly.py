@@ -12,7 +12,7 @@ from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.errors import InputError
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective, cross_entropy
+from freeat.objectives import CrossEntropy, Objective, check_objective, cross_entropy
 from freeat.rng import StepRng
 from freeat.threat import Ball, Start, check_ball
 
@@ -35,7 +35,7 @@ class Friendly:
         attack_mode: the mode of the network during the attack, ``eval`` or ``train``.
 
     Raises:
-        InputError: ``ball`` is no ball, m < 1, α is not positive, or τ or ω is negative.
+        InputError: ``ball`` is no ball, ``objective`` no objective, m < 1, α is not positive, or τ or ω is negative.
 
     Example:
         >>> import freeat
@@ -59,10 +59,15 @@ class Friendly:
         check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
+        check_objective(self.objective)
         if self.tau < 0 or self.omega < 0:
             raise InputError(
                 f"τ = {self.tau} and ω = {self.omega:g} must not be negative; the paper uses 3 and 0"
             )
+
+    @property
+    def one_step(self) -> bool:
+        return self.m == 1
 
     @property
     def step_size(self) -> float:

@@ -13,7 +13,7 @@ from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.errors import InputError
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective
+from freeat.objectives import CrossEntropy, Objective, check_objective
 from freeat.rng import StepRng
 from freeat.threat import Ball, Linf, check_ball, l2_norm
 
@@ -33,7 +33,7 @@ class NFgsm:
         attack_mode: the mode of the network during the attack, ``train`` or ``eval``.
 
     Raises:
-        InputError: ``ball`` is no ball, α is not positive, or k is negative.
+        InputError: ``ball`` is no ball, ``objective`` no objective, α is not positive, or k is negative.
 
     Example:
         >>> import freeat
@@ -49,10 +49,12 @@ class NFgsm:
     attack_mode: Mode = "train"
     updates_per_batch = 1
     name: ClassVar[str] = "n-fgsm"
+    one_step: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_ball(self.ball)
         check_step_size(self.alpha)
+        check_objective(self.objective)
         if self.noise is not None and not 0 <= self.noise < math.inf:
             raise InputError(f"noise k = {self.noise:g} must be at least 0 and finite, in radii; 2 is usual")
 

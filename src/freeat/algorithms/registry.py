@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import msgspec
 
-from freeat.algorithms.step import Algorithm, WarmUp
+from freeat.algorithms.step import Algorithm, WarmUp, check_members
 from freeat.errors import ImportedOnUse, InputError, unknown_name
 from freeat.models.imported import find_code, is_import_path
 from freeat.objectives import OBJECTIVES, Objective, coefficient_of
@@ -29,6 +29,8 @@ FAMILIES: Mapping[str, type[Algorithm]] = ImportedOnUse(
     friendly="freeat.algorithms.friendly:Friendly",
     **{"n-fgsm": "freeat.algorithms.nfgsm:NFgsm"},
 )
+PGD_TRAINING = ("pgd", "pgd-at", "madry", "madry-at", "at")
+"""Other names of Vanilla in the field."""
 SHARED = ("ball", "m", "alpha", "start", "noise", "objective")
 """The fields that a name and the settings of a run give; a class's other fields are options of its own."""
 
@@ -76,11 +78,22 @@ def parse_algorithm(text: str) -> AlgorithmName:
     objective = parts.pop(0) if parts and parts[0] in OBJECTIVES and parts[0] != "ce" else "ce"
     m = parse_steps(parts.pop(0), text) if parts and parts[0].isdecimal() else None
     if parts or (family is None and objective == "ce"):
-        raise unknown_name("algorithm", text, example_names())
+        raise _unknown_algorithm(text)
     if m == 0:
         raise InputError(f"algorithm {text!r}: the number of steps must be at least 1")
     name = AlgorithmName(family=family or "vanilla", objective=objective, m=m)
     return name if name.imported else _with_default_m(name, FAMILIES[name.family])
+
+
+def _unknown_algorithm(text: str) -> InputError:
+    """The error for a name that is none, with ours where it is another name of PGD adversarial training."""
+    name, _, m = text.lower().replace("_", "-").rpartition("-")
+    other, m = (name, m) if m.isdecimal() else (f"{name}-{m}".removeprefix("-"), "")
+    if other not in PGD_TRAINING:
+        return unknown_name("algorithm", text, example_names())
+    meant = f"vanilla-{m}" if m else str(parse_algorithm("vanilla"))
+    why = "Vanilla is PGD adversarial training (Madry et al.); "
+    return unknown_name("algorithm", text, example_names(), meant=meant, why=why)
 
 
 def parse_steps(number: str, text: str) -> int:
@@ -111,11 +124,7 @@ def algorithm_class(name: AlgorithmName, *, trust_code: bool = False) -> type[Al
             f"algorithm {name.family!r} is no dataclass: declare what it takes as fields of a frozen dataclass, as "
             "CONTRIBUTING.md shows"
         )
-    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(cls, part)]:
-        raise InputError(
-            f"algorithm {name.family!r} lacks {', '.join(missing)}: an algorithm has a step, says how many weight "
-            "updates it makes per batch and what one of them costs"
-        )
+    check_members(repr(name.family), cls)
     return cast("type[Algorithm]", cls)
 
 

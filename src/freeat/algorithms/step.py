@@ -52,7 +52,8 @@ class Algorithm(Protocol):
     A class declares its settings by its fields. ``ball`` (which makes a warm-up possible), ``m``, ``alpha``,
     ``start`` and ``objective`` are set by a name and the settings of a run; all other fields are its own options
     (``--algorithm-args``). A setting that has no field is refused. Any class with these members is an algorithm; it
-    need not inherit.
+    need not inherit. ``one_step = True`` declares that it trains on perturbations of a single step or simultaneous
+    ones, which may overfit catastrophically.
 
     Example:
         >>> import freeat
@@ -175,6 +176,21 @@ def threat_of(algorithm: Algorithm) -> Ball | None:
     """The ball an algorithm trains against; None for one without an adversary."""
     ball = getattr(without_warm_up(algorithm), "ball", None)
     return ball if isinstance(ball, Ball) else None
+
+
+def check_members(name: str, found: object) -> None:
+    """Refuse a class or object without the members of an algorithm."""
+    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(found, part)]:
+        raise InputError(
+            f"algorithm {name} lacks {', '.join(missing)}: an algorithm has a step, says how many weight updates it "
+            "makes per batch (updates_per_batch = 1) and what one of them costs (cost, a freeat.compute.Cost), as "
+            "CONTRIBUTING.md shows"
+        )
+
+
+def is_one_step(algorithm: Algorithm) -> bool:
+    """Whether it trains on perturbations of one step, or simultaneous ones; assumed not where it does not say."""
+    return bool(getattr(without_warm_up(algorithm), "one_step", False))
 
 
 def has_strength(algorithm: Algorithm) -> bool:

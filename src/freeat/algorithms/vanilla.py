@@ -11,7 +11,7 @@ from freeat.attacks.pgd import Maximizer, last_iterate
 from freeat.compute import Cost
 from freeat.compute.frozen import Mode
 from freeat.learner import Learner
-from freeat.objectives import CrossEntropy, Objective
+from freeat.objectives import CrossEntropy, Objective, check_objective
 from freeat.rng import StepRng
 from freeat.threat import Ball, Start, check_ball
 
@@ -19,6 +19,8 @@ from freeat.threat import Ball, Start, check_ball
 @dataclass(frozen=True, kw_only=True)
 class Vanilla:
     """Algorithm 1, A_Vanilla: argmax_δ by PGD-m (or any ``maximizer``), then one descent of w.
+
+    It is PGD adversarial training (Madry et al., 2018).
 
     Args:
         ball: the set Δ of perturbations.
@@ -30,7 +32,7 @@ class Vanilla:
         maximizer: solves line 4 instead of PGD-m.
 
     Raises:
-        InputError: ``ball`` is no ball, m < 1, or α is not positive.
+        InputError: ``ball`` is no ball, ``objective`` no objective, m < 1, or α is not positive.
 
     Example:
         >>> import freeat
@@ -55,6 +57,11 @@ class Vanilla:
         check_ball(self.ball)
         check_loops("m", self.m)
         check_step_size(self.alpha)
+        check_objective(self.objective)
+
+    @property
+    def one_step(self) -> bool:
+        return self.m == 1
 
     @property
     def step_size(self) -> float:

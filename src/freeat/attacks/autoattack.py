@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -54,6 +55,11 @@ class AutoAttack:
 
     def __post_init__(self) -> None:
         for part in self.parts:
+            if (counted := re.fullmatch(r"(.+?)(-\d+)+", part)) and counted[1] in PARTS:
+                raise InputError(
+                    f"part {part!r} of AutoAttack: parts take no numbers of steps, restarts or queries; write "
+                    f"{counted[1]!r}, or run {part!r} as an attack of its own"
+                )
             if part not in PARTS:
                 raise unknown_name("part of AutoAttack", part, PARTS)
         if len(self.parts) < 2:

@@ -9,8 +9,9 @@
     part  =  apgd-ce | apgd-dlr | apgd-t | fab | fab-t | square
 
 ``pgd`` is ``pgd-10``, ``apgd`` is ``apgd-ce-100``, ``cw`` another name of the margin loss, ``square`` has 5000 queries.
-``apgd-ce+square`` runs parts of AutoAttack one after another. ``pyautoattack`` and ``pyautoattack-square`` are that
-package's own AutoAttack and Square. ``package.module:name`` is anyone's attack (``ImportedAttack``).
+``apgd-ce+square`` runs parts of AutoAttack one after another; they take no numbers. ``pyautoattack`` and
+``pyautoattack-square`` are that package's own AutoAttack and Square. ``package.module:name`` is anyone's attack
+(``ImportedAttack``).
 """
 
 from collections.abc import Callable
@@ -134,7 +135,7 @@ def parse_attack(
         from freeat.attacks.square import Square
 
         return Square(queries=_count(text, rest[0]) if rest else 5000, precision=precision)
-    raise unknown_name("attack", text, EXAMPLES)
+    raise unknown_name("attack", text, EXAMPLES, meant="autoattack" if written == "aa" else None)
 
 
 def _autoattack(text: str, written: str, precision: str) -> Attack:

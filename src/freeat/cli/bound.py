@@ -1,6 +1,6 @@
 """``freeat bound``: Theorems 2, 4 and 5 and bounds beside them, for given constants or for a run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,8 +52,8 @@ OPTIONS = {
 @click.command()
 @click.option(
     "--algorithm",
-    help="vanilla, fast or free, or a bound derived here: approximate, convex or proximal; several with commas  "
-    "[default: the paper's three, or the run's]",
+    help="vanilla, fast or free (free-4: with --m 4), or a bound derived here: approximate, convex or proximal; "
+    "several with commas  [default: the paper's three, or the run's]",
 )
 @all_of(*(click.option(f"--{o}", name.lower() + "_", help=MEANINGS[name]) for name, o in OPTIONS.items()))
 @click.option(
@@ -106,7 +106,9 @@ def bound(
     given_here = {name: value for name, value in own.items() if value is not None}
     parameters = own if found is None else {**found.parameters, **given_here}
     if algorithm:
-        names = tuple(name.strip() for name in algorithm.split(","))
+        named = [_bound_of(name.strip()) for name in algorithm.split(",")]
+        names = tuple(dict.fromkeys(name for name, _ in named))
+        parameters = _with_steps(parameters, [m for _, m in named if m is not None], own["m"])
     else:
         names = (found.algorithm,) if found else tuple(THEOREMS)
     facts = {} if found is None else dict(found.facts)
@@ -172,6 +174,30 @@ def _bound(algorithm: str, parameters: Parameters, facts: dict[str, bool], *, av
         raise unknown_name("algorithm", algorithm, USED)
     _require(parameters, USED[algorithm])
     return bound_document(algorithm, parameters, facts=facts, average=average)
+
+
+def _bound_of(algorithm: str) -> tuple[str, int | None]:
+    """The bound that an algorithm's name means, and the m in it: ``free-4`` is that of Free with m = 4."""
+    if algorithm in USED or algorithm.partition("-")[0] not in THEOREMS:
+        return algorithm, None
+    from freeat.algorithms.registry import parse_algorithm
+
+    name = parse_algorithm(algorithm)
+    if name.objective != "ce":
+        raise InputError(
+            f"algorithm {algorithm!r}: no theorem covers it; write {name.family!r} for that without"
+        )
+    return name.family, name.m if "m" in USED[name.family] else None
+
+
+def _with_steps(parameters: Parameters, named: Sequence[int], given: float | None) -> dict[str, float | None]:
+    """The parameters with the m of the algorithm's name; other values of m beside it are refused."""
+    if not named:
+        return dict(parameters)
+    found = sorted({*named, *(() if given is None else (given,))})
+    if len(found) > 1:
+        raise InputError(f"m = {', '.join(map(str, found))}: give it once, as free-4 or --m 4")
+    return {**parameters, "m": named[0]}
 
 
 def _lines(output: Output) -> list[str]:

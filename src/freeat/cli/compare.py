@@ -93,6 +93,7 @@ def compare(
         curves_of,
         first_label,
         keep_budget,
+        preset_settings,
         stored_budget,
         summarize,
         weak_arms,
@@ -117,8 +118,7 @@ def compare(
         "budget": "updates",
     }
     own = gather_settings(typed, spec)
-    ready = PRESETS[preset] if preset else {}
-    chosen |= {name: value for name, value in ready.items() if name != "epochs" or "updates" not in own} | own
+    chosen |= (preset_settings(preset, own) if preset else {}) | own
     options = make_run_options(out, how, names_code=typed_code(typed, chosen))
     names = parse_list(chosen.pop("algorithms"), "algorithms", "their names, e.g. vanilla-10,free-4")
     numbers = parse_seeds(str(chosen.pop("seeds")))

@@ -23,7 +23,7 @@ FLAGS = {
     "skip_unreadable": "--skip-unreadable",
     "stream": "--stream",
     "box": "--box/--no-box",
-    "deterministic": "--deterministic/--fast",
+    "deterministic": "--deterministic/--nondeterministic",
     "compile": "--compile",
     "strength": "--strength",
     "swa": "--swa",

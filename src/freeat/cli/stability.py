@@ -22,6 +22,7 @@ from freeat.cli.options import (
     with_option,
 )
 from freeat.errors import InputError
+from freeat.runs.spec import TrainSpec
 from freeat.units import radius_text
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 @click.option("--model", default="mlp-w64-softplus", help="network by name; β is estimated of smooth ones")
 @click.option("--theorem", is_flag=True, help="as the theorems assume: steps c/t, plain SGD, loss 1 − p_y")
 @click.option("--norm", default="l2", help="norm of the perturbations: l2 or linf")
-@click.option("--eps", default="0.5", help="radius in input units, e.g. 8/255")
+@click.option("--eps", help="radius in input units  [default: 128/255 for l2, 8/255 for linf]")
 @click.option("--train-size", default="500", help="training examples n; several with --sweep n")
 @click.option("--sweep", type=click.Choice(["n"]), help="repeat for every size in --train-size, T fixed")
 @click.option("--updates", default=500, help="weight updates T")
@@ -120,19 +121,19 @@ def _study(given: dict[str, Any]) -> "StabilityStudy":
     from freeat.runs.run import RunOptions
     from freeat.stability.results import StudySettings
     from freeat.stability.study import StabilityStudy
-    from freeat.units import parse_radius
 
     sizes = parse_sizes(given["train_size"])
     if len(sizes) > 1 and given["sweep"] is None:
         raise InputError(f"--train-size {given['train_size']}: give one size, or several with --sweep n")
     args = given["algorithm_args"]
+    ball = {name: given[name] for name in ("norm", "eps") if given[name] is not None}
     same = ["data", "model", "norm", "updates", "batch_size", "lr", "augment", "replay", "replaced", "probes"]
     same += ["attack_steps", "eval_size", "probe_times", "image_size", "skip_unreadable"]
     settings = StudySettings(
         **{name: given[name] for name in same},
         **take_times(given),
         mode="theorem" if given["theorem"] else "ordinary",
-        eps=parse_radius(given["eps"]),
+        eps=TrainSpec.of(ball).eps,
         algorithm_args=parse_arguments(args, "--algorithm-args") if args else None,
     )
     device = resolve_device(given["device"])

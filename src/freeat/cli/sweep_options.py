@@ -100,7 +100,7 @@ def sweep_options(*, iterate: str) -> Decorator:
         device_option,
         click.option("--threads", type=int, help="CPU threads  [default: torch's choice]"),
         click.option(
-            "--deterministic/--fast",
+            "--deterministic/--nondeterministic",
             default=True,
             show_default=True,
             help="same bits every time, or whatever is fastest",

@@ -23,7 +23,7 @@ from freeat.data.images import Images
 from freeat.data.readers import MEMORY_LIMIT, Arrays
 from freeat.data.readers.arrays import read_digits, read_npz
 from freeat.data.sources import Source
-from freeat.errors import InputError, unknown_name
+from freeat.errors import InputError, unknown_name, wrong_type
 from freeat.files.published import data_folder, substitute_path
 
 if TYPE_CHECKING:
@@ -107,6 +107,13 @@ class DataSet:
         ).hexdigest()
 
 
+def _check_named(data: object) -> None:
+    """Refuse what is neither a name nor a path, such as a pair of tensors."""
+    if not isinstance(data, str | Path):
+        remedy = "pass a name, a path, or in Python a freeat.DataSet of two freeat.Images.of(x, y)"
+        raise wrong_type("data", data, remedy)
+
+
 def load_data(
     name_or_path: str | Path,
     *,
@@ -148,6 +155,7 @@ def load_data(
         >>> len(data.train), len(data.test), data.shape
         (1200, 597, (1, 8, 8))
     """
+    _check_named(name_or_path)
     if workers is not None and not 0 <= workers <= MOST_WORKERS:
         raise InputError(
             f"--workers {workers}: must lie between 0 and {MOST_WORKERS}; 0 decodes between the batches"

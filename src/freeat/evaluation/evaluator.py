@@ -199,17 +199,24 @@ def one_step_attack(ball: Ball) -> Pgd:
     return Pgd(steps=1, alpha=ball.eps, start="zero", iterate="last")
 
 
-def collapse_warning(one_step: float, pgd: float, best_pgd: float) -> str | None:
-    """What to say of catastrophic overfitting, by robust training accuracies; None where there is none.
+def collapse_warning(
+    one_step: float, pgd: float, best_pgd: float, trains_with_one_step: bool = True
+) -> str | None:
+    """What to say where a model resists one step and not PGD, by robust training accuracies; None elsewhere.
 
     One-step accuracy exceeds PGD accuracy by ``COLLAPSE_SPREAD``, and the latter has fallen below
-    ``COLLAPSE_SHARE`` of the best it had.
+    ``COLLAPSE_SHARE`` of the best it had. This is catastrophic overfitting where the training attack is one step too.
     """
     if one_step - pgd <= COLLAPSE_SPREAD or pgd >= COLLAPSE_SHARE * best_pgd:
         return None
+    found = (
+        f"one-step robust training accuracy {one_step:.1%}, but only {pgd:.1%} against PGD, which was "
+        f"{best_pgd:.1%} at its best"
+    )
+    if not trains_with_one_step:
+        return f"the model resists one step and not PGD, so that its accuracy under one step means nothing: {found}"
     return (
-        f"collapse (catastrophic overfitting): one-step robust training accuracy {one_step:.1%}, but only "
-        f"{pgd:.1%} against PGD, which was {best_pgd:.1%} at its best; --algorithm n-fgsm (a larger "
+        f"collapse (catastrophic overfitting): {found}; --algorithm n-fgsm (a larger "
         "--noise), free-m, a smaller --alpha or more attack steps help"
     )
 

@@ -186,11 +186,7 @@ def matched_gap(first: LearningCurves, second: LearningCurves) -> MatchedGap | N
     if seeds >= FEW_SEEDS:
         method = f"bootstrap over {seeds} paired seeds{' and images' if images else ''}"
         _, ones, twos = _read(*(images or (first, second)), weights)
-        drawn = ones - twos
-        low, high = np.percentile(drawn, (2.5, 97.5))
-        beyond = max(1, min(int((drawn <= 0).sum()), int((drawn >= 0).sum())))
-        p = min(1.0, 2 * beyond / RESAMPLES)
-        difference = Interval(value=one - two, low=float(low), high=float(high), p=p)
+        difference = bootstrap_interval(one - two, ones - twos)
     else:
         method = f"Student's t over {seeds} paired seeds{' and a bootstrap over images' if images else ''}"
         spread = 0.0
@@ -261,6 +257,16 @@ def student_interval(value: float, values: Array, images: float = 0.0) -> Interv
     half = float(student.ppf(0.975, freedom) * error)
     p = 2 * float(student.sf(abs(value) / error, freedom))
     return Interval(value=value, low=value - half, high=value + half, p=p)
+
+
+def bootstrap_interval(value: float, replicates: Array) -> Interval:
+    """A value with the 95 % range of its bootstrap replicates; replicates that are all equal show no spread."""
+    if float(np.ptp(replicates)) <= ROUNDING * max(1.0, float(np.abs(replicates).max())):
+        return Interval(value=value)
+    low, high = np.percentile(replicates, (2.5, 97.5))
+    beyond = max(1, min(int((replicates <= 0).sum()), int((replicates >= 0).sum())))
+    p = min(1.0, 2 * beyond / len(replicates))
+    return Interval(value=value, low=float(low), high=float(high), p=p)
 
 
 def _read(first: LearningCurves, second: LearningCurves, weights: Array) -> tuple[Array, Array, Array]:

@@ -61,6 +61,14 @@ OF_ALGORITHMS = ("alpha", "start", "noise", "warmup", "coefficient")
 """Settings that a comparison shares among those of its algorithms that take them."""
 
 
+def preset_settings(preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a preset that hold beside those given: its radius is of its norm, its epochs are a length."""
+    ready = PRESETS[preset]
+    other_norm = str(given.get("norm", ready["norm"])).lower() != ready["norm"]
+    replaced = {"epochs": "updates" in given, "eps": other_norm}
+    return {name: value for name, value in ready.items() if not replaced.get(name)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class MeanStd:
     """A mean over the seeds and their standard deviation, which one seed does not have."""

@@ -139,7 +139,12 @@ class TrainSpec(_Settings):
         "options of the algorithm's own, as JSON or key=value,…, e.g. carry=true (Free), tau=2 (Friendly)",
     )
     norm: str = _setting("linf", "norm of the perturbations: l2 or linf")
-    eps: float = _setting(8 / 255, "radius of the perturbations in input units, e.g. 8/255", parse_radius)
+    eps: float = _setting(
+        None,
+        "radius of the perturbations in input units  [default: 8/255 for linf, 128/255 for l2]",
+        parse_radius,
+        unhashed=8 / 255,
+    )
     alpha: float | None = _setting(
         None, "step of the training attack; default by algorithm and norm", parse_radius
     )
@@ -202,7 +207,7 @@ class TrainSpec(_Settings):
     precision: str = _setting("fp32", "fp32, bf16, fp16, or auto (bf16 where the hardware has it)")
     threads: int | None = _setting(None, "CPU threads of the run; another number gives other bits")
     deterministic: bool = _setting(
-        True, "same bits every time (--deterministic), or whatever is fastest (--fast)"
+        True, "same bits every time (--deterministic), or whatever is fastest (--nondeterministic)"
     )
     compile: bool = _setting(False, "compile the network with torch.compile")
 
@@ -217,7 +222,7 @@ class TrainSpec(_Settings):
 
     def __post_init__(self) -> None:
         from freeat.algorithms.registry import parse_algorithm, read_options
-        from freeat.threat import NORMS, STARTS
+        from freeat.threat import DEFAULT_EPS, NORMS, STARTS
 
         name = parse_algorithm(self.algorithm)
         object.__setattr__(self, "algorithm", str(name))
@@ -226,6 +231,8 @@ class TrainSpec(_Settings):
         object.__setattr__(self, "norm", self.norm.lower())
         if self.norm not in NORMS:
             raise unknown_name("norm", self.norm, NORMS)
+        if vars(self)["eps"] is None:  # it is not given
+            object.__setattr__(self, "eps", DEFAULT_EPS[self.norm])
         if self.start is not None and self.start not in STARTS:
             raise unknown_name("start", self.start, STARTS)
         object.__setattr__(self, "data", str(self.data))
@@ -271,6 +278,13 @@ class TrainSpec(_Settings):
             ("seed", 0 <= self.seed < 2**63, "must lie between 0 and 2^63 − 1"),
         ]
         self._check(ranges)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings that differ from their defaults; a radius in L2 is always among them."""
+        found = super().settings()
+        if self.norm == "linf" and self.eps == self.fields()["eps"].metadata["unhashed"]:
+            del found["eps"]
+        return found
 
     @property
     def label(self) -> str:

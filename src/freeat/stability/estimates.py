@@ -10,6 +10,7 @@ from freeat.evaluation.matched import (
     FEW_SEEDS,
     Array,
     Interval,
+    bootstrap_interval,
     leave_one_out,
     mean_interval,
     student_interval,
@@ -130,5 +131,4 @@ def fitted_exponent(sizes: Array, values: Array) -> Interval | None:
         return Interval(value=value)
     if seeds < FEW_SEEDS:
         return student_interval(value, seeds * value - (seeds - 1) * spread)
-    low, high = np.percentile(spread, (2.5, 97.5))
-    return Interval(value=value, low=float(low), high=float(high))
+    return bootstrap_interval(value, spread)

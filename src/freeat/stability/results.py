@@ -59,7 +59,7 @@ class StudySettings:
     model: str = "mlp-w64-softplus"
     mode: str = "ordinary"
     norm: str = "l2"
-    eps: float = 0.5
+    eps: float
     updates: int = 500
     batch_size: int = 32
     lr: float = 0.1

@@ -75,7 +75,8 @@ class Record(Scores):
         equivalent_epoch: epochs at one update per batch, by which algorithms of several updates are compared.
         gradient_evaluations, forward_passes: images sent through the network by the training so far.
         training_loss: the mean since the last record.
-        one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training.
+        one_step, collapsed, collapse: the check for catastrophic overfitting, of adversarial training. ``collapse``
+            says in words that the model resists one step and not PGD, whatever it was trained with.
         strength: that of the training attack on the batch that comes next, where it was asked for.
         ema, slow: the same evaluation of the averaged weights, and of the slow ones once they have begun.
         best: whether these weights were the best on the validation split so far.
@@ -148,13 +149,16 @@ class Recorder(Protocol):
         """Store the weights after this update under a name."""
 
 
-def accuracies(scores: Scores) -> str:
-    """An evaluation in one line."""
-    train, test = scores.train, scores.test
-    constant = "" if scores.constant_answer is None else "  the same answer to every image"
+def accuracies(record: Record) -> str:
+    """An evaluation in one line, with how many training and test images it is of, and whether it is the last."""
+    train, test = record.train, record.test
+    constant = "" if record.constant_answer is None else "  the same answer to every image"
+    final = "final, " if record.kind == "final" else ""
+    part = "all" if (train.n, test.n) == (train.population, test.population) else "sample of"
     return (
         f"robust train {train.robust_accuracy:.1%}  test {test.robust_accuracy:.1%}  "
-        f"gap {scores.gap.value:+.1%}  clean test {test.clean_accuracy:.1%}  ({train.n}, {test.n} images){constant}"
+        f"gap {100 * record.gap.value:+.1f} points  clean test {test.clean_accuracy:.1%}  "
+        f"({final}{part} {train.n}, {test.n} images){constant}"
     )
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from freeat.algorithms.step import Algorithm, Strength, training_cost
+from freeat.algorithms.step import Algorithm, Strength, is_one_step, training_cost
 from freeat.compute import FORWARD_SHARE, Cost
 from freeat.compute.machine import CALLS, QUICK, quickest
 from freeat.data import Augmentation
@@ -218,7 +218,7 @@ class Trainer:
             training_loss=loss,
             gradient_norms=norms,
             one_step=one_step,
-            collapsed=collapse is not None,
+            collapsed=collapse is not None and is_one_step(self.algorithm),
             collapse=collapse,
             strength=strength,
             ema=averages.get("ema"),
@@ -244,13 +244,15 @@ class Trainer:
             return measure_strength(self.algorithm, learner, x, y, ball, total=total, first=first)
 
     def _check_collapse(self, scores: Scores, size: int | None) -> tuple[OneStep | None, str | None]:
-        """The one-step accuracy of adversarial training, and a warning of catastrophic overfitting."""
+        """The one-step accuracy of adversarial training, and a warning where it is all that is left."""
         if not self.evaluator.watches_collapse:
             return None, None
         found = self.evaluator.one_step(self.learner.model, size)
         pgd = scores.train.robust_accuracy
-        collapse = collapse_warning(found.robust_accuracy, pgd, self.best_robust)
-        if collapse is not None:
+        collapse = collapse_warning(found.robust_accuracy, pgd, self.best_robust, is_one_step(self.algorithm))
+        last = self.history[-1] if self.history else None
+        said = last is not None and last.update == self.learner.updates and last.collapse is not None
+        if collapse is not None and not said:
             log.warning("update %d: %s", self.learner.updates, collapse)
         self.best_robust = max(self.best_robust, pgd)
         return found, collapse

@@ -129,6 +129,17 @@ def test_lines_against_n_are_of_one_kind_of_weights(store: Path) -> None:
     assert lines["free-4 + ema 0.9"].y == [25.0, 25.0]
 
 
+def test_a_model_that_resists_one_step_only_fails_a_check_that_is_not_of_overfitting(store: Path) -> None:
+    run, _ = gather([store / "runs" / "free-4-60"]).runs
+    assert run.result is not None
+    for collapsed, name in ((True, "Catastrophic overfitting"), (False, "One step only")):
+        result = replace(run.result, collapsed=collapsed, collapse="it resists one step")
+        (blocks,) = checks_section(benchmarks_of([replace(run, result=result)]), [], []).blocks
+        (check,) = blocks.checks
+        assert (blocks.caption, check.passed) == (name, False)
+        assert check.sentence == "free-4: it resists one step (1 of 1 runs)."
+
+
 def test_the_check_for_catastrophic_overfitting_is_of_the_last_weights_and_stands_there_once(
     store: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from freeat.data.catalogue import SOURCES
 from freeat.errors import unknown_name
 from freeat.experiments.tasks import Store, TrainTask
 from freeat.runs.spec import split_settings
-from freeat.threat import Start
+from freeat.threat import DEFAULT_EPS, Start
 from freeat.units import radius_text
 
 ERM = "erm"
@@ -251,9 +251,7 @@ NEAR = 0.02
 
 def radius(data: str, norm: str) -> float:
     """The paper's ε: 128/255 in L2; 8/255 in Linf, 4/255 for Tiny-ImageNet."""
-    if norm == "l2":
-        return 128 / 255
-    return (4 if data == "tiny-imagenet" else 8) / 255
+    return 4 / 255 if (data, norm) == ("tiny-imagenet", "linf") else DEFAULT_EPS[norm]
 
 
 def train_size(scale: Scale, data: str) -> int:

@@ -279,6 +279,10 @@ CHECKS = {
         "A model that resists one full gradient step but not PGD has learned to mislead the gradient of its own "
         "training attack: its robust training accuracy is an artefact.",
     ),
+    "one step only": (
+        "One step only",
+        "A model that resists one full gradient step but not PGD is not robust, whatever an attack of one step says.",
+    ),
     "evaluation mode": (
         "Evaluation mode",
         "A model that uses batch statistics, or changes while it classifies, is not evaluated as it would be used.",
@@ -367,6 +371,10 @@ def _overfitting(group: SeedGroup) -> Iterator[SanityCheck]:
     collapsed = [result for result, _ in evaluated if result.collapsed]
     if collapsed:
         sentence = f"{group.label}: {collapsed[0].collapse} ({len(collapsed)} of {len(evaluated)} runs)."
+    elif weak := [result for result, _ in evaluated if result.collapse is not None]:
+        sentence = f"{group.label}: {weak[0].collapse} ({len(weak)} of {len(evaluated)} runs)."
+        yield SanityCheck(name="one step only", passed=False, sentence=sentence)
+        return
     elif weights != "model":
         sentence = f"{group.label}: no catastrophic overfitting of the last weights."
     else:
