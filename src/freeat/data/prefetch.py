@@ -130,7 +130,7 @@ def _begin(ending: "Connection", worker: int) -> None:
     """Make a worker ready.
 
     It leaves the process group and ignores SIGINT and SIGTERM: they are for the process that waits, which saves its
-    state and ends its workers. It ends with that process, and when told so by it, whatever it is doing.
+    state and ends its workers. It ends with that process, and at its request, whatever it is doing.
     It gives large blocks back to the system at once: kept, those of unequal batches would add up to a gigabyte.
     """
     if hasattr(os, "setsid"):
