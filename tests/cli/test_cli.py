@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -214,7 +215,10 @@ def test_options_take_precedence_over_the_settings_file(
     spec = RunFolder(tmp_path / "run").spec
     assert (spec.algorithm, spec.updates, spec.train_size) == ("free-2", 3, 60)
     assert (spec.algorithm_args, spec.box, spec.compile) == ({"carry": True}, True, False)
-    assert "run folder:" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "run folder:" in output
+    command = f"freeat evaluate {shlex.quote(str(tmp_path / 'run'))} --attack autoattack"
+    assert f"is under pgd-2 alone, an upper bound; a stronger attack: {command}" in output
 
 
 def test_code_named_in_a_file_is_imported_only_with_trust(

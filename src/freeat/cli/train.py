@@ -1,6 +1,7 @@
 """``freeat train``: one model, one algorithm."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -129,12 +130,13 @@ def _name(spec: TrainSpec) -> str:
 def _print(folder: Path, spec: TrainSpec, result: "RunResult", *, as_json: bool) -> None:
     """Print the result, with the remarks that its reader needs."""
     from freeat.files.documents import plain
-    from freeat.reports.text import result_lines, run_remarks, share_remark
+    from freeat.reports.text import one_attack_remark, result_lines, run_remarks, share_remark
 
     algorithm = spec.label_of("model")
     notes = [
         *run_remarks(algorithm, result, result.notes),
         *share_remark({algorithm: result.evaluation_share}),
+        one_attack_remark(result.attack, run=shlex.quote(str(folder))),
     ]
     document = {"folder": str(folder), **plain(result), "notes": notes}
     lines = [*result_lines(spec, result), *notes, f"run folder: {folder}"]

@@ -160,6 +160,14 @@ def run_remarks(algorithm: str, scores: "Scores", notes: Sequence[str]) -> list[
     return [*guessing, *notes]
 
 
+def one_attack_remark(attack: str, of: str = "", run: str = "RUN") -> str:
+    """What robust accuracy under the attack of the training evaluation is, and the command for a stronger one."""
+    return (
+        f"Robust accuracy{of} is under {attack} alone, an upper bound; a stronger attack: "
+        f"freeat evaluate {run} --attack autoattack"
+    )
+
+
 def difference_lines(found: "RunDifference") -> list[str]:
     """The settings in which two runs differ, and the paired interval of their accuracies."""
     lines = [f"first:  {found.first}", f"second: {found.second}"]

@@ -129,6 +129,34 @@ def test_lines_against_n_are_of_one_kind_of_weights(store: Path) -> None:
     assert lines["free-4 + ema 0.9"].y == [25.0, 25.0]
 
 
+def test_runs_under_one_attack_alone_are_said_to_have_an_upper_bound(store: Path) -> None:
+    def said(*folders: Path) -> list[str]:
+        found = gather(list(folders))
+        return [line for line in remarks(benchmarks_of(found.runs), found) if "upper bound" in line]
+
+    attacked, other = store / "runs" / "free-4-60", store / "runs" / "vanilla-2-40"
+    command = (
+        "is under pgd-2 alone, an upper bound; a stronger attack: freeat evaluate RUN --attack autoattack"
+    )
+    assert said(other) == [f"Robust accuracy {command}"]
+    assert said(attacked) == []
+    assert said(attacked, other) == [f"Robust accuracy of vanilla-2, train size 40 {command}"]
+
+
+def test_checks_name_what_was_checked_and_what_was_not(store: Path) -> None:
+    alone = gather([store / "runs" / "vanilla-2-40"])
+    lead = checks_section(benchmarks_of(alone.runs), alone.evaluations, alone.checks).lead
+    assert "Checked: catastrophic overfitting." in lead
+    assert "Not checked: evaluation mode, determinism, " in lead
+    assert "larger radius" in lead
+    assert "So gradient masking is not ruled out: freeat evaluate RUN checks" in lead
+    attacked = gather([store / "runs" / "free-4-60"])
+    lead = checks_section(benchmarks_of(attacked.runs), attacked.evaluations, attacked.checks).lead
+    checked, _, rest = lead.partition(" Not checked: ")
+    assert "finite gradients other than zero, more attack steps" in checked
+    assert "finite gradients" not in rest
+
+
 def test_a_model_that_resists_one_step_only_fails_a_check_that_is_not_of_overfitting(store: Path) -> None:
     run, _ = gather([store / "runs" / "free-4-60"]).runs
     assert run.result is not None

@@ -11,7 +11,13 @@ from freeat.reports.html.blocks import CheckLine, CheckList, Section
 from freeat.reports.html.gather import Findings, ModelChecks
 from freeat.reports.html.groups import Benchmark, GroupMean, SeedGroup
 from freeat.reports.tables import ReportTable, TableCell, ball_text, count_text, percent, seconds_text
-from freeat.reports.text import collapse_remark, comparison_tables, paired_tables, share_remark
+from freeat.reports.text import (
+    collapse_remark,
+    comparison_tables,
+    one_attack_remark,
+    paired_tables,
+    share_remark,
+)
 from freeat.runs.results import StoredEvaluation
 
 NEAR = 0.05
@@ -240,10 +246,27 @@ def remarks(benchmarks: Sequence[Benchmark], found: Findings) -> list[str]:
             group.label: group.mean(lambda result: result.evaluation_share) for group in benchmark.finished
         }
         lines += share_remark(shares)
+        lines += _one_attack(benchmark, found)
     for name, comparison in found.comparisons:
         lines += [f"{name}: {failure.run} failed: {failure.reason}" for failure in comparison.failures]
     notes = [note for run in found.runs for note in run.description.data.notes]
     return list(dict.fromkeys([*lines, *notes]))
+
+
+def _one_attack(benchmark: Benchmark, found: Findings) -> list[str]:
+    """The remark on algorithms on which no attack but that of the training evaluation was tried."""
+
+    def is_alone(group: SeedGroup) -> bool:
+        others = {one.weights for one in found.evaluations if one.attack != group.finished[0].attack}
+        if group.runs[0].weights != "model":  # a result holds the digest of the last weights, not of averages
+            return not others
+        return others.isdisjoint(result.weights for result in group.finished)
+
+    alone = [group for group in benchmark.finished if is_alone(group)]
+    if not alone:
+        return []
+    whose = "" if alone == benchmark.finished else f" of {', '.join(group.label for group in alone)}"
+    return [one_attack_remark(alone[0].finished[0].attack, whose)]
 
 
 def _about(group: SeedGroup) -> list[str]:
@@ -325,6 +348,10 @@ CHECKS = {
 """Every sanity check by name: its title on the page, and why it matters."""
 
 
+OF_MODELS = tuple(name for name in CHECKS if name not in ("catastrophic overfitting", "one step only"))
+"""The checks that need evaluations of a model, and look for gradient masking and what hides it."""
+
+
 def checks_section(
     benchmarks: Sequence[Benchmark], evaluations: Sequence[StoredEvaluation], checks: Sequence[ModelChecks]
 ) -> Section:
@@ -347,12 +374,19 @@ def checks_section(
         if failed
         else f"All {len(found)} checks passed."
         if len(found) > 1
-        else "The one check that could be made passed."
+        else "The one check that was made passed."
     )
+    made = [block.caption.lower() for block in blocks]
+    lead += f" Checked: {', '.join(made)}."
+    if missing := [CHECKS[name][0].lower() for name in OF_MODELS if CHECKS[name][0].lower() not in made]:
+        lead += (
+            f" Not checked: {', '.join(missing)}. So gradient masking is not ruled out: freeat evaluate RUN checks the "
+            "model itself, --eps with several radii and --attack square beside PGD the rest."
+        )
     return Section(
         key="checks",
         title="Sanity checks",
-        lead=f"{lead} They look for gradient masking and catastrophic overfitting, which make a model seem more "
+        lead=f"{lead} Checks look for gradient masking and catastrophic overfitting, which make a model seem more "
         "robust than it is.",
         blocks=blocks,
     )
