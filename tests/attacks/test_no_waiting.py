@@ -6,12 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakIdKeyDictionary
 
 import freeat.rng
 from freeat import Learner, Linf, Pgd
@@ -55,6 +57,7 @@ ALLOWED = {
     "apgd.adaptive_ascent": f"fooled images leave the batch every {COMPACT_EVERY} steps",
     "square.__call__": "Square asks once which images are wrong before it begins",
     "pgd.projected_ascent": f"images that stopped leave the batch every {COMPACT_EVERY} steps",
+    "square._bumps": "the bump of each side is sent to the device once",
     "square._search": f"fooled images leave the batch every {SQUARE_COMPACT_EVERY} queries",
     "result.wrong": "an attack in bf16 or fp16 asks which images fp32 has to confirm",
     "precision.apply": "fp16: torch's scaler asks once an update whether the gradients overflowed",
@@ -96,12 +99,14 @@ def on_host(device: Any) -> bool:
 class Methods(TorchFunctionMode):
     """Notes the functions that read or fetch values by a method of a tensor, or copy numbers of the host to a device.
 
-    Such a copy is from pageable memory, for which a program waits.
+    Such a copy is from pageable memory, for which a program waits. On the host are tensors that are made there, by
+    functions without a device, and what is computed of such tensors alone.
     """
 
     def __init__(self, seen: list[str]) -> None:
         super().__init__()
         self.seen = seen
+        self.host = WeakIdKeyDictionary()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
@@ -111,9 +116,22 @@ class Methods(TorchFunctionMode):
         to_host = name == "to" and any(map(on_host, (*args[1:], *kwargs.values())))
         device = kwargs.get("device") or (A_DEVICE if name == "new_tensor" else "cpu")
         from_host = name in ("tensor", "as_tensor", "new_tensor") and not on_host(device)
-        if name in READS or to_host or (from_host and not isinstance(args[-1], Tensor)):
+        given = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        of_host = all(one in self.host for one in given)
+        sent = name == "to" and of_host and any(map(on_device, (*args[1:], *kwargs.values())))
+        sent = sent and reader() != "rng.to_device"  # which copies from pinned memory: the last test here
+        stays = of_host and name != "to" and on_host(kwargs.get("device") or "cpu")
+        if name in READS or to_host or sent or (from_host and not isinstance(args[-1], Tensor)):
             self.seen.append(reader())
-        return func(*args, **kwargs)
+        made = func(*args, **kwargs)
+        if stays and isinstance(made, Tensor):
+            self.host[made] = True
+        return made
+
+
+def on_device(device: Any) -> bool:
+    """Whether a program names the device by this argument."""
+    return isinstance(device, torch.device) and device == A_DEVICE
 
 
 DEVICE_OF = Tensor.device.__get__
@@ -144,7 +162,15 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     for module in ("rng", "threat", "attacks.pgd", "attacks.apgd", "attacks.result", "attacks.square"):
         monkeypatch.setattr(f"freeat.{module}.reading_is_free", lambda x: False)
     seen: list[str] = []
-    with Methods(seen), Operations(seen):
+    from_numpy = torch.from_numpy
+    with Methods(seen) as methods, Operations(seen):
+
+        def on_the_host(x: Any) -> Tensor:  # torch lets no mode see it
+            made = from_numpy(x)
+            methods.host[made] = True
+            return made
+
+        monkeypatch.setattr(torch, "from_numpy", on_the_host)
         yield seen
     monkeypatch.undo()
 
@@ -169,6 +195,8 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         "a new tensor": lambda x: x.new_tensor([1, 2]),
         "nonzero": lambda x: torch.where(x > 1),
         "a mask": lambda x: x[x > 1],
+        "a pageable tensor": lambda x: torch.arange(4).to(x.device),
+        "a tensor of numpy": lambda x: (2 * torch.from_numpy(np.ones(4))).to(device=x.device),
     }.items(),
     ids=lambda case: case[0],
 )
@@ -191,6 +219,8 @@ def test_what_does_not_wait_is_let_through(monkeypatch: pytest.MonkeyPatch) -> N
         torch.repeat_interleave(x, 2)
         torch.repeat_interleave(x, torch.tensor([1, 1, 2, 0]), output_size=4)
         torch.zeros(3, device=x.device)
+        (x + torch.zeros(3, device=x.device).sum()).to(x.device)
+        freeat.rng.to_device(torch.arange(4), x.device)
     assert seen == []
 
 
