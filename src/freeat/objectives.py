@@ -39,9 +39,9 @@ class Objective(Protocol):
 
 def check_objective(objective: object) -> None:
     """Refuse what is not an objective, such as its name."""
-    members = ("loss", "attack", "loss_passes", "attack_forwards")
-    if isinstance(objective, type) or not all(hasattr(objective, member) for member in members):
-        remedy = f"pass an objective such as freeat.Trades(), or an object with {', '.join(members)}"
+    has_both = callable(getattr(objective, "loss", None)) and callable(getattr(objective, "attack", None))
+    if isinstance(objective, type) or not has_both:
+        remedy = "pass an objective such as freeat.Trades(), or an object with the methods loss and attack"
         raise wrong_type("objective", objective, remedy)
 
 
