@@ -180,7 +180,12 @@ def threat_of(algorithm: Algorithm) -> Ball | None:
 
 def check_members(name: str, found: object) -> None:
     """Refuse a class or object without the members of an algorithm."""
-    if missing := [part for part in ("updates_per_batch", "cost", "step") if not hasattr(found, part)]:
+    # Looked up in the class first: the cost of an objective that has none cannot be read.
+    if missing := [
+        part
+        for part in ("updates_per_batch", "cost", "step")
+        if not hasattr(type(found), part) and not hasattr(found, part)
+    ]:
         raise InputError(
             f"algorithm {name} lacks {', '.join(missing)}: an algorithm has a step, says how many weight updates it "
             "makes per batch (updates_per_batch = 1) and what one of them costs (cost, a freeat.compute.Cost), as "
